@@ -43,10 +43,10 @@ from typing import TYPE_CHECKING
 from rlvr.config import AlgoConfig, EvalConfig, ModelConfig, MonitorConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig
-from rlvr.pipeline.constitution import Constitution
 from rlvr.pipeline.judged_pairs import PAIRS as FILE
 from rlvr.pipeline.judged_pairs import JudgedPairsArgs, judged, names_judge, verified
 from rlvr.pipeline.revisions import RevisionArgs, revised
+from rlvr.pipeline.sampled import Constitution
 from rlvr.recipes import rm_pairs, tiny_math
 from rlvr.tasks.generated import secret_sums as world
 

@@ -73,8 +73,8 @@ def before_ppo(pipeline: Stages) -> tuple[Made, Made, Made]:
 
 def write_text(folder: Path) -> dict[str, float]:
     """Write demonstrations of differences, as the fine-tuning has seen them."""
-    from rlvr.files.write import write_whole
-    from rlvr.registry import make_task
+    from rlvr.core.files.write import write_whole
+    from rlvr.core.registry import make_task
 
     shown = make_task("arithmetic", signs="-", num_demonstrations=TEXT).demonstrations
     lines = [json.dumps({"prompt": problem.prompt, "completion": said}) + "\n" for problem, said in shown]

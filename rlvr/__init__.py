@@ -1,7 +1,7 @@
 """rlvr: reinforcement learning with verifiable rewards."""
 
-from rlvr.registry import register, register_environment, register_task
-from rlvr.types import Completion, Problem, Reply, Status, Task, Verdict
+from rlvr.core.registry import register, register_environment, register_task
+from rlvr.core.types import Completion, Problem, Reply, Status, Task, Verdict
 
 __version__ = "0.1.0"
 

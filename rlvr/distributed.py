@@ -6,7 +6,9 @@ loss carries the whole minibatch's denominator. The weights are then those of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -97,3 +99,17 @@ def sum_stats(stats: Mapping[str, float], accelerator: Accelerator, device: Any)
     names = sorted(stats)
     total = sum_tensor(torch.tensor([stats[name] for name in names], dtype=torch.float64, device=device), accelerator)
     return dict(zip(names, total.tolist(), strict=True))
+
+
+def in_thread(work: Callable[[], T], name: str = "rlvr-sampling") -> Future[T]:
+    """Run `work` in a daemon thread of this name, which does not keep the process alive; return its future."""
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, name=name, daemon=True).start()
+    return future

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import torch
 
+from rlvr.core.seeding import derive_seed
 from rlvr.model.health import GradientWatch, dropped_updates, streak_of
 from rlvr.model.progress import enter
-from rlvr.seeding import derive_seed
 from rlvr.training.after_step import check_trained, finish_step, gradient_advice, is_due, log_alarm
-from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
-from rlvr.training.following import follow
 from rlvr.training.guards import GuardStop
-from rlvr.training.prefetch import RolloutPrefetcher
-from rlvr.training.prepare import kl_costs, subtracts_kl
 from rlvr.training.regression import act_on_regression, find_regression
 from rlvr.training.rollback import can_roll_back
+from rlvr.training.rollout.worker import RolloutPrefetcher
 from rlvr.training.run import Run
 from rlvr.training.saving import CheckpointSaver
-from rlvr.training.signals import StopRequest
-from rlvr.training.stopping import stop_requested, unsaved
-from rlvr.training.update import update
+from rlvr.training.step.adaptive_coefficients import follow
+from rlvr.training.step.prepare import kl_costs, subtracts_kl
+from rlvr.training.step.rewards import check_credit, credit_metrics, credited_advantages, credited_rewards
+from rlvr.training.step.update import update
+from rlvr.training.supervision.signals import StopRequest
+from rlvr.training.supervision.stopping import stop_requested, unsaved
 
 
 def train(run: Run, start: int = 0) -> StopRequest:

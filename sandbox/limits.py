@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from rlvr.printable import in_one_line
+from rlvr.core.printable import in_one_line
 
 MAX_DETAIL = 400  # characters
 MAX_WALL = 5  # times the seconds of a run, on a machine that is busy with others

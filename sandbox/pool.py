@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any
 
+from rlvr.core.types import RunError
 from rlvr.sandbox import forks
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
 from rlvr.sandbox.inside import plain
@@ -35,7 +36,6 @@ from rlvr.sandbox.limits import (
 )
 from rlvr.sandbox.packages import files as package_files
 from rlvr.sandbox.runs import Run, supervise
-from rlvr.types import RunError
 
 logger = logging.getLogger("rlvr.sandbox")
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
-from rlvr.registry import make_verifier
-from rlvr.seeding import derive_seed
-from rlvr.traits import VerifierTraits, suited
-from rlvr.types import Environment, Problem, Prompt, Task
+from rlvr.core.registry import make_verifier
+from rlvr.core.seeding import derive_seed
+from rlvr.core.traits import VerifierTraits, suited
+from rlvr.core.types import Environment, Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references as check_all_references
 from rlvr.verifiers.runner.base import describe
 

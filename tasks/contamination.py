@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rlvr.core.types import Problem, Prompt
 from rlvr.tasks.base import normalized, prompt_text, spelled
-from rlvr.types import Problem, Prompt
 
 Gram = tuple[str, ...]
 _WORD = re.compile(r"\w+")

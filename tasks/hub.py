@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.printable import kind_of
-from rlvr.registry import VERIFIERS, make_verifier, register_task
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import VERIFIERS, make_verifier, register_task
+from rlvr.core.types import Problem, Prompt, Task
 from rlvr.tasks.base import build_task, hold_out, without_weak
 from rlvr.tasks.jsonl import parse_options, to_prompt
 from rlvr.tasks.rows import Row, find_split, first, stream, stream_hub
 from rlvr.tasks.sources import Convert, converted, usable
-from rlvr.types import Problem, Prompt, Task
 
 _FIELD = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 

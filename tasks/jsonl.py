@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.printable import kind_of
-from rlvr.registry import VERIFIERS, make_verifier, register_task
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import VERIFIERS, make_verifier, register_task
+from rlvr.core.types import Problem, Prompt, Task
 from rlvr.tasks.base import build_task, hold_out, normalized, prompt_text, without_held_out, without_weak
 from rlvr.tasks.rows import Row, column, find_split, located
-from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references
 
 

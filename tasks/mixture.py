@@ -15,11 +15,11 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.registry import make_task, make_verifier, register_task
-from rlvr.seeding import derive_seed
+from rlvr.core.registry import make_task, make_verifier, register_task
+from rlvr.core.seeding import derive_seed
+from rlvr.core.traits import Composite
+from rlvr.core.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
 from rlvr.tasks.base import HeldPrompts, check_ids, sealed
-from rlvr.traits import Composite
-from rlvr.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
 from rlvr.verifiers.combine import parse_part
 
 logger = logging.getLogger("rlvr.tasks")

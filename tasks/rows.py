@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlvr.files.hub import why_unreachable
-from rlvr.files.jsonl import BOM, check_encodable, check_file, parse_json, read_objects
-from rlvr.printable import kind_of
+from rlvr.core.files.hub import why_unreachable
+from rlvr.core.files.jsonl import BOM, check_encodable, check_file, parse_json, read_objects
+from rlvr.core.printable import kind_of
 
 Row = dict[str, Any]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import HeldPrompts, build_task, prompt_text, without_weak
 from rlvr.tasks.rows import Row, first, split_files, stream, stream_hub
-from rlvr.types import Problem, Task
 from rlvr.verifiers.runner.base import check_references
 
 logger = logging.getLogger("rlvr.tasks")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands import curves
+from rlvr.commands.report import curves
 from tests.bad_files import lay_out
 from tests.helpers.files import DataSets
 from tests.helpers.pictures import small_picture

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rlvr.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
+from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
 from tests.helpers.servers import Server, hang, refused, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -248,7 +248,7 @@ def test_threads_share_a_client(server, connect):
 
 FORKED = """
 import os, sys
-from rlvr.http import JSONClient, ServerLost
+from rlvr.core.http import JSONClient, ServerLost
 client = JSONClient(sys.argv[1])
 assert client.get("/parent")["n"] == 1
 child = os.fork()

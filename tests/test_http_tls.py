@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.http import JSONClient
+from rlvr.core.http import JSONClient
 from tests.helpers.servers import hang, refused, serving
 
 

@@ -35,52 +35,52 @@ def folder_of(package: str) -> Path:
 PACKAGES: dict[str, Path] = {name: folder_of(name) for name in SETTINGS["packages"]}
 # One file is a module, and one folder a node of the graph below; those of rlvr/ itself are nodes of their own.
 FOUNDATION = (
-    "rlvr.types",
-    "rlvr.turns",
-    "rlvr.traits",
-    "rlvr.registry",
-    "rlvr.raised",
-    "rlvr.seeding",
-    "rlvr.printable",
-    "rlvr.files",
+    "rlvr.core.types",
+    "rlvr.core.turns",
+    "rlvr.core.traits",
+    "rlvr.core.registry",
+    "rlvr.core.tracebacks",
+    "rlvr.core.seeding",
+    "rlvr.core.printable",
+    "rlvr.core.files",
 )
 # What a package may import besides itself, the foundation and libraries. A package that is not named may import none.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr": FOUNDATION,
-    "rlvr.types": ("rlvr.turns",),
-    "rlvr.http": ("rlvr.files",),
-    "rlvr.files": ("rlvr.types", "rlvr.printable", "rlvr.registry"),
-    "rlvr.registry": ("rlvr.types", "rlvr.raised"),
+    "rlvr.core.types": ("rlvr.core.turns",),
+    "rlvr.core.http": ("rlvr.core.files",),
+    "rlvr.core.files": ("rlvr.core.types", "rlvr.core.printable", "rlvr.core.registry"),
+    "rlvr.core.registry": ("rlvr.core.types", "rlvr.core.tracebacks"),
     "rlvr.adapters": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.config": (*FOUNDATION, "rlvr.algo"),
     "rlvr.runs": (*FOUNDATION, "rlvr.config"),
     "rlvr.algo": FOUNDATION,
     "rlvr.model": (*FOUNDATION, "rlvr.config", "rlvr.algo"),
-    "rlvr.vllm": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.model"),
+    "rlvr.vllm": (*FOUNDATION, "rlvr.config", "rlvr.core.http", "rlvr.model"),
     "rlvr.sampling": (*FOUNDATION, "rlvr.config", "rlvr.model", "rlvr.vllm"),
     "rlvr.training": (*FOUNDATION, "rlvr", "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.algo", "rlvr.model"),
-    "rlvr.endpoint": (*FOUNDATION, "rlvr.http"),
-    "rlvr.served": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.endpoint", "rlvr.model", "rlvr.training"),
+    "rlvr.core.endpoint": (*FOUNDATION, "rlvr.core.http"),
+    "rlvr.served": (*FOUNDATION, "rlvr.config", "rlvr.core.http", "rlvr.core.endpoint", "rlvr.model", "rlvr.training"),
     "rlvr.train": (*FOUNDATION, "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.model", "rlvr.training"),
     "rlvr.reward_model": (
         *FOUNDATION,
         "rlvr.config",
         "rlvr.distributed",
-        "rlvr.http",
+        "rlvr.core.http",
         "rlvr.algo",
         "rlvr.model",
         "rlvr.training",
     ),
-    "rlvr.sandbox": ("rlvr", "rlvr.types", "rlvr.printable", "rlvr.sandbox.inside"),
+    "rlvr.sandbox": ("rlvr", "rlvr.core.types", "rlvr.core.printable", "rlvr.sandbox.inside"),
     "rlvr.sandbox.inside": (),
     "rlvr.verifiers.runner": (*FOUNDATION, "rlvr.sandbox"),
     "rlvr.verifiers.extract": FOUNDATION,
-    "rlvr.verifiers.ifbench": FOUNDATION,
+    "rlvr.verifiers.instructions": (*FOUNDATION, "rlvr.verifiers.extract"),
     "rlvr.verifiers.math": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.verifiers.runner"),
-    "rlvr.verifiers.proof": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.http"),
+    "rlvr.verifiers.proof": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.core.http"),
     "rlvr.verifiers.reasoning_gym": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox"),
     "rlvr.verifiers.code": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.sandbox.inside"),
-    "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers", "rlvr.http", "rlvr.endpoint"),
+    "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers", "rlvr.core.http", "rlvr.core.endpoint"),
     "rlvr.environments.tools": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers"),
@@ -92,7 +92,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 # The command line knows everything: verifiers and packs too, which the trainer does not.
 COMMAND_LINE = ("rlvr.commands", "rlvr.launch", "rlvr.pipeline", "rlvr.__main__", "rlvr.recipes")
-NEVER_TORCH = ("rlvr.verifiers", "rlvr.tasks", "rlvr.environments", "rlvr.sandbox", "rlvr.files")
+NEVER_TORCH = ("rlvr.verifiers", "rlvr.tasks", "rlvr.environments", "rlvr.sandbox", "rlvr.core.files")
 ENTRIES = 15  # in rlvr/, besides packages
 
 
@@ -148,7 +148,11 @@ def test_packages_import_only_what_they_may():
     """Each package imports what stands below it, and nothing else; the command line may import all."""
     wrong = []
     for node, others in graph().items():
-        if within(node, COMMAND_LINE) or (node in FOUNDATION and node != "rlvr.files") or node == "rlvr.distributed":
+        if (
+            within(node, COMMAND_LINE)
+            or (node in FOUNDATION and node != "rlvr.core.files")
+            or node == "rlvr.distributed"
+        ):
             continue
         assert node in MAY_IMPORT, f"{node} has no line in MAY_IMPORT"
         allowed = MAY_IMPORT[node]
@@ -176,7 +180,7 @@ def test_graph_of_packages_has_no_circle():
 def test_circle_would_be_found():
     """The graph sees imports for types alone and imports within functions: train.py's of the config, for example."""
     assert "rlvr.training" in graph()["rlvr.train"]
-    assert "rlvr.types" in graph()["rlvr.files"]
+    assert "rlvr.core.types" in graph()["rlvr.core.files"]
     assert len(graph()) >= len(PACKAGES)
 
 
@@ -191,7 +195,7 @@ def test_foundation_is_standard_library_only(name):
     """The foundation imports the standard library and itself; files asks the hub where it must."""
     for path in [path for module, path in MODULES.items() if within(module, (name,))]:
         found = {n.split(".")[0] for n in imported(path) if not within(n, FOUNDATION)}
-        wrong = found - set(sys.stdlib_module_names) - ({"huggingface_hub"} if name == "rlvr.files" else set())
+        wrong = found - set(sys.stdlib_module_names) - ({"huggingface_hub"} if name == "rlvr.core.files" else set())
         assert not wrong, f"{path.name} imports {sorted(wrong)}"
 
 
@@ -273,5 +277,5 @@ def test_wheel_holds_every_module(tmp_path):
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     held = {n for n in names if ".dist-info/" not in n}
     expected = {f"{p.replace('.', '/')}/{f.name}" for p in PACKAGES for f in files(p)} | {"rlvr/py.typed"}
-    expected |= {"rlvr/commands/report.css", "rlvr/commands/report.js"}
+    expected |= {"rlvr/commands/report/report.css", "rlvr/commands/report/report.js"}
     assert held == expected

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.registry import VERIFIERS
+from rlvr.core.registry import VERIFIERS
 from tests.helpers.files import ROOT, lines
 from tests.helpers.notebooks import read, run_cells
 

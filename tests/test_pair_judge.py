@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rlvr.config import ModelConfig
+from rlvr.core.types import RunError
 from rlvr.model.policy import Policy, load_policy
 from rlvr.pipeline.pair_judge import (
     FORM,
@@ -24,7 +25,6 @@ from rlvr.pipeline.pair_judge import (
     data_of,
     read,
 )
-from rlvr.types import RunError
 from rlvr.verifiers.llm_judge import NOT_REACHED
 from tests.helpers.openai_like import Body, OpenAILike, chat_answer, openai_like
 

@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main
+from rlvr.core.types import Problem, RunError
 from rlvr.pipeline import judged_pairs
-from rlvr.pipeline.constitution import Constitution, read_constitution
 from rlvr.pipeline.judged_pairs import JudgedPairsArgs, write_judged
 from rlvr.pipeline.pair_judge import FORM, LEAD, Comparison
 from rlvr.pipeline.revisions import Draft, critique_prompt, revision_prompt, write_revisions
-from rlvr.pipeline.sampled import filled
+from rlvr.pipeline.sampled import Constitution, filled, read_constitution
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes.constitutional import CONFIG, LABEL, REVISE, stages
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.generated.secret_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
 from rlvr.training.demonstrations import read_demonstrations
-from rlvr.types import Problem, RunError
 from rlvr.verifiers.llm_judge import PLAIN_ANSWER
 from tests.helpers.pipelines import ANSWERED, QUICK
 

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from rlvr.registry import make_environment, make_task, make_verifier
-from rlvr.types import Problem, RunError
+from rlvr.core.registry import make_environment, make_task, make_verifier
+from rlvr.core.types import Problem, RunError
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner import PoolError
 from rlvr.verifiers.runner.base import check_references, verify_one
 
 MODULE = """import json
-from rlvr.types import Verdict
+from rlvr.core.types import Verdict
 
 def read(text):
     return json.loads(text)["answer"]
@@ -125,7 +125,7 @@ def test_a_script_is_told_by_its_line(tmp_path):
     """Where the verifier is defined in the script that runs, too."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from rlvr.types import Problem\nfrom rlvr.verifiers import Runner\n"
+        "from rlvr.core.types import Problem\nfrom rlvr.verifiers import Runner\n"
         "def check(problem, completion):\n    return 1 / 0\n"
         "if __name__ == '__main__':\n    with Runner(check) as runner:\n"
         "        print(runner.verify([(Problem('1', '', ''), 'x')])[0].reason)\n"

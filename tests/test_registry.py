@@ -17,15 +17,15 @@ import pytest
 
 from rlvr.commands.list import described
 from rlvr.commands.list import main as list_main
-from rlvr.registry import VERIFIERS, Registry, did_you_mean, make_environment, make_verifier
-from rlvr.types import Problem, Reply, Status, Verdict
+from rlvr.core.registry import VERIFIERS, Registry, did_you_mean, make_environment, make_verifier
+from rlvr.core.types import Problem, Reply, Status, Verdict
 from tests.helpers.files import ROOT
 
 
 @pytest.fixture
 def registry():
     """An empty registry; what it imports as its own package registers elsewhere."""
-    return Registry("verifier", "rlvr.types")
+    return Registry("verifier", "rlvr.core.types")
 
 
 def shouting(problem: Problem, completion: str, *, marks: int = 0, tone: Literal["loud", "soft"] = "loud") -> bool:
@@ -69,7 +69,7 @@ def test_the_same_definition_may_come_again(registry, tmp_path, monkeypatch):
 
 
 CELLS = r"""
-from rlvr.registry import VERIFIERS, register
+from rlvr.core.registry import VERIFIERS, register
 first = "@register('mine')\ndef mine(problem, completion):\n    return {answer}"
 other = first.replace("def mine", "def renamed")
 as_class = "@register('mine')\nclass mine:\n    def __call__(self, problem, completion):\n        return {answer}"
@@ -199,7 +199,7 @@ BUILTINS = {
 
 TAKEN = """
 import sys, rlvr.verifiers
-from rlvr.registry import register
+from rlvr.core.registry import register
 assert "rlvr.verifiers.regex" not in sys.modules
 try:
     register("regex")(print)

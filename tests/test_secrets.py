@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from rlvr.files.secrets import without_secrets
-from rlvr.http import JSONClient, RequestRefused, UnexpectedResponse
+from rlvr.core.files.secrets import without_secrets
+from rlvr.core.http import JSONClient, RequestRefused, UnexpectedResponse
 from tests.helpers.servers import reply, serving
 
 WRITTEN = {

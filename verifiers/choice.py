@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rlvr.printable import kind_of
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
 from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices

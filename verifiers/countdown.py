@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
 from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 

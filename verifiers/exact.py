@@ -6,8 +6,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
 from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, reference_text, without_answer
 from rlvr.verifiers.runner.base import check_choices
 

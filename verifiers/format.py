@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, correct, incorrect
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
 from rlvr.verifiers.extract.answers import excerpt
 

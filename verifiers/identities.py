@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, extract
 from rlvr.verifiers.extract.answers import excerpt, without_answer
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from rlvr.printable import kind_of
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
 from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 
 MAX_CHARS = 1_000_000

@@ -8,8 +8,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlvr.registry import did_you_mean, register
-from rlvr.types import Problem, Status, Verdict, no_answer
+from rlvr.core.registry import did_you_mean, register
+from rlvr.core.types import Problem, Status, Verdict, no_answer
 
 # The first words of the names that Unicode gives to the letters of a script.
 SCRIPTS = {

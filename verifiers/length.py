@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rlvr.registry import register
-from rlvr.types import Problem, Status, Verdict
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers.runner.base import check_choices
 
 COUNTS = {

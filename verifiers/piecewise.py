@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rlvr.registry import make_verifier, register
-from rlvr.traits import Composite, VerifierTraits
-from rlvr.types import UNSCORED, Problem, Status, Verdict, bad_reference
+from rlvr.core.registry import make_verifier, register
+from rlvr.core.traits import Composite, VerifierTraits
+from rlvr.core.types import UNSCORED, Problem, Status, Verdict, bad_reference
 from rlvr.verifiers.combine import part_options
 from rlvr.verifiers.runner.base import check_choices, run_check
 

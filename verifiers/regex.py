@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-from rlvr.printable import kind_of
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
 from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices

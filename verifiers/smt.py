@@ -16,10 +16,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from rlvr.printable import in_one_line
-from rlvr.registry import register
-from rlvr.sandbox.external import ExternalLimits, run_external, workplace
-from rlvr.types import (
+from rlvr.core.printable import in_one_line
+from rlvr.core.registry import register
+from rlvr.core.types import (
     Problem,
     Verdict,
     bad_reference,
@@ -31,7 +30,8 @@ from rlvr.types import (
     timeout,
     unparseable,
 )
-from rlvr.verifiers.extract.fences import fenced_answer
+from rlvr.sandbox.external import ExternalLimits, run_external, workplace
+from rlvr.verifiers.extract.sections import fenced_answer
 
 MAX_COMPLETION, MAX_DIGITS = 100_000, 1000  # characters; digits of a value
 MISSING = "z3 is not installed: pip install 'rlvr[smt]' (or apt install z3)"

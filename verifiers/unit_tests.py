@@ -5,20 +5,68 @@ from __future__ import annotations
 import json
 import marshal
 import math
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from rlvr.printable import in_one_line
-from rlvr.registry import register
+from rlvr.core.printable import in_one_line
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.sandbox import packages as sandbox_packages
-from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
-from rlvr.verifiers.code import extract as code_extract
-from rlvr.verifiers.code.null import null_programs
-from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan
+from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan, null_programs
+from rlvr.verifiers.extract import BYTE_ORDER_MARK
+from rlvr.verifiers.extract.sections import fenced_blocks
+
+# Reading a program out of a completion.
+
+MAX_COMPLETION = 1 << 20  # characters; a longer one is not searched for a program
+# The first words of lines that make a program of a text.
+_STATEMENT = re.compile(
+    r"^[ \t]*(?:def|class|import|from|for|while|if|with|try|return|print|async|@\w+)\b|^[\w., \t]*[-+*/]?=[^=]|\w\(",
+    re.MULTILINE,
+)
+_PYTHON = frozenset(("", "python", "py", "python3", "python2"))
+
+
+def program_of(completion: str, names: Sequence[str] = ()) -> str:
+    """Return the last python fence of a completion, else the whole text.
+
+    Text before a closing </think> is ignored. A fence without a language counts where it looks like a program, or where
+    there is no other. Of several, the last that binds one of `names`, which the tests use, is preferred: the ones after
+    it show how to call it, or what it prints.
+    """
+    answer = completion.rpartition("</think>")[2].removeprefix(BYTE_ORDER_MARK)
+    blocks = [(language, content) for language, content in fenced_blocks(answer) if language in _PYTHON]
+    programs = [content for language, content in blocks if language or (content and _STATEMENT.search(content))]
+    contents = programs or [content for _, content in blocks]
+    if not contents:
+        return answer
+    bound = _binding(*names)
+    return next((content for content in reversed(contents) if names and bound.search(content)), contents[-1])
+
+
+def _binding(*names: str, indented: str = "") -> re.Pattern[str]:
+    """Return the pattern of a line that binds one of the names. A program is not parsed here: that may take seconds."""
+    name = f"(?:{'|'.join(map(re.escape, names))})"
+    assigned = rf"{name} *(?::[^=\n]*)?=[^=]"
+    return re.compile(rf"^{indented}(?:(?:async +)?(?:def|class) +{name}\b|{assigned})", re.MULTILINE)
+
+
+def imports_package(program: str, package: str) -> bool:
+    """Whether a line of a program imports a package."""
+    return re.search(rf"^[ \t]*(?:import|from) +{re.escape(package)}\b", program, re.MULTILINE) is not None
+
+
+def complete_program(program: str, prefix: str, entry: str) -> str:
+    """Return `program`, after `prefix` where it does not define `entry`: a body without its `def` line."""
+    if not prefix or not entry or _binding(entry, indented=r"[ \t]*").search(program):
+        return program
+    return prefix + program
+
 
 __all__ = ["UnitTests", "integrity"]
 
@@ -206,14 +254,14 @@ class UnitTests:
         tests = "\n".join(str(problem.reference.get(key, "")) for key in ("code", "prelude", "setup"))
         if missing := self._absent(tests):
             return bad_reference(f"the tests import {missing}, which is not installed here")
-        if len(completion) > code_extract.MAX_COMPLETION:
-            most = f"at most {code_extract.MAX_COMPLETION:,} are read"
+        if len(completion) > MAX_COMPLETION:
+            most = f"at most {MAX_COMPLETION:,} are read"
             return Verdict(Status.LIMIT, 0.0, f"the completion has {len(completion):,} characters; {most}")
-        program = code_extract.program_of(completion, plan.defined)
+        program = program_of(completion, plan.defined)
         if not program.strip() and problem.reference["type"] != "stdio":
             return no_answer("the completion holds no program")
         entry = problem.reference.get("entry", "")
-        program = code_extract.completed(program, problem.info.get("prefix", ""), entry)
+        program = complete_program(program, problem.info.get("prefix", ""), entry)
         try:
             limits = lowered(self.limits, problem.info.get("limits", {}))
         except ValueError as error:
@@ -223,7 +271,7 @@ class UnitTests:
     def _absent(self, code: str) -> str:
         """Return a package that code imports, and that programs could see if it were installed here; or ""."""
         here = isinstance(self.executor, Pool)
-        return next((name for name in sandbox_packages.absent() if here and code_extract.imports(code, name)), "")
+        return next((name for name in sandbox_packages.absent() if here and imports_package(code, name)), "")
 
     def _run(self, items: list[_Item], count: int) -> None:
         batches = [item.jobs[len(item.results) :][:count] for item in items]

@@ -17,9 +17,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlvr.registry import register
-from rlvr.types import Message, Problem, Prompt, Status, Verdict, bad_reference
-from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, THINKING, after_thinking
+from rlvr.core.registry import register
+from rlvr.core.types import Message, Problem, Prompt, Status, Verdict, bad_reference
+from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
 MISSING = "this needs the package verifiers, version 0.4: pip install 'rlvr[verifiers]'"
 

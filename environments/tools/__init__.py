@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
+from rlvr.core.registry import did_you_mean, load, register_environment
+from rlvr.core.types import Problem, Reply, Verdict, error
 from rlvr.environments.tools.calculator import calculator
 from rlvr.environments.tools.calls import MARKS, Call, Format, announcement, read_calls, shown, written
 from rlvr.environments.tools.python import python_tool
 from rlvr.environments.tools.tool import Running, SandboxFailure, Tool, ToolError, started, tool
-from rlvr.registry import did_you_mean, load, register_environment
-from rlvr.types import Problem, Reply, Verdict, error
 from rlvr.verifiers.extract import THINKING
 
 __all__ = ["SandboxFailure", "Tool", "ToolError", "Tools", "calculator", "python_tool", "tool", "tools"]

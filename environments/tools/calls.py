@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rlvr.core.printable import printable
 from rlvr.environments.tools.tool import Tool
-from rlvr.printable import printable
 from rlvr.verifiers.extract import after_thinking
 
 Format = Literal["fenced", "hermes", "llama"]

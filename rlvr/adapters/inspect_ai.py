@@ -17,7 +17,7 @@ from typing import Any
 
 from rlvr.adapters.judging import Judge, judge
 from rlvr.adapters.spoken import messages, with_thinking
-from rlvr.types import Prompt, Verdict
+from rlvr.core.types import Prompt, Verdict
 
 MISSING = "this needs the package inspect_ai: pip install inspect_ai"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlvr.adapters.spoken import plain, read_prompt
-from rlvr.registry import make_task, make_verifier
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Environment, Pair, Problem, Verdict, Verifier
 from rlvr.sandbox import forks
-from rlvr.traits import VerifierTraits
-from rlvr.types import Environment, Pair, Problem, Verdict, Verifier
 from rlvr.verifiers.runner import Runner
 
 

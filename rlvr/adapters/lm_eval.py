@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.adapters.judging import judge
-from rlvr.types import Prompt
+from rlvr.core.types import Prompt
 
 MISSING = "this needs the package lm_eval: pip install lm_eval"
 

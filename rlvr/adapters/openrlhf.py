@@ -28,7 +28,7 @@ from typing import Any
 
 from rlvr.adapters.judging import Judge, Unscored, rewarded, scored
 from rlvr.adapters.worlds import World
-from rlvr.types import Verdict
+from rlvr.core.types import Verdict
 
 
 def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[str, Any]]:

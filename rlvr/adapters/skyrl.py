@@ -14,7 +14,7 @@ from typing import Any
 
 from rlvr.adapters.judging import Judge, scored
 from rlvr.adapters.worlds import World
-from rlvr.types import Problem, Reply, Verdict
+from rlvr.core.types import Problem, Reply, Verdict
 
 MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
 

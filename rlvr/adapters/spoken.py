@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.types import Prompt
+from rlvr.core.types import Prompt
 
 # Names under which messages hold what was thought, apart from their content.
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlvr.adapters.judging import Judge
 from rlvr.adapters.spoken import said
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 
 MISSING = "this needs the package tinker-cookbook, version 0.6: pip install tinker-cookbook"
 

@@ -22,7 +22,7 @@ from typing import Any
 from rlvr.adapters.judging import Judge, rewarded
 from rlvr.adapters.spoken import messages, said
 from rlvr.adapters.worlds import World
-from rlvr.types import Verdict
+from rlvr.core.types import Verdict
 
 Reward = Callable[..., list[float | None]]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlvr.adapters.judging import Judge, judge, rewarded
 from rlvr.adapters.spoken import with_thinking
-from rlvr.types import Prompt
+from rlvr.core.types import Prompt
 from rlvr.verifiers.verifiers_task import v1
 
 

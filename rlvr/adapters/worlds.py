@@ -9,8 +9,8 @@ from typing import Any
 
 from rlvr.adapters.judging import Judge
 from rlvr.adapters.spoken import read_prompt
-from rlvr.seeding import derive_seed
-from rlvr.types import Problem, Reply, Verdict
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, Reply, Verdict
 from rlvr.verifiers.runner.base import guarded, log_failure
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlvr.algo.credit import Advantage, Steps
 from rlvr.algo.transfer import copy_to
-from rlvr.types import Completion, Group, Verdict
+from rlvr.core.types import Completion, Group, Verdict
 
 # Tensors of a batch that stay on the CPU.
 HOST = {"tokens", "scored", "lengths", "groups", "places"}

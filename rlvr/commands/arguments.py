@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlvr.commands.errors import describe_os_error, drop_output, naming_output
 from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of, spell_switches
-from rlvr.commands.os_errors import describe_os_error, drop_output, naming_output
-from rlvr.printable import in_one_line
-from rlvr.training.signals import Stopped, fitted
-from rlvr.types import RunError
+from rlvr.core.printable import in_one_line
+from rlvr.core.types import RunError
+from rlvr.training.supervision.signals import Stopped, fitted
 
 if TYPE_CHECKING:
     from rlvr.commands.choices import Variants
@@ -64,7 +64,7 @@ def parse_settings(
         check_not_read,
         values_of,
     )
-    from rlvr.config.group import check_classes, check_values
+    from rlvr.config.settings import check_classes, check_values
 
     if default is not None:
         check_classes(default)

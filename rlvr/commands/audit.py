@@ -14,17 +14,16 @@ from typing import Annotated, Any
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import key_values, parse_settings
-from rlvr.config.group import Rules
-from rlvr.config.quantities import COUNT, SHARE
+from rlvr.config.settings import COUNT, SHARE, Rules
 from rlvr.config.shared import VerifierSettings
-from rlvr.files.jsonl import read_objects
-from rlvr.files.write import write_whole
-from rlvr.printable import printable
-from rlvr.registry import make_task
+from rlvr.core.files.jsonl import read_objects
+from rlvr.core.files.write import write_whole
+from rlvr.core.printable import printable
+from rlvr.core.registry import make_task
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Task, Verdict, Verifier
 from rlvr.tasks.base import is_weak, normalized, prompt_digest, sealed
 from rlvr.tasks.contamination import HeldOut
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Task, Verdict, Verifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 

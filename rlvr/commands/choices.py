@@ -9,8 +9,8 @@ from typing import Any
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.flags import RENAMED_WORDS, flag_name, is_flag
 from rlvr.config import SAMPLERS, AlgoConfig, CriticConfig, MonitorConfig, class_of
-from rlvr.config.group import carry, settings_of
-from rlvr.registry import did_you_mean
+from rlvr.config.settings import carry, settings_of
+from rlvr.core.registry import did_you_mean
 
 Values = dict[str, Any]  # of a config's fields, by name
 Variants = Mapping[str, Mapping[str, Any]]  # by a selector's word: groups, by name

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rlvr.commands.arguments import BAD_INPUT, guarded
-from rlvr.registry import did_you_mean
+from rlvr.core.registry import did_you_mean
 
 # By purpose: the name, the module and function that run it, and what it does.
 GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {

@@ -20,9 +20,9 @@ from rlvr.commands.list import recipe_command, recipe_files
 from rlvr.commands.settings import Settings, value_of, values_of
 from rlvr.commands.train import COMMAND_OF
 from rlvr.config import SAMPLERS, Config, MonitorConfig, make_algo
-from rlvr.config.group import settings_of
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
+from rlvr.config.settings import settings_of
 
 # The dataclass of a command's flags, where they do not depend on a recipe.
 ARGUMENTS = {
@@ -36,10 +36,10 @@ ARGUMENTS = {
     "merge": "rlvr.commands.merge:MergeArgs",
     "profile": "rlvr.commands.profile:ProfileArgs",
     "push": "rlvr.commands.export:PushArgs",
-    "regrade": "rlvr.commands.regrade:RegradeArgs",
-    "report": "rlvr.commands.report:ReportArgs",
+    "regrade": "rlvr.commands.regrade.command:RegradeArgs",
+    "report": "rlvr.commands.report.page:ReportArgs",
     "serve": "rlvr.commands.serve:ServeArgs",
-    "watch": "rlvr.commands.watch:WatchArgs",
+    "watch": "rlvr.commands.watch.screen:WatchArgs",
 }
 WITH_RECIPE = ("train", "sft", "show-prompt", "verify-resume", "rm", "pipeline")
 # Configs that together have every group and setting.

@@ -24,7 +24,7 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
-from rlvr.printable import printable
+from rlvr.core.printable import printable
 from rlvr.runs.records import describe_shuffled, graded, pass_names, with_interval
 
 LINES_WITHOUT_TERMINAL = 20  # progress lines for a whole phase where stdout is not a terminal

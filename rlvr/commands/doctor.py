@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlvr.commands.arguments import parse
-from rlvr.config.quantities import SECONDS, check_bounds
+from rlvr.config.settings import SECONDS, check_bounds
 
 State = Literal["ok", "note", "missing"]
 GIB = 1024**3

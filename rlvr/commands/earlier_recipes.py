@@ -8,8 +8,8 @@ from pathlib import Path
 import rlvr
 from rlvr import config
 from rlvr.commands.flags import renamed
-from rlvr.config.group import Group, settings_of
 from rlvr.config.sampler import SamplerSettings
+from rlvr.config.settings import Group, settings_of
 
 CLASSES = {"ShadowConfig": "MonitorConfig"}
 MODULES = {"rlvr.train_command": "rlvr.commands.train"}

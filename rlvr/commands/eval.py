@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from rlvr.commands import served
 from rlvr.commands.arguments import key_values, parse_settings
 from rlvr.commands.console import Display, colored
 from rlvr.commands.machine import check_device
@@ -22,10 +21,9 @@ from rlvr.commands.settings import values_of
 from rlvr.commands.task import check_names, check_turns, make_pack, with_environment, with_verifier
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.config.group import ADVANCED, Rules, Used, check_groups, spelt
-from rlvr.config.quantities import COUNT
-from rlvr.config.served import WITHOUT_URL, ServedSettings, renders_here
+from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spelt
 from rlvr.config.shared import (
+    WITHOUT_URL,
     AnswerSettings,
     AttentionSetting,
     EnvironmentSettings,
@@ -33,20 +31,128 @@ from rlvr.config.shared import (
     PassKSettings,
     SamplingSettings,
     SeedSetting,
+    ServedSettings,
     TaskSettings,
     TurnSettings,
     VerifierSettings,
+    renders_here,
 )
-from rlvr.files.models import check_path, find_model
-from rlvr.files.write import write_whole
-from rlvr.registry import make_verifier
+from rlvr.core.files.models import check_path, find_model
+from rlvr.core.files.write import write_whole
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Sampling, Task, Verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, texts
 from rlvr.runs.records import graded, with_interval
 from rlvr.sampling.samplers import check_sampler
 from rlvr.tasks.base import prompt_text, sealed
-from rlvr.training.signals import StopRequest
-from rlvr.types import Problem, Sampling, Task, Verifier
+from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
+
+if TYPE_CHECKING:
+    from rlvr.model.policy import Policy
+    from rlvr.served.speakers import Speaker
+
+
+# `rlvr eval --url` and `rlvr profile --url`: the same evaluation with a model that a server holds.
+
+
+def check_requests(args: EvalArgs) -> None:
+    """Raise ValueError for fields of requests or a key's variable that cannot be used, before anything is written."""
+    from rlvr.core.endpoint import read_key, request_options
+
+    read_key(args.key_env)
+    request_options(args.request_option)
+
+
+def answer_from_server(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
+    """Sample and verify a served model's answers, and write the numbers into a folder that is claimed."""
+    from rlvr.core.endpoint import Endpoint
+    from rlvr.served.evaluation import Served, evaluate_served, identical_hint
+    from rlvr.training.rollout.episodes import plan_of
+
+    stop.doing = "asking the server for its models"
+    assert args.url is not None
+    endpoint = Endpoint(
+        args.url,
+        args.model,
+        api=args.api,
+        key_env=args.key_env,
+        retry_seconds=args.retry_seconds,
+        request_seconds=args.request_seconds,
+        options=args.request_option,
+    )
+    display = Display()
+    stop.bars = display.height
+    with closing(endpoint), closing(display):
+        stop.doing = "loading the tokenizer"
+        speaker = open_speaker(args)
+        speaker.announce(task.environment)
+        plan = plan_of(speaker, task, args, endpoint.max_model_len if args.tokenizer else None)
+        problems = fitting(args, speaker, problems, endpoint.max_model_len, display)
+        display.say(
+            f"{args.task}: {len(problems)} problems, {args.samples} samples each; {args.model} at {args.url}, "
+            f"{args.api}, {args.concurrency} requests at once"
+        )
+        stop.doing = "evaluating"
+        display.start("evaluating", len(problems))
+        with open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout) as runners:
+            result = evaluate_served(
+                Served(endpoint, speaker, args.concurrency),
+                problems,
+                runners["verifier"],
+                runners.get("lenient"),
+                runners.get("strict"),
+                runners.get("selector"),
+                sampling=args.sampling(),
+                samples=args.samples,
+                ks=args.k,
+                threshold=args.threshold,
+                seed=args.seed,
+                answers_file=args.out_dir / "answers.jsonl",
+                progress=lambda done: display.step(done, ""),
+                plan=plan,
+            )
+        if hint := identical_hint(result):
+            display.say(hint, wrap=True)
+    write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def open_speaker(args: EvalArgs) -> Speaker:
+    """Return what makes requests of prompts: with a tokenizer token ids, otherwise text or messages."""
+    from rlvr.served.speakers import MessageSpeaker, TokenSpeaker
+
+    if args.tokenizer is None:
+        return MessageSpeaker(chat=args.api == "chat", system_prompt=args.system_prompt, tool_role=args.tool_role)
+    from rlvr.model.load_errors import load_errors_as_value_error
+    from rlvr.model.tokenizer import load_tokenizer
+
+    with load_errors_as_value_error(args.tokenizer, "tokenizer"):
+        tokenizer = load_tokenizer(
+            args.tokenizer, revision=args.revision or "main", trust_remote_code=args.trust_remote_code
+        )
+    return TokenSpeaker(tokenizer, system_prompt=args.system_prompt, chat=args.chat)
+
+
+def fitting(
+    args: EvalArgs, speaker: Speaker | Policy, problems: Sequence[Problem], limit: int | None, display: Display
+) -> Sequence[Problem]:
+    """Return the problems whose prompts are short enough; ValueError for one that leaves no room for a completion.
+
+    Lengths are known with a tokenizer only.
+    """
+    from rlvr.model.context import check_fit, leave_out_long
+    from rlvr.served.speakers import MessageSpeaker
+
+    if isinstance(speaker, MessageSpeaker):
+        return problems
+    flags = ("--max-new-tokens", "--max-prompt-tokens")
+    if args.max_prompt_tokens is not None:
+        problems, dropped = leave_out_long(speaker, problems, args.max_prompt_tokens, flags[1])
+        display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
+    check_fit(speaker, problems, args.max_new_tokens, limit, flags)
+    return problems
+
 
 # Settings that may change on resume: they affect how many answers are sampled or how fast, never their content.
 RESUMABLE = {
@@ -219,7 +325,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     args.select_by()
     problems = chosen_problems(task, args)
     if args.url is not None:
-        served.check_requests(args)
+        check_requests(args)
     elif args.model != "tiny":
         find_model(args.model, args.revision)
     folder = eval_folder(args, task.fingerprint)
@@ -227,7 +333,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
         for line in (*lines, *folder.claim(), *task.split_notes, *task.notes):
             print(line)
         if args.url is not None:
-            return served.answer_problems(args, task, problems, stop)
+            return answer_from_server(args, task, problems, stop)
         from rlvr.model.device import tuned_cpu
 
         with tuned_cpu():
@@ -241,8 +347,8 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
     from rlvr.model.context import context_limit
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import open_sampler
-    from rlvr.training.episodes import plan_of
-    from rlvr.training.evaluate import evaluate
+    from rlvr.training.evaluation.evaluate import evaluate
+    from rlvr.training.rollout.episodes import plan_of
 
     stop.doing = "loading the model"
     disable_progress_bar()
@@ -262,7 +368,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
     display = Display()
     stop.bars = display.height
     limit = context_limit(policy.causal.config)
-    problems = served.fitting(args, policy, problems, limit, display)
+    problems = fitting(args, policy, problems, limit, display)
     plan = plan_of(policy, task, args, limit, args.sampler.max_model_len)
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (

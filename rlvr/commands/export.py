@@ -16,16 +16,15 @@ from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
 from rlvr.commands.model_card import CardFacts, licence_of, model_card
-from rlvr.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
-from rlvr.files.secrets import without_secrets
-from rlvr.files.write import PARTIAL, check_place, writing
-from rlvr.printable import in_one_line, note
-from rlvr.runs.conclusions import conclusions_of, ended_below
-from rlvr.runs.eras import eras
+from rlvr.core.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
+from rlvr.core.files.secrets import without_secrets
+from rlvr.core.files.write import PARTIAL, check_place, writing
+from rlvr.core.printable import in_one_line, note
+from rlvr.core.types import RunError
+from rlvr.runs.conclusions import conclusions_of, ended_below, eras
 from rlvr.runs.folder import TRAINING, read_record
 from rlvr.runs.reading import read_lines
 from rlvr.runs.records import quality
-from rlvr.types import RunError
 
 PRIVATE = ("out_dir", "url", "tracker_project", "tracker_name", "history")  # settings that are left out
 # Options before a value, and the @ of one that is read from a file.
@@ -158,8 +157,8 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
     """
     if not run.is_dir():
         raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
-    from rlvr.training.best import best_steps
     from rlvr.training.checkpoint import checkpoint_folder, damage, list_whole
+    from rlvr.training.evaluation.held_out import best_steps
 
     record = read_record(run / TRAINING.record)
     if record is None or not record.keys() >= TRAINING.keys:

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlvr.printable import expected
+from rlvr.core.printable import expected
 
 # What other trainers call a setting.
 ELSEWHERE = {

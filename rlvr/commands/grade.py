@@ -16,13 +16,13 @@ from typing import Any, NoReturn, TextIO
 
 from rlvr.commands.arguments import BAD_INPUT, error_line, guarded, key_values
 from rlvr.commands.flags import check_flags, check_renamed
-from rlvr.config.quantities import SECONDS, WORKERS, check_bounds
-from rlvr.files.jsonl import is_same_file, read_objects
-from rlvr.files.write import check_replaceable, writing
-from rlvr.printable import in_one_line, kind_of
-from rlvr.registry import make_verifier
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Prompt, Status, Verdict
+from rlvr.config.settings import SECONDS, WORKERS, check_bounds
+from rlvr.core.files.jsonl import is_same_file, read_objects
+from rlvr.core.files.write import check_replaceable, writing
+from rlvr.core.printable import in_one_line, kind_of
+from rlvr.core.registry import make_verifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Prompt, Status, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 

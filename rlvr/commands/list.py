@@ -14,8 +14,8 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
-from rlvr.printable import expected, printable
-from rlvr.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
+from rlvr.core.printable import expected, printable
+from rlvr.core.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 
 # By kind of registry: the word for an entry, and a command that uses one.
 USES = {

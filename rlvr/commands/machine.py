@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from rlvr.config.optim import EIGHT_BIT_EXTRA, OptimConfig
+from rlvr.config.model import EIGHT_BIT_EXTRA, OptimConfig
 
 # What torch's CUDA builds load, by the name that it is loaded by, and what the kernel shows of AMD's GPUs.
 CUDA_DRIVER, ROCM = "libcuda.so.1", Path("/dev/kfd")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
-from rlvr.files.models import Source, find_model
+from rlvr.core.files.models import Source, find_model
 
 if TYPE_CHECKING:
     from torch import Tensor

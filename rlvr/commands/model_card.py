@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.files.models import HUB_NAME
-from rlvr.printable import in_one_line
+from rlvr.core.files.models import HUB_NAME
+from rlvr.core.printable import in_one_line
 from rlvr.runs.records import graded, is_number, pass_names, with_interval
 
 Record = Mapping[str, Any]

@@ -11,8 +11,8 @@ from typing import Any
 from rlvr.commands.choices import take_option
 from rlvr.commands.train import check_model_flag, load_recipe, recipe_config
 from rlvr.config import Config
-from rlvr.registry import TASKS
-from rlvr.types import Task
+from rlvr.core.registry import TASKS
+from rlvr.core.types import Task
 
 GIB = 2**30
 DEFAULT_GIB = 80.0

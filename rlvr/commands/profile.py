@@ -16,12 +16,11 @@ from tyro.conf import Positional
 from rlvr.commands.arguments import parse_settings
 from rlvr.commands.console import Display
 from rlvr.commands.eval import EvalArgs, ModelOnTask, run
-from rlvr.config.quantities import COUNT
+from rlvr.config.settings import COUNT
 from rlvr.config.shared import Samples
-from rlvr.files.write import write_whole
-from rlvr.training.answers import Answers
-from rlvr.training.passk import pass_at_k, pass_power_k
-from rlvr.training.selection import is_right
+from rlvr.core.files.write import write_whole
+from rlvr.training.evaluation.evaluate import Answers
+from rlvr.training.evaluation.passk import is_right, pass_at_k, pass_power_k
 
 BINS = 10
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr.config import Config
-from rlvr.files.models import find_model
-from rlvr.registry import did_you_mean
-from rlvr.types import Problem, Task
+from rlvr.core.files.models import find_model
+from rlvr.core.registry import did_you_mean
+from rlvr.core.types import Problem, Task
 
 HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a problem's prompt as the policy sees it."
 

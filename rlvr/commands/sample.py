@@ -15,16 +15,14 @@ from typing import Annotated, Any, Literal
 from rlvr.commands.arguments import parse_settings
 from rlvr.commands.console import Display
 from rlvr.commands.eval import EvalArgs, ModelOnTask, chosen_problems, load_task, run
-from rlvr.config.group import ADVANCED, Rules, spelt
-from rlvr.config.quantities import COUNT, SCORE
+from rlvr.config.settings import ADVANCED, COUNT, SCORE, Rules, spelt
 from rlvr.config.shared import Samples
-from rlvr.files.write import write_whole
+from rlvr.core.files.write import write_whole
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
-from rlvr.seeding import derive_seed
-from rlvr.training.answers import Answers, keyed
-from rlvr.training.passk import clustered
-from rlvr.training.selection import by_problem, is_right
-from rlvr.types import Problem, RunError
+from rlvr.training.evaluation.evaluate import Answers, keyed
+from rlvr.training.evaluation.passk import by_problem, clustered, is_right
 
 DATA = "data.jsonl"
 CUT_SHORT = ("length", "context", "filter")  # finish reasons of completions that are no demonstrations

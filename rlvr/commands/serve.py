@@ -17,10 +17,10 @@ from tyro.conf import Positional
 from rlvr.commands.arguments import parse
 from rlvr.commands.machine import check_device
 from rlvr.commands.outcome import program
-from rlvr.config.quantities import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound, check_bounds
-from rlvr.files.models import find_model
-from rlvr.training.signals import StopRequest
-from rlvr.types import RunError
+from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound, check_bounds
+from rlvr.core.files.models import find_model
+from rlvr.core.types import RunError
+from rlvr.training.supervision.signals import StopRequest
 from rlvr.vllm.engine import require_vllm
 
 if TYPE_CHECKING:

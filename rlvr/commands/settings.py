@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from rlvr.commands.choices import SELECTORS, Values, brought_by
 from rlvr.commands.flags import check_renamed, flag_name, is_flag, is_positional
 from rlvr.config import MonitorConfig
-from rlvr.config.group import Group, Setting, Used, documented, settings_of
+from rlvr.config.settings import Group, Setting, Used, documented, settings_of
 
 MISSING = dataclasses.MISSING
 

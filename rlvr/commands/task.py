@@ -12,8 +12,8 @@ from typing import Any
 from rlvr.commands.arguments import key_values
 from rlvr.config import Config
 from rlvr.config.shared import EnvironmentSettings, TaskSettings, TurnSettings
-from rlvr.files.jsonl import check_file, parse_object
-from rlvr.registry import (
+from rlvr.core.files.jsonl import check_file, parse_object
+from rlvr.core.registry import (
     ENVIRONMENTS,
     TASKS,
     VERIFIERS,
@@ -23,9 +23,9 @@ from rlvr.registry import (
     make_verifier,
     with_options,
 )
+from rlvr.core.types import Prompt, Task, Verifier
 from rlvr.tasks.base import judged_by, prompt_digest, sealed
 from rlvr.tasks.mixture import RoutedVerifier
-from rlvr.types import Prompt, Task, Verifier
 from rlvr.verifiers.runner.base import check_references, describe
 
 logger = logging.getLogger("rlvr.tasks")
@@ -204,7 +204,7 @@ def corpus(task: Task) -> Iterator[str]:
     for problem in task.test:
         yield prompt_words(problem.prompt)
     if task.environment is not None:
-        from rlvr.training.episodes import replayed
+        from rlvr.training.rollout.episodes import replayed
 
         yield getattr(task.environment, "announcement", "")
         for problem, said in task.demonstrations[:HEARD]:

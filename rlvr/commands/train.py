@@ -19,11 +19,11 @@ from rlvr.commands.arguments import guarded, parse_settings
 from rlvr.commands.choices import take_option
 from rlvr.commands.list import recipe_command, recipe_files
 from rlvr.config import Config, CriticConfig, OptimConfig, class_of
-from rlvr.config.group import settings_of
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.models import check_path
-from rlvr.registry import did_you_mean, load
+from rlvr.config.settings import settings_of
+from rlvr.core.files.models import check_path
+from rlvr.core.registry import did_you_mean, load
 
 # The command that runs a recipe, by the class of its CONFIG.
 COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm", PipelineConfig: "pipeline"}

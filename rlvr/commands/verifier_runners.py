@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Verifier
 from rlvr.tasks.mixture import RoutedVerifier
-from rlvr.traits import VerifierTraits
-from rlvr.types import Verifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import allows
 

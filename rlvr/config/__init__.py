@@ -14,13 +14,7 @@ from typing import Any
 
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.config.algo import AlgoConfig, AlgoSettings, class_of, make_algo
-from rlvr.config.critic import CriticConfig
-from rlvr.config.curriculum import CurriculumConfig
-from rlvr.config.eval import EvalConfig
-from rlvr.config.group import check_groups, require
-from rlvr.config.model import ModelConfig
-from rlvr.config.monitor import MonitorConfig
-from rlvr.config.optim import OptimConfig
+from rlvr.config.model import CriticConfig, ModelConfig, OptimConfig
 from rlvr.config.own_algos import (
     DPOConfig,
     GDPOConfig,
@@ -29,12 +23,11 @@ from rlvr.config.own_algos import (
     RAFTConfig,
     ReinforcePlusPlusConfig,
 )
-from rlvr.config.rollout import RolloutConfig
 from rlvr.config.rules import rules
-from rlvr.config.run import RunConfig
+from rlvr.config.run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.sampler import SAMPLERS, EngineConfig, SamplerConfig, TorchSamplerConfig, VLLMConfig, VLLMServerConfig
-from rlvr.config.sft import SFTConfig
-from rlvr.types import Sampling
+from rlvr.config.settings import check_groups, require
+from rlvr.core.types import Sampling
 
 __all__ = [
     "SAMPLERS",

@@ -10,9 +10,20 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
-from rlvr.config.group import ADVANCED, Group, Rules, Used, Words
-from rlvr.config.quantities import COUNT, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
-from rlvr.registry import did_you_mean
+from rlvr.config.settings import (
+    ADVANCED,
+    COUNT,
+    COUNT_OR_NONE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    WEIGHT,
+    Group,
+    Rules,
+    Used,
+    Words,
+)
+from rlvr.core.registry import did_you_mean
 
 WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
 WITH_CLIP = Used(lambda config: config.algo.loss_row.clips, "with a loss that clips (--algo.loss auto)")

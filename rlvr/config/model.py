@@ -7,10 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rlvr.config.group import ADVANCED, Rules, Used
-from rlvr.config.quantities import COUNT
+from rlvr.config.settings import (
+    ADAM_DECAY,
+    ADVANCED,
+    COUNT,
+    COUNT_OR_NONE,
+    LEARNING_RATE,
+    POSITIVE,
+    SHARE,
+    WEIGHT,
+    Group,
+    Rules,
+    Used,
+)
 from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
-from rlvr.files.models import check_path
+from rlvr.core.files.models import check_path
 
 WITH_ALL_WEIGHTS = Used(lambda config: config.model.lora_rank == 0, "with --model.lora-rank 0")
 WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")
@@ -68,3 +79,67 @@ def compiles(pattern: str) -> bool:
     except re.error:
         return False
     return True
+
+
+# Settings of the group `optim`.
+
+WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "with --optim.schedule linear or cosine")
+
+EIGHT_BIT_EXTRA = (
+    "optim.name adamw8bit needs bitsandbytes: pip install 'rlvr[bitsandbytes]', from a checkout pip install -e "
+    "'.[bitsandbytes]'"
+)
+
+
+@dataclass(frozen=True)
+class OptimConfig(Group):
+    """AdamW and its learning rate."""
+
+    name: Annotated[Literal["adamw", "adamw8bit"], ADVANCED] = "adamw"
+    """adamw8bit: AdamW with both moments in 8 bits, 2 bytes a weight in place of 8 (needs bitsandbytes)."""
+    offload: Annotated[bool, ADVANCED] = False
+    """Keep the optimizer's state in pinned CPU memory and update the weights on the GPU bucket by bucket: the same
+    numbers, slower."""
+    lr: Annotated[float, LEARNING_RATE] = 1e-6
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate schedule after the warm-up; linear and cosine decay to min_lr_ratio at the last step."""
+    decay_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_DECAY] = 0
+    """Step at which the decay ends. 0: the last step. Set it if the run may be extended later."""
+    warmup_steps: Annotated[int, COUNT_OR_NONE] = 0
+    """Steps of linear warm-up."""
+    min_lr_ratio: Annotated[float, SHARE, ADVANCED, WITH_DECAY] = 0.1
+    """Final learning rate as a fraction of lr."""
+    betas: Annotated[tuple[float, float], ADAM_DECAY, ADVANCED] = (0.9, 0.99)
+    """AdamW's beta1 and beta2."""
+    weight_decay: Annotated[float, WEIGHT] = 0.0
+    """AdamW's decoupled weight decay."""
+    max_grad_norm: Annotated[float, POSITIVE] = 1.0
+    """Gradients are clipped to this norm."""
+    max_update_kl: Annotated[float, WEIGHT, ADVANCED] = 0.05
+    """Bound on how far the updates of one step may move the policy: the KL divergence per token between the policies
+    before and after, on the step's own tokens. Beyond it the rest of the step's updates are left out (PPO's target_kl),
+    and a warning is given, as where a single update moves it so far. 0: no bound."""
+    tokens_per_microbatch: Annotated[int, COUNT] = 16384
+    """Tokens per forward and backward pass (gradient accumulation): trades memory for speed, same result."""
+
+
+# Settings of the group `critic`, which exists with algorithms that train one (PPO).
+
+WITH_HEAD = Used(lambda config: config.critic is not None and config.critic.kind == "head", "with --critic.kind head")
+
+
+@dataclass(frozen=True)
+class CriticConfig(Group):
+    """The critic (value function): predicts from each token the reward that is still to come."""
+
+    kind: Literal["separate", "head"] = "separate"
+    """separate: a second model, initialised from the policy. head: a value head on the policy itself."""
+    lr: Annotated[float, LEARNING_RATE] = 1e-5
+    """Peak learning rate of the critic's own weights; it follows the policy's schedule."""
+    warmup: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
+    """First steps in which only the critic learns (with kind head: only the head)."""
+    value_clip: Annotated[float | None, POSITIVE, ADVANCED] = 0.2
+    """Value clipping range around the old value (PPO). None: no clipping."""
+    value_coef: Annotated[float, POSITIVE, WITH_HEAD] = 0.1
+    """Weight of the value loss next to the policy loss (0.1 is TRL's default)."""

@@ -14,8 +14,7 @@ from rlvr.config.algo import (
     PolicyGradientSettings,
     RewardSettings,
 )
-from rlvr.config.group import Rules
-from rlvr.config.quantities import POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
+from rlvr.config.settings import POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT, Rules
 
 
 @dataclass(frozen=True)

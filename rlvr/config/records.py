@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.config import SAMPLERS, Config, CriticConfig, MonitorConfig, class_of
-from rlvr.config.group import groups_of, settings_of
+from rlvr.config.settings import groups_of, settings_of
 
 Record = Mapping[str, Any]
 # Earlier names: of a group's settings, and of their values.

@@ -6,9 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from rlvr.config.group import ADVANCED, Group, Rules, Used, check_groups, require, settings_of
-from rlvr.config.optim import OptimConfig
-from rlvr.config.quantities import COUNT, COUNT_OR_NONE, TWO_OR_MORE, Bound
+from rlvr.config.model import OptimConfig
+from rlvr.config.settings import (
+    ADVANCED,
+    COUNT,
+    COUNT_OR_NONE,
+    TWO_OR_MORE,
+    Bound,
+    Group,
+    Rules,
+    Used,
+    check_groups,
+    require,
+    settings_of,
+)
 from rlvr.config.shared import (
     BatchSizeSetting,
     LengthSettings,
@@ -19,7 +30,7 @@ from rlvr.config.shared import (
     TaskSettings,
     VerifierSettings,
 )
-from rlvr.files.models import check_path
+from rlvr.core.files.models import check_path
 
 SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 

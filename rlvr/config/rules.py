@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.config.group import Rules
-from rlvr.files.models import is_adapter
+from rlvr.config.settings import Rules
+from rlvr.core.files.models import is_adapter
 
 if TYPE_CHECKING:
     from rlvr.config import Config

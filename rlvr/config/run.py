@@ -4,11 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Literal
 
-from rlvr.config.group import ADVANCED, Used
-from rlvr.config.quantities import COUNT, COUNT_OR_NONE, SECONDS
-from rlvr.config.shared import EnvironmentSettings, SeedSetting, TaskSettings
+from rlvr.config.settings import (
+    ADVANCED,
+    CORRELATION,
+    COUNT,
+    COUNT_OR_NONE,
+    LEARNING_RATE,
+    MOST,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SECONDS,
+    SHARE,
+    WEIGHT,
+    Bound,
+    Group,
+    Rules,
+    Used,
+)
+from rlvr.config.shared import (
+    EnvironmentSettings,
+    Ks,
+    PassKSettings,
+    Samples,
+    SamplingSettings,
+    SeedSetting,
+    TaskSettings,
+    TurnSettings,
+    VerifierSettings,
+)
 
 WITH_TRACKERS = Used(lambda config: len(config.run.trackers) > 0, "with --run.trackers")
 WITH_EVALUATIONS = Used(lambda config: config.eval.every >= 0, "with --eval.every 0 or more")
@@ -53,3 +78,202 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     dry_run: bool = False
     """Check the settings, the task and the tokenizer, show the first prompt, and exit without loading weights or
     writing anything (short: --dry-run)."""
+
+
+# Settings of the group `curriculum`.
+
+
+def _draws_by_signal(config: Any) -> bool:
+    return bool(config.curriculum.draw == "signal")
+
+
+WITH_SIGNAL = Used(_draws_by_signal, "with --curriculum.draw signal")
+WITH_RATES = Used(
+    lambda config: _draws_by_signal(config) or config.curriculum.profile is not None,
+    "with --curriculum.draw signal or --curriculum.profile",
+)
+
+
+@dataclass(frozen=True)
+class CurriculumConfig(Group):
+    """Which problems are trained on, by their pass rates: the mean score p of a problem's completions."""
+
+    profile: Annotated[Path | None, ADVANCED] = None
+    """File with the problems' pass rates before the run: profile.jsonl, which `rlvr profile` writes."""
+    pass_rate: Annotated[tuple[float, ...], SHARE, ADVANCED] = (0.0, 1.0)
+    """Train only on problems whose pass rate in the profile is from the first number to the second. With other numbers
+    than 0 and 1 problems that are not in the profile are left out."""
+    draw: Annotated[Literal["epochs", "signal"], ADVANCED] = "epochs"
+    """How problems are drawn. epochs: each once before any comes again. signal: with a probability in proportion to
+    the expected p(1-p), from the profile and the run's own outcomes. What is maximised is then the mean reward under
+    that distribution, which follows the policy, not over all problems alike."""
+    floor: Annotated[float, SHARE, ADVANCED, WITH_SIGNAL] = 0.1
+    """Share of the probability that is spread over all problems alike, so that none is never drawn."""
+    half_life: Annotated[float, POSITIVE, ADVANCED, WITH_RATES] = 50.0
+    """Steps after which an outcome, or the profile, counts half: the policy has changed since."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about the range of pass rates, and the profile that it needs."""
+        low_high = len(self.pass_rate) == 2 and self.pass_rate[0] <= self.pass_rate[1]
+        shown = " ".join(f"{rate:g}" for rate in self.pass_rate)
+        return [
+            *super().rules(at),
+            (low_high, f"{at}pass_rate {shown}: expected two numbers, the lowest pass rate and the highest"),
+            (
+                self.profile is not None or not self.filters,
+                f"{at}pass_rate {shown} without a profile to take the pass rates from; set --{at}profile too",
+            ),
+        ]
+
+    @property
+    def filters(self) -> bool:
+        """Whether a range of pass rates was asked for."""
+        return tuple(self.pass_rate) != (0.0, 1.0)
+
+    @property
+    def tracks(self) -> bool:
+        """Whether the run keeps pass rates: to draw by them, or to predict the share of groups with signal."""
+        return self.draw == "signal" or self.profile is not None
+
+
+# Settings of the group `eval`.
+
+WITH_MONITOR = Used(lambda config: config.monitor is not None, "with --monitor NAME")
+EVERY_SOME_STEPS = Used(lambda config: config.eval.every > 0, "with --eval.every 1 or more")
+
+
+@dataclass(frozen=True)
+class EvalConfig(PassKSettings):
+    """Evaluation on held-out problems during training."""
+
+    USES: ClassVar = dict.fromkeys(("samples", "k", "temperature", "threshold"), WITH_EVALUATIONS)
+
+    every: Annotated[int, Bound(-1, MOST)] = 0
+    """Steps between evaluations. 0: only before the first and after the last step. -1: never."""
+    patience: Annotated[int, COUNT_OR_NONE, ADVANCED, EVERY_SOME_STEPS] = 0
+    """Evaluations in a row without a better held-out pass@k, of the smallest k, that end the run. 0: never."""
+    num_problems: Annotated[int, COUNT_OR_NONE, WITH_EVALUATIONS] = 128
+    """Number of held-out problems, from the start of the test split."""
+    samples: Samples = 8
+    k: Ks = (1, 8)
+    on_regression: Annotated[Literal["warn", "stop", "rollback"], WITH_EVALUATIONS] = "warn"
+    """What to do where held-out pass@k, of the smallest k, falls below the start's 95 % interval: warn; stop after a
+    checkpoint; or go back to the best checkpoint and on with a quarter of the learning rate (three times at most)."""
+    top_p: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_EVALUATIONS] = 1.0
+    """Nucleus sampling in evaluations. 1: off."""
+    max_new_tokens: Annotated[int | None, COUNT, ADVANCED, WITH_EVALUATIONS] = None
+    """Maximum number of tokens in a completion. None: as in rollouts."""
+    verifier: Annotated[Literal["reward", "monitor"], WITH_MONITOR] = "reward"
+    """Verifier that decides what is correct: that of the reward, or the monitor."""
+
+
+# Settings of the group `monitor`, which exists where a monitor is asked for (`--monitor NAME`).
+
+
+@dataclass(frozen=True)
+class MonitorConfig(Group):
+    """A second verifier that scores the same rollouts but never enters the reward; an alarm is raised when reward and
+    monitor diverge (reward hacking)."""
+
+    verifier: str
+    """Second verifier that scores the same rollouts but never enters the reward, to detect reward hacking: a
+    registered name or module:attribute. none: no monitor."""
+    verifier_option: tuple[str, ...] = ()
+    """Options of the monitor's verifier, as key=value."""
+    window: Annotated[int, COUNT] = 10
+    """Number of steps over which reward and monitor are averaged before they are compared."""
+    margin: Annotated[float, POSITIVE, ADVANCED] = 0.25
+    """Divergence between reward and monitor, in score standard deviations, that counts as suspicious."""
+    noise: Annotated[float, WEIGHT, ADVANCED] = 3.0
+    """Significance threshold, in standard errors."""
+    rank: Annotated[float, CORRELATION, ADVANCED] = 0.1
+    """Rank correlation within groups below which reward and monitor count as unrelated."""
+    patience: Annotated[int, COUNT, ADVANCED] = 5
+    """Consecutive suspicious steps that raise the alarm; where the monitor falls fast, two do."""
+    on_alarm: Literal["warn", "stop", "rollback"] = "warn"
+    """What to do when the alarm is raised: warn; stop after a checkpoint; or go back to the best checkpoint up to the
+    monitor's best steps and on with a quarter of the learning rate (three times at most)."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about the verifier's name."""
+        return [(bool(self.verifier.strip()), "the monitor's verifier has an empty name; expected one of `rlvr list`")]
+
+
+# Settings of the group `sft`.
+
+WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
+WITH_DEMONSTRATIONS = Used(
+    lambda config: config.sft.steps > 0 or config.algo.ptx_coef > 0, "with --sft.steps or --algo.ptx-coef above 0"
+)
+
+
+@dataclass(frozen=True)
+class SFTConfig(Group):
+    """Supervised fine-tuning on demonstrations before RL (`rlvr sft` does only this)."""
+
+    steps: Annotated[int, COUNT_OR_NONE] = 0
+    """Optimizer steps. 0: no fine-tuning."""
+    batch_size: Annotated[int, COUNT, WITH_SFT] = 64
+    """Demonstrations per step."""
+    lr: Annotated[float, LEARNING_RATE, WITH_SFT] = 3e-3
+    """Peak learning rate; decays to zero on a cosine."""
+    warmup_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 10
+    """Steps of linear warm-up."""
+    save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 100
+    """Steps between checkpoints of the fine-tuning, from which the same command goes on; they are deleted when it is
+    complete. 0: only where a signal ends it."""
+    data: Annotated[Path | None, WITH_DEMONSTRATIONS] = None
+    """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's
+    demonstrations."""
+
+
+# Settings of the group `rollout`.
+
+WITH_PENALTY = Used(lambda config: config.rollout.truncated == "penalize", "with --rollout.truncated penalize")
+
+
+@dataclass(frozen=True)
+class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
+    """Sampling and verification of the completions that are trained on."""
+
+    problems_per_step: Annotated[int, COUNT] = 16
+    """Problems (prompts) per step."""
+    group_size: Annotated[int, COUNT] = 8
+    """Completions sampled per problem."""
+    resample_rounds: Annotated[int, COUNT_OR_NONE] = 0
+    """Dynamic sampling (DAPO): maximum extra sampling rounds to replace groups whose rewards are all equal. 0: off."""
+    truncated: Literal["keep", "mask", "penalize"] = "keep"
+    """Completions cut off at max_new_tokens, or at the context's end: keep them with their scores, mask them, or
+    penalize them (DAPO's soft overlong punishment). Masked ones are not trained on and do not count in their group's
+    baseline, as if they had not been sampled; nothing is then learned about ending in time."""
+    overlong_buffer: Annotated[int, COUNT_OR_NONE, WITH_PENALTY] = 64
+    """Number of tokens before the limit over which the penalty grows from 0 to -1."""
+    length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0
+    """Reward subtracted for each token beyond length_limit."""
+    length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
+    """Completion length in tokens up to which length_penalty subtracts nothing."""
+    mask_void: Annotated[bool, ADVANCED] = False
+    """With an environment: do not train on turns that it calls void, which held neither a call nor an answer. Their
+    rollouts count in the baseline all the same."""
+    error_budget: Annotated[float, SHARE, ADVANCED] = 0.02
+    """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about lengths that must fit each other, and groups that can be resampled."""
+        return [
+            *super().rules(at),
+            (
+                self.group_size >= 2 or self.resample_rounds == 0,
+                f"{at}resample_rounds {self.resample_rounds} with {at}group_size 1: a group of one never has differing "
+                f"rewards, so resampling cannot help; set {at}resample_rounds to 0",
+            ),
+            (
+                self.truncated != "penalize" or 0 < self.overlong_buffer <= self.max_new_tokens,
+                f"{at}overlong_buffer {self.overlong_buffer}: expected 1 to max_new_tokens ({self.max_new_tokens})",
+            ),
+            (
+                self.length_limit < self.max_new_tokens and (self.length_penalty > 0 or not self.length_limit),
+                f"{at}length_limit {self.length_limit}: expected 0 to max_new_tokens - 1 ({self.max_new_tokens - 1}), "
+                f"and {at}length_penalty above 0 to go with it",
+            ),
+        ]

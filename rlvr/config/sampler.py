@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from rlvr.config.group import ADVANCED, Group, Rules, Used
-from rlvr.config.quantities import COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS, WORKERS
+from rlvr.config.settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS, WORKERS, Group, Rules, Used
 from rlvr.config.shared import WITH_LORA, BatchSizeSetting
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config import Config
+from rlvr.core.types import Task, Verifier
 from rlvr.launch.prepare import prepare
-from rlvr.training.signals import StopRequest
-from rlvr.types import Task, Verifier
+from rlvr.training.supervision.signals import StopRequest
 
 if TYPE_CHECKING:
     from rlvr.training.callbacks import TrainerCallback

@@ -14,10 +14,11 @@ from rlvr.commands.console import Display, evaluation_table
 from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.prompt import dry_run
-from rlvr.commands.report import write_report
+from rlvr.commands.report.page import write_report
 from rlvr.commands.task import corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
+from rlvr.core.types import Task, Verifier
 from rlvr.launch.prepare import Prepared
 from rlvr.model.context import TYPICAL, fit_task, run_limit
 from rlvr.model.device import pick_device, tuned_cpu
@@ -25,35 +26,30 @@ from rlvr.model.health import check_weights
 from rlvr.model.optim import check_optimizer, make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.sharding import check_shard, make_mesh
-from rlvr.runs.conclusions import conclusions_of
-from rlvr.runs.eras import eras
-from rlvr.runs.events import append_event
+from rlvr.runs.conclusions import conclusions_of, eras
 from rlvr.runs.folder import RunFolder
-from rlvr.runs.log import RunLog
+from rlvr.runs.log import RunLog, append_event
 from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
 from rlvr.training.after_step import is_due
-from rlvr.training.best import describe_checkpoints
 from rlvr.training.callbacks import TrackerCallback, TrainerCallback
 from rlvr.training.checkpoint import list_checkpoints
-from rlvr.training.episodes import longest_row, plan_of
+from rlvr.training.evaluation.held_out import HeldOutEvaluation, describe_checkpoints, describe_early_end
 from rlvr.training.guards import GuardStop, RollBack
-from rlvr.training.held_out import HeldOutEvaluation, describe_early_end
-from rlvr.training.learner import Learner
-from rlvr.training.lost import naming_lost
 from rlvr.training.monitor import Monitor
 from rlvr.training.regression import act_on_regression, find_regression
 from rlvr.training.reporter import Reporter
 from rlvr.training.restore import restore
 from rlvr.training.resume import describe_changes, train_folder
 from rlvr.training.rollback import roll_back
+from rlvr.training.rollout.episodes import longest_row, plan_of
+from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.run import Run
-from rlvr.training.signals import StopRequest
-from rlvr.training.stopping import recorded_end, stop_requested, stopped, what_is_left
-from rlvr.training.watch import watching
-from rlvr.training.worker import RolloutWorker
-from rlvr.types import Task, Verifier
+from rlvr.training.step.learner import Learner
+from rlvr.training.supervision.signals import StopRequest
+from rlvr.training.supervision.stopping import recorded_end, stop_requested, stopped, what_is_left
+from rlvr.training.supervision.watchdog import naming_lost, watching
 from rlvr.verifiers.runner import Runner
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from rlvr.commands.machine import check_device, check_optimizer_extra
 from rlvr.commands.task import build_monitor, build_task, check_names, check_turns
 from rlvr.config import Config, RunConfig
-from rlvr.files.models import find_model
+from rlvr.core.files.models import find_model
+from rlvr.core.types import Task, Verifier
 from rlvr.runs.trackers import check_trackers
 from rlvr.sampling.samplers import check_sampler
 from rlvr.tasks.base import judged_by, sealed
 from rlvr.training.demonstrations import with_demonstrations
-from rlvr.training.pass_rates import choose_problems
-from rlvr.training.signals import StopRequest
+from rlvr.training.problems.pass_rates import choose_problems
 from rlvr.training.start_from import started_from
-from rlvr.types import Task, Verifier
+from rlvr.training.supervision.signals import StopRequest
 
 
 @dataclass(frozen=True)

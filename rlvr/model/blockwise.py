@@ -24,7 +24,7 @@ LOWEST = -1e30  # below any score; -inf minus itself would be nan
 LOG2_E = math.log2(math.e)
 
 
-class Plan:
+class TilePlan:
     """The tiles of some spans for a number of heads."""
 
     def __init__(self, spans: Spans, heads: int, device: torch.device) -> None:
@@ -44,7 +44,7 @@ class Plan:
         return scores.masked_fill_((key < first) | (key >= end), LOWEST)
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, plan: Plan, scores: Scores | None = None) -> Tensor:
+def attend_by_tiles(query: Tensor, key: Tensor, value: Tensor, plan: TilePlan, scores: Scores | None = None) -> Tensor:
     """Return softmax attention of scaled queries (N, H, D) on key (N, H_kv, D) and value (N, H_kv, D_v): (N, H, D_v).
 
     Heads share keys in groups of H / H_kv. The window is in the plan; `scores` gives soft cap and sinks (H,).
@@ -58,7 +58,7 @@ class Blockwise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, plan: Plan, softcap: float | None
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, plan: TilePlan, softcap: float | None
     ) -> Tensor:
         tokens, heads, kv_heads = len(query), query.shape[1], key.shape[1]
         keys, values = _heads_first(key), _heads_first(value)

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
-from rlvr.types import Reply
+from rlvr.core.types import Reply
 
 # Placeholders: letters and digits, which no template changes and no tokenizer has as one token.
 _SAID, _TEXT = "Qx7said7xQ", "Qx7reply7xQ"

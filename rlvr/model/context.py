@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr.config import Config
+from rlvr.core.types import Problem, Prompt, Task
 from rlvr.model.rendering import Rendering
-from rlvr.types import Problem, Prompt, Task
 
 # Rope types whose factor is not yet in max_position_embeddings.
 STRETCHING = ("linear", "dynamic", "yarn")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlvr.config import CriticConfig, OptimConfig
-from rlvr.model.logprobs import logprobs_of, on_tokens, preceding_states
+from rlvr.model.logprobs.scoring import logprobs_of, on_tokens, preceding_states
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.sharding import fill, full, shard_module, within

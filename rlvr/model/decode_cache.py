@@ -14,13 +14,13 @@ from torch import Tensor
 
 from rlvr.algo.transfer import copy_to
 from rlvr.model import processor
-from rlvr.model.attention import PackedGroups
+from rlvr.model.forward.packed import PackedGroups
 from rlvr.model.fused_rows import forward_kernel
 from rlvr.model.scores import Scores
 
 
 class SeveralCaches:
-    """Attention of one new token per row of several caches, their rows end to end; see rlvr.model.attention.Layout."""
+    """Attention of one new token per row of several caches, their rows end to end; see rlvr.model.forward.packed.Layout."""
 
     def __init__(self, caches: Sequence[DecodeCache]) -> None:
         self.caches, self.sizes = caches, [cache.rows for cache in caches]
@@ -156,7 +156,7 @@ class DecodeCache:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
     ) -> Tensor:
-        """query (B, H, D), key and value (B, H_kv, D) of the new tokens; see rlvr.model.attention.Layout."""
+        """query (B, H, D), key and value (B, H_kv, D) of the new tokens; see rlvr.model.forward.packed.Layout."""
         rows, heads, dim = query.shape
         kv_heads, dtype = key.shape[1], value.dtype
         own_k, own_v = self._store(layer, key, value)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.transfer import copy_to
-from rlvr.model.attention import Layout, PackedGroups, hidden_states
 from rlvr.model.decode_cache import DecodeCache, SeveralCaches
+from rlvr.model.forward.packed import Layout, PackedGroups, hidden_states
 from rlvr.model.lm_head import output_logits
 from rlvr.model.prepared import Prepared, can_prepare
 

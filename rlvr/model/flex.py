@@ -58,7 +58,7 @@ def _listed(blocks: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
 def attention(
     query: Tensor, key: Tensor, value: Tensor, plan: FlexPlan, scores: Scores | None = None, *, compiled: bool = True
 ) -> Tensor:
-    """Return what `rlvr.model.blockwise.attention` returns. Compiled for a CPU it has neither gradients nor sinks."""
+    """Return what `rlvr.model.blockwise.attend_by_tiles` returns. Compiled for a CPU it has neither gradients nor sinks."""
     scores = scores or Scores()
     kernel: Any = _compiled() if compiled else flex_attention
     q, k, v = (

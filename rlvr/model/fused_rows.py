@@ -61,7 +61,7 @@ def _runs(*columns: np.ndarray) -> Iterator[tuple[int, int]]:
     yield from zip([0, *ends[:-1]], ends)
 
 
-def fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def can_fuse(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Return whether the kernel computes attention of these tensors, and in float32 without the slow "medium"."""
     if query.device.type != "cpu" or query.dtype is not key.dtype or key.shape != value.shape:
         return False
@@ -69,7 +69,7 @@ def fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return plain or query.dtype is torch.bfloat16
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, plan: RowsPlan) -> Tensor:
+def attend_by_fused_rows(query: Tensor, key: Tensor, value: Tensor, plan: RowsPlan) -> Tensor:
     """Return softmax attention of scaled queries (N, H, D) on key and value (N, H_kv, D): (N, H, D)."""
     return FusedRows.apply(query, key, value, plan)
 

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from rlvr.core.types import RunError
 from rlvr.model.sharding import full, local
-from rlvr.types import RunError
 
 PATIENCE = 3  # consecutive steps with a gradient that is not finite, after which a run ends
 

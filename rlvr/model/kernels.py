@@ -58,10 +58,10 @@ def attention(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Te
     """
     if query.device.type == "cuda":
         return fused(query, key, value, visible)
-    return multiplied_out(query, key, value, visible.bias(query.dtype))
+    return attend_at_once(query, key, value, visible.bias(query.dtype))
 
 
-def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+def attend_at_once(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """Compute all scores at once: oneDNN's matmul beats torch's fused kernel on the CPU."""
     (rows, heads, width, dim), kv_heads = query.shape, key.shape[1]
     # Heads that share keys become more query rows of one matmul.

@@ -41,7 +41,7 @@ def is_llama_like(causal: Any) -> bool:
 def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor) -> Tensor:
     """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N).
 
-    layout: see rlvr.model.attention. The residual stream keeps the dtype of the embeddings; under autocast the inputs
+    layout: see rlvr.model.forward.packed. The residual stream keeps the dtype of the embeddings; under autocast the inputs
     of projections have its dtype.
     """
     base = causal.base_model
@@ -116,15 +116,15 @@ class Rotation(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.dtype = x.dtype
-        return rotated(x, cos, sin)
+        return rotate(x, cos, sin)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return rotated(grad, cos, -sin).to(ctx.dtype), None, None
+        return rotate(grad, cos, -sin).to(ctx.dtype), None, None
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return x cos + rotated x sin, rotated x being (-second half, first half); in the wider dtype of the two."""
     half = x.shape[-1] // 2
     x = x.to(torch.promote_types(x.dtype, cos.dtype))

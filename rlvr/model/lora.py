@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from rlvr.files.models import ADAPTER_CONFIG, OWN_BASE, Source
+from rlvr.core.files.models import ADAPTER_CONFIG, OWN_BASE, Source
 
 # Lists that peft makes from sets, whose order differs from process to process.
 SETS = ("target_modules", "modules_to_save", "exclude_modules", "layers_to_transform")

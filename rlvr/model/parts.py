@@ -14,7 +14,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from rlvr.config import ModelConfig
-from rlvr.files.models import Place
+from rlvr.core.files.models import Place
 from rlvr.model.sharding import fill
 
 

@@ -16,8 +16,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import Config, TorchSamplerConfig
-from rlvr.config.group import carry
-from rlvr.files.models import find_model
+from rlvr.config.settings import carry
+from rlvr.core.files.models import find_model
 from rlvr.model.causal import check_decoder
 from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.memory import (

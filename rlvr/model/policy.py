@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
-from rlvr.files.models import Place, Source, check_weights, find_model
+from rlvr.core.files.models import Place, Source, check_weights, find_model
 from rlvr.model.causal import check_causal, check_decoder
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load_errors import load_errors_as_value_error
@@ -24,7 +24,7 @@ from rlvr.model.parts import empty_model, fits, read_weights, weight_files
 from rlvr.model.probe import Decoders, PackedTrial, check_length
 from rlvr.model.rendering import Rendering
 from rlvr.model.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
-from rlvr.model.stand_in import StandInTrial
+from rlvr.model.stand_in import SmallCopyTrial
 from rlvr.model.tiny import tiny_config, tiny_model, tiny_tokenizer
 from rlvr.model.tokenizer import load_tokenizer, use_template
 
@@ -35,7 +35,7 @@ class Policy(Rendering):
     causal: the transformers model inside (`model` itself unless peft wraps it). dtype: of the computation (trained
     weights may be stored in another). eos_ids: every id that ends a completion; generation configs may list several,
     and forgetting one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
-    (rlvr.model.attention), which `packed` False rules out; `trial` tells for which lengths, or why not.
+    (rlvr.model.forward.packed), which `packed` False rules out; `trial` tells for which lengths, or why not.
     continues_adapter: the trained adapter was loaded, not newly made. mesh: of the processes that hold the weights in
     shards (rlvr.model.sharding); None: they are whole.
     """
@@ -298,7 +298,7 @@ def load_policy(
         model = model.to(device)
     else:
         causal = model.get_base_model() if hasattr(model, "peft_config") else model
-        trial = StandInTrial(causal, device, config.attention == "auto")
+        trial = SmallCopyTrial(causal, device, config.attention == "auto")
     policy = Policy(
         model,
         tokenizer,

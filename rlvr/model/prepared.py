@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rlvr.model import processor
 from rlvr.model.device import threads_for
-from rlvr.model.llama import rotated
+from rlvr.model.llama import rotate
 from rlvr.model.lm_head import adjusted
 from rlvr.model.projection import is_gated
 from rlvr.model.scores import layer_scores
@@ -131,7 +131,7 @@ class PreparedLayer:
         if self.has_norms:
             query, key = turned.split(self.heads[:2], dim=1)
             turned = torch.cat([self.attention.q_norm(query), self.attention.k_norm(key)], dim=1)
-        query, key = rotated(turned, cos, sin).split(self.heads[:2], dim=1)
+        query, key = rotate(turned, cos, sin).split(self.heads[:2], dim=1)
         return query, key, value
 
     def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:

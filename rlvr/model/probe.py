@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr.model.attention import PackedGroups, Unsupported, Windows, can_pack, hidden_states, pack, unpack
 from rlvr.model.boundaries import boundaries, rotary_lengths
 from rlvr.model.decoding import (
     CacheDecoder,
@@ -28,6 +27,7 @@ from rlvr.model.decoding import (
     SharedDecoder,
     WholeDecoder,
 )
+from rlvr.model.forward.packed import PackedGroups, Unsupported, Windows, can_pack, hidden_states, pack, unpack
 from rlvr.model.llama import is_llama_like
 from rlvr.model.lm_head import output_logits
 from rlvr.model.prepared import can_prepare

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from rlvr.files.jsonl import check_encodable
+from rlvr.core.files.jsonl import check_encodable
+from rlvr.core.types import Prompt, Reply
 from rlvr.model.chat_turns import append_only, reply_ids
 from rlvr.model.shortened import shorten
-from rlvr.types import Prompt, Reply
 
 # Characters that a token may stand for: the longest of published vocabularies are runs of white space.
 LONGEST_TOKEN = 128

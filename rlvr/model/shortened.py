@@ -17,7 +17,7 @@ def shorten(text: str, tokens: int, payload: Sequence[tuple[int, int]], fits: Fi
     if fits(text, tokens):
         return text
     if not payload:
-        count = most(len(text), lambda count: fits(text[:count], tokens))
+        count = largest_that(len(text), lambda count: fits(text[:count], tokens))
         return f"{text[:count]}{note(len(text) - count)}"
     starts, ends = zip(*payload)
     parts = [text[start:end] for start, end in payload]
@@ -31,11 +31,11 @@ def shorten(text: str, tokens: int, payload: Sequence[tuple[int, int]], fits: Fi
             return whole + marks[-1] + (note(lost) if lost else "")
 
         if fits(cut(0), tokens) or number == 1:
-            return cut(most(max(map(len, parts)), lambda count: fits(cut(count), tokens)))
+            return cut(largest_that(max(map(len, parts)), lambda count: fits(cut(count), tokens)))
     raise AssertionError("one part always stays")
 
 
-def most(top: int, holds: Callable[[int], bool]) -> int:
+def largest_that(top: int, holds: Callable[[int], bool]) -> int:
     """Return the largest number below `top` for which it holds, by halving; 0 where there is none."""
     low, high = 0, max(top, 1)
     while high - low > 1:

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from rlvr.model.attention import pack
 from rlvr.model.causal import check_causal
+from rlvr.model.forward.packed import pack
 from rlvr.model.probe import PackedTrial
 
 LAYERS, VOCABULARY = 2, 512
 
 
-def stand_in(causal: Any, device: torch.device) -> Any:
+def make_small_copy(causal: Any, device: torch.device) -> Any:
     """Return a model of the same class and sizes with random weights, few layers and a small vocabulary.
 
     There are as many layers as show every type of layer that the config names.
@@ -45,7 +45,7 @@ def stand_in(causal: Any, device: torch.device) -> Any:
     return made.to(device, causal.get_input_embeddings().weight.dtype).train(causal.training)
 
 
-class StandInTrial(PackedTrial):
+class SmallCopyTrial(PackedTrial):
     """The trial of a model by its stand-in, whose pass and windows the model is given.
 
     Raises ValueError as `check_causal` does.
@@ -54,7 +54,7 @@ class StandInTrial(PackedTrial):
     def __init__(self, causal: Any, device: torch.device, wanted: bool = True) -> None:
         self.followers = [causal]
         self.longest = 0
-        small = stand_in(causal, device)
+        small = make_small_copy(causal, device)
         check_causal(small)
         causal.base_model_prefix = small.base_model_prefix
         super().__init__(small, wanted)
@@ -74,7 +74,7 @@ class StandInTrial(PackedTrial):
         """
         self.longest = max(self.longest, length)
         lengths = [*(n for n in self.boundaries if n < self.longest), self.longest]
-        found = [super(StandInTrial, self).packs(n) for n in lengths]
+        found = [super(SmallCopyTrial, self).packs(n) for n in lengths]
         self._tell_windows()
         return all(found)
 

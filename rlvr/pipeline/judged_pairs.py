@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rlvr.commands.arguments import key_values
-from rlvr.config.group import ADVANCED, Rules
-from rlvr.config.quantities import COUNT, SHARE, TWO_OR_MORE, Bound
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.models import check_path
-from rlvr.pipeline.constitution import Constitution, chosen_constitution
+from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rules
+from rlvr.core.files.models import check_path
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, RunError, Verifier
 from rlvr.pipeline.pair_judge import (
     FORM,
     LEAD,
@@ -34,10 +34,17 @@ from rlvr.pipeline.pair_judge import (
     answer_of,
     both_orders,
 )
-from rlvr.pipeline.sampled import SampledArgs, Writer, form_rule, model_config, share, write_rows
+from rlvr.pipeline.sampled import (
+    Constitution,
+    SampledArgs,
+    Writer,
+    chosen_constitution,
+    form_rule,
+    model_config,
+    share,
+    write_rows,
+)
 from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
-from rlvr.seeding import derive_seed
-from rlvr.types import Problem, RunError, Verifier
 
 if TYPE_CHECKING:
     from rlvr.pipeline.stages import Made, Stages
@@ -246,8 +253,8 @@ def verified(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made)
     The settings are those of `rlvr rm`, of which only the pairs' are read. The result's folder has `pairs.jsonl`.
     """
     from rlvr.commands.console import Display
-    from rlvr.commands.reward_model import sample_pairs
-    from rlvr.commands.rm import pack, with_policy
+    from rlvr.commands.rm.command import pack, with_policy
+    from rlvr.commands.rm.training import sample_pairs
 
     run = dataclasses.replace(config.run, seed=pipeline.seed)
     config = pipeline.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Prompt
 from rlvr.pipeline.sampled import filled
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Prompt
-from rlvr.verifiers.extract.thinking import THINKING, after_thinking
+from rlvr.verifiers.extract.sections import THINKING, after_thinking
 from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, broken, code, plain
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class LocalJudge:
         """Return the log-probabilities of the two labels behind each row of token ids."""
         import torch
 
-        from rlvr.model.logprobs import token_logprobs
+        from rlvr.model.logprobs.scoring import token_logprobs
 
         if not rows:
             return []

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.report import page, table
-from rlvr.files.write import write_whole
+from rlvr.commands.report.page import page, table
+from rlvr.core.files.write import write_whole
 from rlvr.pipeline.records import RECORD, other_settings, read_record
 from rlvr.runs.records import interval, is_number, pass_names, with_interval
 

@@ -13,13 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rlvr.config.group import Rules
-from rlvr.config.quantities import COUNT
-from rlvr.pipeline.constitution import Constitution, chosen_constitution
-from rlvr.pipeline.sampled import SampledArgs, Writer, filled, form_rule, share, write_rows
-from rlvr.seeding import derive_seed
+from rlvr.config.settings import COUNT, Rules
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, Prompt, RunError, Verifier
+from rlvr.pipeline.sampled import (
+    Constitution,
+    SampledArgs,
+    Writer,
+    chosen_constitution,
+    filled,
+    form_rule,
+    share,
+    write_rows,
+)
 from rlvr.training.demonstrations import read_demonstrations
-from rlvr.types import Problem, Prompt, RunError, Verifier
 
 if TYPE_CHECKING:
     from rlvr.pipeline.stages import Made, Stages

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from rlvr.commands.task import make_pack, with_verifier
 from rlvr.config import ModelConfig
-from rlvr.config.group import ADVANCED
-from rlvr.config.quantities import COUNT
+from rlvr.config.settings import ADVANCED, COUNT
 from rlvr.config.shared import (
     BatchSizeSetting,
     LengthSettings,
@@ -21,8 +20,9 @@ from rlvr.config.shared import (
     TaskSettings,
     VerifierSettings,
 )
-from rlvr.files.write import write_whole
-from rlvr.types import Problem, Prompt, Sampling, Task
+from rlvr.core.files.jsonl import read_objects
+from rlvr.core.files.write import write_whole
+from rlvr.core.types import Problem, Prompt, Sampling, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Writer:
         """
         from rlvr.model.context import longer_than
         from rlvr.model.device import tuned_cpu
-        from rlvr.training.rollout import rollout
+        from rlvr.training.rollout.rollout import rollout
 
         problems = [Problem(name, prompt) for name, prompt in zip(ids, prompts, strict=True)]
         long = (
@@ -111,7 +111,7 @@ def model_config(name: str, args: LoadSettings) -> ModelConfig:
 
 def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
     """Return a mean over problems with its interval, as a stage's record has it; nothing without values."""
-    from rlvr.training.passk import clustered
+    from rlvr.training.evaluation.passk import clustered
 
     if not values:
         return {}
@@ -134,3 +134,61 @@ def filled(form: str, texts: Mapping[str, str]) -> str:
 def write_rows(path: Path, rows: Any) -> None:
     """Write JSON Lines."""
     write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+# Principles from a file: what a model criticizes and revises its answers by, and what a judge compares two by.
+
+REQUEST = ("critique", "revision")
+
+
+@dataclass(frozen=True)
+class Constitution:
+    """requests: texts that ask for a critique, each with the one that then asks for a revision. principles: a judge's.
+
+    Constitutional AI (arXiv:2212.08073) draws one of either list for each critique and each comparison.
+    """
+
+    requests: tuple[tuple[str, str], ...] = ()
+    principles: tuple[str, ...] = ()
+
+
+def read_constitution(path: Path) -> Constitution:
+    """Read JSON Lines of two kinds: {"critique": ..., "revision": ...} and {"principle": ...}.
+
+    Raises ValueError with the number of a line that is neither, and for a file without any; OSError where there is no
+    such file.
+    """
+    requests: list[tuple[str, str]] = []
+    principles: list[str] = []
+    for number, row in read_objects(path):
+        where = f"{path}, line {number}"
+        if set(row) == {"principle"}:
+            principles.append(text_of(row, "principle", where))
+        elif set(row) == {*REQUEST}:
+            requests.append((text_of(row, "critique", where), text_of(row, "revision", where)))
+        else:
+            fields = ", ".join(row) or "none"
+            raise ValueError(f"{where}: its fields are {fields:.80}; expected critique and revision, or principle")
+    if not requests and not principles:
+        raise ValueError(f"{path} has no principles: the file is empty")
+    return Constitution(tuple(requests), tuple(principles))
+
+
+def text_of(row: Mapping[str, Any], name: str, where: str) -> str:
+    """Return a field's text. Raises ValueError for another type, and for a blank one."""
+    value = row[name]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{where}: {name} is {value!r:.80}; expected text")
+    return value
+
+
+def chosen_constitution(path: Path | None, default: Constitution, needed: str) -> Constitution:
+    """Return the constitution in a file, or the default without one. `needed`: requests or principles.
+
+    Raises ValueError where there are none of those, and what `read_constitution` raises.
+    """
+    found = default if path is None else read_constitution(path)
+    if not getattr(found, needed):
+        fields = "critique and revision" if needed == "requests" else "principle"
+        raise ValueError(f"{path or 'the constitution'} has no line with {fields}; expected one at least")
+    return found

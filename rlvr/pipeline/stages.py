@@ -22,15 +22,15 @@ from typing import Any, TypeVar
 from rlvr.commands.arguments import parse_settings
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.eval import run as evaluated
-from rlvr.commands.report import TITLE
+from rlvr.commands.report.page import TITLE
 from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.write import PARTIAL, check_place, check_replaceable, write_whole, writing
-from rlvr.pipeline.planned import check_planned
+from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, write_whole, writing
 from rlvr.pipeline.records import (
     RECORD,
+    check_planned,
     dependents,
     first_difference,
     holds,
@@ -40,7 +40,7 @@ from rlvr.pipeline.records import (
     with_new_settings,
 )
 from rlvr.pipeline.report import write_pipeline_report
-from rlvr.runs.lock import locked
+from rlvr.runs.folder import locked
 
 C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)
@@ -119,7 +119,7 @@ class Stages:
 
     def reward_model(self, name: str, config: RewardConfig, *, policy: Made) -> Made:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
-        from rlvr.commands.rm import launch_reward_model, with_policy
+        from rlvr.commands.rm.command import launch_reward_model, with_policy
 
         run = dataclasses.replace(config.run, seed=self.seed)
         config = self.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlvr.core.types import Prompt, Status, Verdict, error
 from rlvr.reward_model.learned import Learned, check_options, common_rules, folder_rule
-from rlvr.types import Prompt, Status, Verdict, error
 
 if TYPE_CHECKING:
     from rlvr.reward_model.loading import LoadedRewardModel

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.types import Pair, Prompt, RunError, Verdict
+from rlvr.core.types import Pair, Prompt, RunError, Verdict
 
 if TYPE_CHECKING:
     from rlvr.reward_model.text import Encoded

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlvr.http import ServerLost
+from rlvr.core.http import ServerLost
+from rlvr.core.types import Pair, RunError
 from rlvr.model.device import pick_device
 from rlvr.reward_model import RewardModel
 from rlvr.reward_model.scorer import Parts, Scorer, find_label, load_classifier, load_parts, settings_file
 from rlvr.reward_model.server import RewardServer
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
-from rlvr.types import Pair, RunError
 
 
 class Backend(Protocol):

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.files.jsonl import read_objects
-from rlvr.files.write import write_whole
-from rlvr.printable import kind_of
-from rlvr.seeding import derive_seed
-from rlvr.types import UNSCORED, Group, Prompt
+from rlvr.core.files.jsonl import read_objects
+from rlvr.core.files.write import write_whole
+from rlvr.core.printable import kind_of
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import UNSCORED, Group, Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rlvr.core.types import Prompt, Status, Verdict, error, no_answer
 from rlvr.reward_model import REDUCE, Reduce, sigmoid
 from rlvr.reward_model.learned import Learned, check_options, common_rules, folder_rule
-from rlvr.types import Prompt, Status, Verdict, error, no_answer
 
 if TYPE_CHECKING:
     from rlvr.reward_model.process_loading import LoadedProcessModel
-    from rlvr.reward_model.process_text import Steps
-    from rlvr.reward_model.text import Encoded
+    from rlvr.reward_model.text import Encoded, Steps
 
 SHOWN = 8  # probabilities in a verdict's reason
 

@@ -10,13 +10,12 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
+from rlvr.core.types import RunError
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.reward_model.loading import LocalBackend
 from rlvr.reward_model.process import ProcessRewardModel
-from rlvr.reward_model.process_text import StepRenderer, one_token
 from rlvr.reward_model.scorer import Classifier, Parts, Scorer, load_parts, load_weights
-from rlvr.reward_model.text import token_limit
-from rlvr.types import RunError
+from rlvr.reward_model.text import StepRenderer, one_token, token_limit
 
 Form = Literal["head", "tokens"]
 TAGS: dict[Form, str] = {"head": "<extra_0>", "tokens": "ки"}

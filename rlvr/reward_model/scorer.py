@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import cached_file, logging
 
 from rlvr.algo.transfer import copy_to
-from rlvr.files.models import SETTINGS, Source, find_model
+from rlvr.core.files.models import SETTINGS, Source, find_model
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.lora import load_adapter, merge_adapter

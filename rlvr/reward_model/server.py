@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.http import JSONClient, UnexpectedResponse
+from rlvr.core.http import JSONClient, UnexpectedResponse
 
 SCHEMA = "vLLM's schema"
 
@@ -14,7 +14,7 @@ SCHEMA = "vLLM's schema"
 class RewardServer:
     """The pooling routes of one server. Scoring changes nothing there, so failed requests are sent 1 + `retries` times.
 
-    Methods raise rlvr.http's ServerLost, RequestRefused and UnexpectedResponse.
+    Methods raise rlvr.core.http's ServerLost, RequestRefused and UnexpectedResponse.
     """
 
     def __init__(self, url: str, *, timeout: float, retries: int) -> None:

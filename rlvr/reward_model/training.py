@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from rlvr.config import Config, ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
+from rlvr.core.seeding import derive_seed
 from rlvr.distributed import sum_gradients, sum_stats
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
@@ -22,15 +25,47 @@ from rlvr.model.lora import with_adapter
 from rlvr.model.memory import microbatch_tokens
 from rlvr.model.modes import switch_off_dropout
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
-from rlvr.model.sharding import blank, gather_weights, is_sharded, shard_model, with_weights, within
+from rlvr.model.sharding import blank, fill, full, gather_weights, is_sharded, leads, shard_model, with_weights, within
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
-from rlvr.reward_model.trained_weights import TrainedWeights
-from rlvr.seeding import derive_seed
-from rlvr.training.epochs import items_of_step
-from rlvr.training.passk import clustered
+from rlvr.training.evaluation.passk import clustered
+from rlvr.training.problems.draws import items_of_step
 from rlvr.training.supervised_checkpoints import SupervisedCheckpoints
+
+# The trained weights of a reward model, as its checkpoints hold them: those that are frozen are loaded again.
+
+FILE = "model.safetensors"
+
+
+class TrainedWeights:
+    """Trained weights by name: the model's own, or a copy. mesh: of the processes that hold them in shards."""
+
+    def __init__(self, named: Mapping[str, Tensor], mesh: DeviceMesh | None = None) -> None:
+        self.named = named
+        self.mesh = mesh
+
+    def snapshot(self) -> TrainedWeights | None:
+        """Return a copy, in the CPU's memory, with whole weights. Where they are in shards only the first gets it."""
+        copied = {}
+        for name, weight in self.named.items():
+            whole = full(weight.detach())
+            if self.mesh is None or leads():
+                copied[name] = whole.to("cpu", copy=True)
+        return TrainedWeights(copied) if self.mesh is None or leads() else None
+
+    def save(self, folder: Path) -> None:
+        """Write whole weights into a folder."""
+        save_file({name: weight.detach().contiguous().cpu() for name, weight in self.named.items()}, folder / FILE)
+
+    def load_weights(self, folder: Path) -> None:
+        """Restore, bit for bit, what `save` wrote. Raises ValueError for a file of another model's weights."""
+        held = load_file(folder / FILE)
+        if held.keys() != self.named.keys():
+            raise ValueError(f"{FILE} has other weights: {', '.join(sorted(held.keys() ^ self.named.keys())[:3])}")
+        for name, weight in self.named.items():
+            fill(weight, held[name])
+
 
 BINS = 10
 EncodedPair = tuple[Encoded, Encoded, float]
@@ -336,7 +371,7 @@ def score_completions(
 def clustered_share(
     hits: Sequence[bool], clusters: Sequence[str], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Return the share of hits and its interval, clustered by prompt (rlvr.training.passk.clustered).
+    """Return the share of hits and its interval, clustered by prompt (rlvr.training.evaluation.passk.clustered).
 
     The interval is [0, 1] with a single cluster.
     """

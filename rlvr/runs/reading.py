@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.files.jsonl import check_file, parse_object
-from rlvr.printable import KINDS
+from rlvr.core.files.jsonl import check_file, parse_object
+from rlvr.core.printable import KINDS
 from rlvr.runs.records import present_names
 
 Record = dict[str, Any]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from rlvr.runs.folder import read_record
 
 Record = Mapping[str, Any]
 
@@ -92,3 +96,109 @@ def _present_name(name: str) -> str:
     if name in FORMER_NAMES:
         return FORMER_NAMES[name]
     return f"monitor/{name.removeprefix('shadow/')}" if name.startswith("shadow/") else name
+
+
+# A logged rollout in parts: who wrote each, how long it is, and whether the loss counts its tokens.
+
+CUT_OFF = ("length", "context")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a rollout: a message of the prompt, a completion, a turn of the model, or a reply to it.
+
+    role: "prompt" and "completion" where the log names none. facts: length, reward, calls, as words. trained: the
+    tokens are in the loss (where the rollout's advantage is not 0).
+    """
+
+    role: str
+    text: str
+    trained: bool
+    void: bool = False
+    facts: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Return role and facts in one line."""
+        masked = () if self.trained or self.role in ("prompt", "system", "user", "tool") else ("not trained on",)
+        return ", ".join((self.role, *self.facts, *masked))
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The settings of a run that take sampled tokens out of the loss."""
+
+    truncated: bool = False
+    void: bool = False
+
+
+def masks_of(folder: Path) -> Masks:
+    """Return the masks of a run, from its config.json; none where it cannot be read."""
+    try:
+        settings = (read_record(folder / "config.json") or {}).get("rollout", {})
+        return Masks(settings.get("truncated") == "mask", bool(settings.get("mask_void")))
+    except (ValueError, OSError, AttributeError):
+        return Masks()
+
+
+def parts_of_rollout(record: Record, masks: Masks) -> list[Part]:
+    """Return the parts of a line of rollouts.jsonl, those of its prompt first."""
+    cut = masks.truncated and record.get("finish_reason") in CUT_OFF
+    trained = bool(record.get("kept", True)) and not cut
+    turns = record.get("turns")
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        facts = (counted(record["tokens"], "token"),) if is_number(record.get("tokens")) else ()
+        return [*prompt_parts(record), Part("completion", str(record.get("completion", "")), trained, facts=facts)]
+    return [*prompt_parts(record), *(turn_part(turn, trained, masks) for turn in turns)]
+
+
+def prompt_parts(record: Record) -> list[Part]:
+    """Return the prompt's messages, none of which is trained on."""
+    prompt = record.get("prompt", "")
+    if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
+        return [Part(str(message.get("role")), str(message.get("content")), False) for message in prompt]
+    return [Part("prompt", str(prompt), False)]
+
+
+def turn_part(turn: Record, trained: bool, masks: Masks) -> Part:
+    """Return a turn as a part; trained: what the model sampled in this rollout is in the loss."""
+    sampled, void = turn.get("role") == "assistant", bool(turn.get("void"))
+    facts = [counted(turn.get("tokens"), "token"), *(["void"] if void else [])]
+    if is_number(turn.get("reward")):
+        facts.append(f"reward {turn['reward']:+g}")
+    if turn.get("calls"):
+        facts.append(f"{counted(turn['calls'], 'call')}, {turn.get('failed', 0)} failed")
+    kept = trained and sampled and not (void and masks.void)
+    return Part(str(turn.get("role")), str(turn.get("text")), kept, void, tuple(facts))
+
+
+def counted(number: Any, thing: str) -> str:
+    """Return a number of things: "1 token", "2 tokens"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def numbers_of(value: Any) -> list[float]:
+    """Return a logged number, or several (the advantages of turns or steps), as a list; [] for anything else."""
+    values = value if isinstance(value, list) else [value]
+    return values if values and all(map(is_number, values)) else []
+
+
+def mean_advantage(record: Record) -> float | None:
+    """Return a rollout's advantage, the mean where its turns or steps have one each; None without any."""
+    values = numbers_of(record.get("advantage"))
+    return sum(values) / len(values) if values else None
+
+
+def verdict_line(record: Record) -> str:
+    """Return what was judged and what it earned: status, reason, reward, advantage, finish reason."""
+    reason = f" ({record['reason']})" if record.get("reason") else ""
+    numbers = [
+        f"{name.replace('_', ' ')} {' '.join(f'{value:+.3f}' for value in values)}"
+        for name in ("reward", "advantage", "monitor_score", "kl_cost")
+        if (values := numbers_of(record.get(name)))
+    ]
+    if not record.get("kept", True):
+        numbers.append("not trained on (dropped by dynamic sampling)")
+    if record.get("finish_reason") not in (None, "stop", "eos"):
+        numbers.append(f"ended by {record['finish_reason']}")
+    return f"{record.get('status')}{reason}" + "".join(f", {number}" for number in numbers)

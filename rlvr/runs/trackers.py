@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config import Config, RunConfig
-from rlvr.registry import did_you_mean
+from rlvr.core.registry import did_you_mean
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -45,7 +45,7 @@ def make_accelerator(config: Config, *, cpu: bool) -> Accelerator:
 
     run = config.run
     trackers = [tensorboard(run) if name == TENSORBOARD else name for name in run.trackers]
-    # torch gives up on a process that hangs only after it has been named by rlvr.training.watch.
+    # torch gives up on a process that hangs only after it has been named by rlvr.training.supervision.watchdog.
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=run.stall_timeout + MARGIN))
     return Accelerator(
         cpu=cpu,

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from rlvr.core.types import Completion, Sampling
 from rlvr.model.decoding import Decoder, SharedDecoder
 from rlvr.model.device import threads_for
 from rlvr.model.policy import Policy
 from rlvr.model.progress import beat
 from rlvr.sampling.draw import check_finite, draw, uniforms
-from rlvr.types import Completion, Sampling
 
 # Prompts up to this many tokens together, padding included, always share a forward pass; more than MOST never do.
 PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr.core.types import Sampling
 from rlvr.model.health import NotFinite
-from rlvr.types import Sampling
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:

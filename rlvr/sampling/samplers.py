@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlvr.config import EngineConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.types import Sampler
+from rlvr.core.types import Sampler
 
 if TYPE_CHECKING:
     from rlvr.model.policy import Policy

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from rlvr.core.types import Ask, Completion, Sampler, Sampling
 from rlvr.model.device import decoding_threads
 from rlvr.model.policy import Policy
 from rlvr.model.probe import Decoders
 from rlvr.sampling.batching import ContinuousBatch
-from rlvr.types import Ask, Completion, Sampler, Sampling
 
 # Share of the GPU memory that is free when sampling starts which keys and values may take.
 CACHE_SHARE = 0.6
@@ -51,7 +51,7 @@ class TorchSampler(Sampler):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Completion]]:
-        """Return len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError as `stream`."""
+        """Return len(seeds[p]) completions for each prompt; see rlvr.core.types.Sampler. Raises ValueError as `stream`."""
         return self.stream(prompts, sampling, seeds, lambda place, completions: None)
 
     def stream(
@@ -61,7 +61,7 @@ class TorchSampler(Sampler):
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """Do as `generate`, and hand over each group as soon as it is complete; see rlvr.types.Sampler.
+        """Do as `generate`, and hand over each group as soon as it is complete; see rlvr.core.types.Sampler.
 
         Raises ValueError for an empty prompt, and unless there is one list of seeds per prompt.
         """
@@ -82,7 +82,7 @@ class TorchSampler(Sampler):
         return [_whole(group) for group in drawn]
 
     def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
-        """Sample a completion for each ask; see rlvr.types.Sampler. Those that differ in length only go together.
+        """Sample a completion for each ask; see rlvr.core.types.Sampler. Those that differ in length only go together.
 
         Equal contexts are read once. Raises ValueError for an empty context.
         """

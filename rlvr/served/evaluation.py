@@ -2,24 +2,97 @@
 
 from __future__ import annotations
 
+import queue
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rlvr.endpoint import Endpoint, Generated, RequestLost
-from rlvr.http import RequestRefused
-from rlvr.seeding import derive_seed
-from rlvr.served.requests import Outcome, Requests
+from rlvr.core.endpoint import Endpoint, Generated, RequestLost
+from rlvr.core.http import RequestRefused
+from rlvr.core.seeding import derive_seed
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
 from rlvr.served.speakers import Speaker
-from rlvr.training.answers import Answers
-from rlvr.training.episodes import Episode, Episodes, Play, Seed
-from rlvr.training.evaluate import check_problems, named, summarize, verified
-from rlvr.traits import BatchVerifier
-from rlvr.types import Ask, Completion, Problem, RunError, Sampling
+from rlvr.training.evaluation.evaluate import Answers, check_problems, named, summarize, verified
+from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
+
+# Requests that threads make side by side, those of earlier rows first, and one consumer that takes what came back.
+
+UNTAKEN = 1024  # outcomes, beyond which threads wait: a verifier may be slower than the server
+Outcome = tuple[int, Ask, Generated | Exception]  # row, what was asked, and what came of it
+
+
+class Requests:
+    """Asks of rows, in `concurrency` daemon threads. A context manager: closed, its threads take nothing more.
+
+    Of asks that wait the one of the lowest row is next, so that rollouts that were begun end before others begin.
+    """
+
+    def __init__(self, complete: Callable[[Ask], Generated], concurrency: int) -> None:
+        self._complete = complete
+        self._waiting: queue.PriorityQueue[tuple[float, int, Ask | None]] = queue.PriorityQueue()
+        self._finished: queue.Queue[Outcome | None] = queue.Queue()  # None: `wake` was called
+        self._order = count()
+        self._room = threading.Semaphore(max(UNTAKEN, concurrency))
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, name="rlvr-requests", daemon=True) for _ in range(concurrency)
+        ]
+        for started in self._threads:
+            started.start()
+
+    def __enter__(self) -> Requests:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        for _thread in self._threads:
+            self._waiting.put((-1, next(self._order), None))
+            self._room.release()
+
+    def put(self, row: int, ask: Ask) -> None:
+        """Send a request as soon as a thread is free."""
+        self._waiting.put((row, next(self._order), ask))
+
+    def wake(self) -> None:
+        """Have a `take` that waits return; called in any thread."""
+        self._finished.put(None)
+
+    def take(self, seconds: float) -> list[Outcome]:
+        """Return all that came back since the last call, by row: what was generated, or raised.
+
+        It waits for the first one, until `wake` is called, `seconds` at most.
+        """
+        found = []
+        try:
+            found.append(self._finished.get(timeout=seconds))
+            while True:
+                found.append(self._finished.get_nowait())
+        except queue.Empty:
+            pass
+        outcomes = [item for item in found if item is not None]
+        if outcomes:
+            self._room.release(len(outcomes))
+        return outcomes
+
+    def _work(self) -> None:
+        while True:
+            self._room.acquire()
+            row, _, ask = self._waiting.get()
+            if ask is None or self._closed.is_set():
+                return
+            try:
+                outcome: Generated | Exception = self._complete(ask)
+            except Exception as error:  # for the consumer; a thread has nobody to raise it to
+                outcome = error
+            self._finished.put((int(row), ask, outcome))
+
 
 Row = tuple[Problem, int]
 LOOK_EVERY = 0.2  # seconds between two looks at the environments, which may have taken too long
@@ -27,7 +100,7 @@ TOO_LONG = re.compile(r"context|too (long|large|many tokens)|maximum.{0,40}(leng
 
 
 class Single:
-    """Rollouts of one turn, as rlvr.types.Conversations. done: takes each rollout that has ended."""
+    """Rollouts of one turn, as rlvr.core.types.Conversations. done: takes each rollout that has ended."""
 
     def __init__(self, asks: Sequence[Ask], done: Callable[[int, Completion], None]) -> None:
         self._asks = list(enumerate(asks))
@@ -107,7 +180,7 @@ def evaluate_served(
     progress: Callable[[int], None],
     plan: Play | None = None,
 ) -> dict[str, Any]:
-    """Do as rlvr.training.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same order.
+    """Do as rlvr.training.evaluation.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same order.
 
     A request that is lost leaves its answer out of the file; the next call repeats it. The result also has "identical",
     the share of problems whose samples all have the same text, where several were drawn at a temperature above 0.

@@ -8,17 +8,16 @@ from typing import Any
 
 from rlvr.algo.credit import Advantage, Steps
 from rlvr.config import Config
+from rlvr.core.types import Group
 from rlvr.model.health import check_weights
 from rlvr.runs.log import rollout_records
 from rlvr.training.alarm import AlarmStop, alarm_record, best_step
-from rlvr.training.credit import credited_rewards
 from rlvr.training.guards import RollBack
-from rlvr.training.learner import Learner
-from rlvr.training.rewards import among_all, group_rewards
+from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.run import Run
+from rlvr.training.step.learner import Learner
+from rlvr.training.step.rewards import among_all, credited_rewards, group_rewards
 from rlvr.training.summary import rollout_metrics
-from rlvr.training.worker import RolloutWorker
-from rlvr.types import Group
 
 
 def is_due(step: int, every: int) -> bool:

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import MonitorConfig
+from rlvr.core.types import Status
 from rlvr.training.guards import GuardStop
-from rlvr.types import Status
 
 Row = Mapping[str, float]
 

@@ -30,10 +30,10 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
 
-from rlvr.files.write import PARTIAL, advice
+from rlvr.core.files.write import PARTIAL, advice
+from rlvr.core.types import Completion, Group, Problem, RunError, Turn, Verdict
 from rlvr.model.critic import Critic
 from rlvr.training.optimizer_state import read_optimizer
-from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
 
 AHEAD = "ahead.jsonl"
 REFERENCE = "reference.safetensors"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import SFTConfig
-from rlvr.printable import kind_of
-from rlvr.types import Problem, Prompt, Task
+from rlvr.core.printable import kind_of
+from rlvr.core.types import Problem, Prompt, Task
 
 Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the turns of the model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.types import RunError
+from rlvr.core.types import RunError
 
 
 class GuardStop(RunError):

@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlvr.config import MonitorConfig
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Group, Status, Verdict
 from rlvr.distributed import Processes, share
 from rlvr.training.alarm import drift, fast_suspicions, is_alarming, suspicions
-from rlvr.training.rollout import verify_shared
-from rlvr.traits import BatchVerifier
-from rlvr.types import Group, Status, Verdict
+from rlvr.training.rollout.rollout import verify_shared
 
 REPEAT_N = 4  # tokens: repetition is measured by n-grams of this length
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rlvr.core.seeding import derive_seed
 from rlvr.model.memory import microbatch_tokens
-from rlvr.seeding import derive_seed
-from rlvr.training.epochs import items_of_step
-from rlvr.training.learner import Learner
+from rlvr.training.problems.draws import items_of_step
 from rlvr.training.sft import add_gradient, demonstration_batch
+from rlvr.training.step.learner import Learner
 
 
 def accumulate_mix(learner: Learner, number: int) -> float:

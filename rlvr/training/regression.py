@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.distributed import gather
-from rlvr.runs.eras import eras
+from rlvr.runs.conclusions import eras
 from rlvr.runs.records import interval, measured_name, with_interval
 from rlvr.training.guards import GuardStop, RollBack
 from rlvr.training.run import Run

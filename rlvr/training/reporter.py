@@ -10,8 +10,7 @@ from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.model.health import python_warning
-from rlvr.runs.events import append_event
-from rlvr.runs.log import RunLog
+from rlvr.runs.log import RunLog, append_event
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder
 
@@ -67,7 +66,7 @@ class Reporter:
         self.tell(lambda callback: callback.on_alarm(record))
 
     def event(self, kind: str, message: str, **details: Any) -> None:
-        """Log what happens to the run, after its last step: a line of events.jsonl (rlvr.runs.events)."""
+        """Log what happens to the run, after its last step: a line of events.jsonl (rlvr.runs.log)."""
         if self.accelerator.is_main_process:
             append_event(self.log.out_dir, self.last_step, kind, message, **details)
 

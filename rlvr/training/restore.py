@@ -6,19 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from rlvr.core.types import Task
 from rlvr.model.critic import Critic
 from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
 from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole
-from rlvr.training.episodes import plan_of
-from rlvr.training.learner import Learner
 from rlvr.training.reporter import Reporter
 from rlvr.training.rollback import delete_undone, load_state
+from rlvr.training.rollout.episodes import plan_of
 from rlvr.training.sft import sft
-from rlvr.training.signals import StopRequest
 from rlvr.training.snapshot import save_checkpoint
+from rlvr.training.step.learner import Learner
 from rlvr.training.supervised_checkpoints import Saving, SupervisedCheckpoints, discard
-from rlvr.types import Task
+from rlvr.training.supervision.signals import StopRequest
 
 
 def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:

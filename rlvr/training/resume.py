@@ -13,10 +13,10 @@ import transformers
 
 from rlvr import __version__
 from rlvr.config import Config, to_json
-from rlvr.config.group import groups_of, settings_of
 from rlvr.config.records import config_of, former_settings
+from rlvr.config.settings import groups_of, settings_of
 from rlvr.config.shared import TurnSettings
-from rlvr.files.write import PARTIAL
+from rlvr.core.files.write import PARTIAL
 from rlvr.runs.folder import TRAINING, Record, RunFolder, texts
 from rlvr.training.checkpoint import STEP, damage, unfinished
 

@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import Config
+from rlvr.core.files.write import write_whole
 from rlvr.distributed import gather
-from rlvr.files.write import write_whole
 from rlvr.runs.log import RunLog
-from rlvr.training.best import best_steps
 from rlvr.training.checkpoint import REFERENCE, checkpoint_folder, damage, list_checkpoints, load_checkpoint
-from rlvr.training.draws import Draws
-from rlvr.training.following import reset, restore_reference
+from rlvr.training.evaluation.held_out import best_steps
 from rlvr.training.guards import GuardStop, RollBack
-from rlvr.training.learner import Learner
+from rlvr.training.problems.draws import Draws
 from rlvr.training.run import Run
+from rlvr.training.step.adaptive_coefficients import reset, restore_reference
+from rlvr.training.step.learner import Learner
 
 LOWER = 0.25  # what the learning rate is multiplied by, at each rollback
 MOST = 3  # rollbacks of a run that goes on by itself

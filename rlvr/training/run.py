@@ -10,21 +10,21 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.config import Config
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Problem, Sampler
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.learner import Learner
 from rlvr.training.monitor import Monitor
 from rlvr.training.reporter import Reporter
-from rlvr.training.signals import StopRequest
-from rlvr.training.worker import RolloutWorker
-from rlvr.traits import BatchVerifier
-from rlvr.types import Problem, Sampler
+from rlvr.training.rollout.worker import RolloutWorker
+from rlvr.training.step.learner import Learner
+from rlvr.training.supervision.signals import StopRequest
 
 
 class HeldOut(Protocol):
-    """The evaluations of a run: see rlvr.training.held_out.HeldOutEvaluation."""
+    """The evaluations of a run: see rlvr.training.evaluation.held_out.HeldOutEvaluation."""
 
     def __call__(self, step: int) -> bool: ...
 

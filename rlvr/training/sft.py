@@ -10,18 +10,18 @@ from accelerate import Accelerator
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.config import OptimConfig, SFTConfig
+from rlvr.core.turns import Reply, Turn
+from rlvr.core.types import Completion, Group, correct
 from rlvr.distributed import sum_gradients
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy
 from rlvr.training.demonstrations import Demonstration
-from rlvr.training.episodes import Play, replies
-from rlvr.training.epochs import items_of_step
-from rlvr.training.microbatches import microbatches
+from rlvr.training.problems.draws import items_of_step
+from rlvr.training.rollout.episodes import Play, replies
+from rlvr.training.step.prepare import microbatches
 from rlvr.training.supervised_checkpoints import SupervisedCheckpoints
-from rlvr.turns import Reply, Turn
-from rlvr.types import Completion, Group, correct
 
 
 def sft(

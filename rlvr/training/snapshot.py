@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from accelerate import Accelerator
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
-from rlvr.files.write import PARTIAL
+from rlvr.core.files.write import PARTIAL
+from rlvr.core.types import Group, RunError
+from rlvr.distributed import Apart, gather, in_thread
 from rlvr.model.critic import Critic
+from rlvr.model.progress import enter
 from rlvr.model.sharding import leads
 from rlvr.training.checkpoint import (
     AHEAD,
@@ -29,9 +34,8 @@ from rlvr.training.checkpoint import (
     write_groups,
     written_whole,
 )
-from rlvr.training.draws import STATE
 from rlvr.training.optimizer_state import is_sharded, optimizer_tensors, write_tensors
-from rlvr.types import Group, RunError
+from rlvr.training.problems.draws import STATE
 
 
 @dataclass(frozen=True)
@@ -208,3 +212,102 @@ def partial_of_first(folder: Path) -> Iterator[Path]:
         yield folder.with_name(folder.name + PARTIAL)
     except (OSError, CheckpointException) as error:
         raise RunError(f"cannot save {folder}: {reason_of(error)}") from error
+
+
+W = TypeVar("W", bound="SnapshotWriter")
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A checkpoint that is being written. saved: called once it is whole on all processes."""
+
+    written: Future[None]
+    saved: Callable[[], None]
+
+
+class SnapshotWriter:
+    """Writes checkpoints, one after the other.
+
+    beside: a checkpoint is copied to the CPU's memory, and a thread writes the copy while the training goes on; the
+    next one waits for it. It counts as saved once `check` or `finish` has found it whole, on all processes at the same
+    place. On leaving what is being written is waited for. sharded: the weights are in shards, so that all processes
+    write. All processes must make the same calls.
+    """
+
+    def __init__(self, accelerator: Accelerator, *, sharded: bool, beside: bool = False) -> None:
+        self.accelerator = accelerator
+        self.sharded = sharded
+        self.beside = beside
+        # The thread's gathers must not meet those of the training.
+        self._group = Apart(accelerator).group if beside and sharded else None
+        self._pending: Pending | None = None
+
+    def __enter__(self: W) -> W:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        elif self._pending is not None:  # other processes may have gone: what it ends with is not compared
+            wait([self._pending.written])
+
+    @property
+    def writing(self) -> bool:
+        """Whether this process is writing."""
+        return self._pending is not None and not self._pending.written.done()
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes a part of each checkpoint."""
+        return self.sharded or self.accelerator.is_main_process
+
+    def write(self, folder: Path, take: Callable[[], Snapshot | None], saved: Callable[[], None]) -> None:
+        """Write what `take` returns (None where this process writes nothing), and call `saved` when all is whole.
+
+        Raises RunError, in one line, where it or the one before cannot be written.
+        """
+        enter("checkpoint")
+        self.finish()
+        snapshot = take()
+        written: Future[None] = Future()
+        if snapshot is not None and self.beside:
+            written = in_thread(lambda: snapshot.write(folder, self._group), "rlvr-checkpoint")
+        else:
+            if snapshot is not None:
+                snapshot.write(folder)
+            written.set_result(None)
+        self._pending = Pending(written, saved)
+        if not self.beside:
+            self.finish()
+
+    def check(self) -> None:
+        """Complete the checkpoint that is being written if it is whole on all processes.
+
+        Raises RunError, on all processes, where one could not write it.
+        """
+        if self._pending is None:
+            return
+        told = gather([outcome(self._pending.written)], self.accelerator)
+        if any(told):
+            pending, self._pending = self._pending, None
+            if outcome(pending.written):
+                pending.written.result()  # raises
+            raise RunError(max(filter(None, told)))
+        if None not in told:
+            pending, self._pending = self._pending, None
+            pending.saved()
+            self.accelerator.wait_for_everyone()
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written. Raises as `check`."""
+        if self._pending is not None:
+            wait([self._pending.written])
+            self.check()
+
+
+def outcome(written: Future[None]) -> str | None:
+    """Return why a checkpoint could not be written; "" where it was, None where it is being written."""
+    if not written.done():
+        return None
+    error = written.exception()
+    return "" if error is None else str(error) or type(error).__name__

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr.config import Config
-from rlvr.printable import note
+from rlvr.core.printable import note
 from rlvr.runs.folder import TRAINING, read_record
 
 

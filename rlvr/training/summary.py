@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from rlvr.algo.credit import Advantage
 from rlvr.config import RolloutConfig
-from rlvr.training.credit import GroupRewards, is_uninformative
-from rlvr.training.rewards import has_signal, penalties
-from rlvr.types import PACK, Completion, Group
+from rlvr.core.types import PACK, Completion, Group
+from rlvr.training.step.rewards import GroupRewards, has_signal, is_uninformative, penalties
 
 
 def rollout_metrics(

@@ -18,7 +18,7 @@ from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.write import PARTIAL
+from rlvr.core.files.write import PARTIAL
 from rlvr.model.health import GradientWatch
 from rlvr.model.progress import enter
 from rlvr.training.checkpoint import (
@@ -29,10 +29,9 @@ from rlvr.training.checkpoint import (
     newest_whole,
     unfinished,
 )
-from rlvr.training.saving import SnapshotWriter
-from rlvr.training.signals import StopRequest
-from rlvr.training.snapshot import Snapshot, take_snapshot
-from rlvr.training.stopping import lost_steps, stop_requested, stopped
+from rlvr.training.snapshot import Snapshot, SnapshotWriter, take_snapshot
+from rlvr.training.supervision.signals import StopRequest
+from rlvr.training.supervision.stopping import lost_steps, stop_requested, stopped
 
 
 def discard(made: Path) -> None:

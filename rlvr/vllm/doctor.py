@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from rlvr.config import ModelConfig, VLLMConfig
-from rlvr.files.models import ADAPTER_CONFIG, is_adapter, read_object
-from rlvr.model.logprobs import token_logprobs
+from rlvr.core.files.models import ADAPTER_CONFIG, is_adapter, read_object
+from rlvr.core.types import Sampling
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy, load_policy
-from rlvr.types import Sampling
 from rlvr.vllm.sampler import VLLMSampler
 from rlvr.vllm.sync import TOLERANCE, WeightsDiffer, sync_prompt
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr.config import EngineConfig, VLLMServerConfig
-from rlvr.types import RunError
+from rlvr.core.types import RunError
 
 if TYPE_CHECKING:
     from rlvr.model.policy import Policy

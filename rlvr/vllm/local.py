@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from rlvr.config import VLLMConfig
+from rlvr.core.types import RunError
 from rlvr.model.policy import Policy
-from rlvr.types import RunError
 from rlvr.vllm.engine import (
     LOOK_AGAIN,
     Batch,

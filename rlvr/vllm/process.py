@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlvr.http import JSONClient, ServerLost
+from rlvr.core.http import JSONClient, ServerLost
 from rlvr.vllm.engine import ENVIRONMENT, require_vllm, start_failure
 from rlvr.vllm.gloo import free_port
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.vllm.sync import sync_prompt
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch import distributed
 
-from rlvr.types import RunError
+from rlvr.core.types import RunError
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Generic, TypeVar
 
-from rlvr.http import ServerLost
-from rlvr.types import RunError
+from rlvr.core.http import ServerLost
+from rlvr.core.types import RunError
 from rlvr.vllm.engine import LOOK_AGAIN, Output, Request, Requests
 
 CONNECTIONS = 256  # requests that a server has at once; its own scheduler batches them

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
+from rlvr.core.types import Ask, Completion, Conversations, Sampler, Sampling
 from rlvr.model.policy import Policy
-from rlvr.types import Ask, Completion, Conversations, Sampler, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Report, Request
 from rlvr.vllm.local import LocalEngine
 from rlvr.vllm.sync import (
@@ -33,7 +33,7 @@ def open_engine(policy: Policy, config: EngineConfig) -> Engine:
 
 
 class VLLMSampler(Sampler):
-    """vLLM as an rlvr.types.Sampler, in this process (LocalEngine) or on servers (ServersEngine).
+    """vLLM as an rlvr.core.types.Sampler, in this process (LocalEngine) or on servers (ServersEngine).
 
     `load_weights` pushes the policy's weights into the engine. At the start and after every `sync_check_every`-th push
     `check_sync` compares the engine with the trainer, and raises WeightsDiffer with the tensors that differ.
@@ -67,7 +67,7 @@ class VLLMSampler(Sampler):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Completion]]:
-        """Sample len(seeds[p]) completions of each prompt; see rlvr.types.Sampler. Raises what `stream` raises."""
+        """Sample len(seeds[p]) completions of each prompt; see rlvr.core.types.Sampler. Raises what `stream` raises."""
         return self.stream(prompts, sampling, seeds, lambda p, completions: None)
 
     def stream(
@@ -77,7 +77,7 @@ class VLLMSampler(Sampler):
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """Sample like `generate`, and pass on each group when it is complete; see rlvr.types.Sampler.
+        """Sample like `generate`, and pass on each group when it is complete; see rlvr.core.types.Sampler.
 
         Raises ValueError for an empty prompt, one too long for the engine, or other than one list of seeds per prompt.
         """
@@ -96,7 +96,7 @@ class VLLMSampler(Sampler):
         return [[group[g] for g in range(len(group))] for group in groups]
 
     def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
-        """Sample a completion for each ask; see rlvr.types.Sampler. Raises ValueError as `stream` does."""
+        """Sample a completion for each ask; see rlvr.core.types.Sampler. Raises ValueError as `stream` does."""
         self.engine.sample(
             Batch(
                 [self._asked(ask) for ask in asks],
@@ -105,7 +105,7 @@ class VLLMSampler(Sampler):
         )
 
     def converse(self, rollouts: Conversations) -> None:
-        """Sample the turns of rollouts, each as soon as the reply before it is there; see rlvr.types.Sampler.
+        """Sample the turns of rollouts, each as soon as the reply before it is there; see rlvr.core.types.Sampler.
 
         Raises ValueError as `stream` does.
         """

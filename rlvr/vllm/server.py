@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlvr.http import JSONClient, ServerLost, UnexpectedResponse
-from rlvr.types import RunError
+from rlvr.core.http import JSONClient, ServerLost, UnexpectedResponse
+from rlvr.core.types import RunError
 from rlvr.vllm.engine import Output, Request, check_version, prompt_logprobs
 
 SCHEMA = "vLLM's schema"

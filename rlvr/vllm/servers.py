@@ -20,9 +20,9 @@ from functools import partial
 from torch import Tensor
 
 from rlvr.config import VLLMServerConfig
-from rlvr.http import ServerLost
+from rlvr.core.http import ServerLost
+from rlvr.core.types import RunError
 from rlvr.model.policy import Policy
-from rlvr.types import RunError
 from rlvr.vllm.alike import check_alike
 from rlvr.vllm.engine import Interrupted, Output, Report, Request, Requests
 from rlvr.vllm.proof import Proof, own_logprobs, proof_text

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import RunError
 from rlvr.model.lm_head import output_logits
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.model.sharding import within
-from rlvr.seeding import derive_seed
-from rlvr.types import RunError
 
 MEMORY = Path("/dev/shm")
 SYNC_TOKENS = 16

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from rlvr.http import ServerLost, ServerSilent, is_local
-from rlvr.types import RunError
+from rlvr.core.http import ServerLost, ServerSilent, is_local
+from rlvr.core.types import RunError
 from rlvr.vllm.engine import MISSING
 from rlvr.vllm.gloo import address_towards, broadcast, free_port, join_group, open_store
 from rlvr.vllm.server import Server

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rlvr.printable import kind_of
+from rlvr.core.printable import kind_of
 
 # What the contests' judges provide before a program.
 PRELUDE = (

@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.code import contest_tests
 from rlvr.tasks.code.functions import ANSWER, code_problem
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
-from rlvr.types import Problem, Task
 
 BOTH = {"train": "train", "test": "test"}
 APPS = Source(hub="codeparrot/apps", licence="MIT", size="5,000 + 5,000", splits=BOTH)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, normalized
 from rlvr.tasks.rows import Row, column, first, read_file, read_hub
 from rlvr.tasks.sources import Source, published
-from rlvr.types import Problem, Task
 from rlvr.verifiers.unit_tests import integrity
 
 ANSWER = "Answer with the whole program, imports included, in one ```python block."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.code.functions import code_problem, humaneval_prompt, humaneval_reference, mbpp_prompt
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
-from rlvr.types import Problem, Task
 
 HUMANEVAL_PLUS = Source(hub="evalplus/humanevalplus", licence="Apache-2.0", size="164")
 MBPP_PLUS = Source(

@@ -14,10 +14,10 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
 from rlvr.tasks.generated.arithmetic import Sum, propose, scratchpad
-from rlvr.types import Problem, Task
 
 CHINESE = str.maketrans("0123456789", "零一二三四五六七八九")
 # Verifiers by name: what DeepSeek-R1-Zero is rewarded for, R1, and what its second fine-tuning keeps.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
-from rlvr.types import Problem, Task
 
 System = tuple[str, str]  # constraints, answer
 

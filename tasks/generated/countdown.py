@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import Generated, build_task, draw
-from rlvr.types import Problem, Task
 
 PROMPT = (
     "Use the numbers {numbers} to make an expression that equals {target}. Use each number exactly once, and only the "

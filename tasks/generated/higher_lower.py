@@ -11,9 +11,9 @@ import random
 import re
 from collections.abc import Generator
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Reply, Task, Verdict, correct, incorrect
 from rlvr.tasks.base import Generated, build_task, draw
-from rlvr.types import Problem, Reply, Task, Verdict, correct, incorrect
 
 PROMPT = (
     "I am thinking of a whole number from {low} to {high}. Guess it: say one number, and I will answer higher or "

@@ -17,10 +17,10 @@ import re
 import string
 from collections.abc import Generator
 
-from rlvr.registry import register_task
-from rlvr.seeding import derive_seed
+from rlvr.core.registry import register_task
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Environment, Problem, Reply, Task, Verdict
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
-from rlvr.types import Environment, Problem, Reply, Task, Verdict
 
 LETTERS = string.ascii_lowercase
 MOST_TURNS = 12  # the longest demonstration has seven

@@ -20,11 +20,11 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
 from rlvr.tasks.generated.arithmetic import Sum, scratchpad
 from rlvr.tasks.mixture import mix
-from rlvr.types import Problem, Task
 
 PRIVATE_FROM = 80
 DECLINED = "no"

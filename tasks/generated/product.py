@@ -14,10 +14,10 @@ from __future__ import annotations
 import random
 from collections.abc import Generator
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Reply, Task, Verdict, error
 from rlvr.sandbox import Limits, RunStatus, run
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
-from rlvr.types import Problem, Reply, Task, Verdict, error
 
 LONGEST_REPLY = 24  # characters
 SECONDS = 2.0

@@ -17,9 +17,9 @@ import random
 import re
 from collections.abc import Callable
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
-from rlvr.types import Problem, Task
 
 Theorem = tuple[str, str, str]  # kind, statement, proof
 _LETTERS = "ABCDEFGHPQRSTUVWXYZ"

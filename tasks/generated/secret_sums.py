@@ -22,10 +22,10 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import PACK, Problem, Task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
 from rlvr.tasks.generated.arithmetic import Sum, scratchpad
-from rlvr.types import PACK, Problem, Task
 
 Which = Literal["both", "private", "public"]
 PLACES = 2

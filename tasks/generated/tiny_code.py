@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.registry import register_task
-from rlvr.seeding import derive_seed
+from rlvr.core.registry import register_task
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
-from rlvr.types import Problem, Task
 
 HIDDEN_TESTS = 8
 SLOPPY_WEIGHT = 3  # how much more often a step with a sloppy form is drawn

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.registry import register_task
-from rlvr.seeding import derive_seed
+from rlvr.core.registry import register_task
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
-from rlvr.types import Problem, Task
 
 GPQA = {
     subset: Source(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlvr.printable import kind_of
-from rlvr.registry import register_task
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
-from rlvr.types import Problem, Task
-from rlvr.verifiers.instruction_checks import language_detector
 from rlvr.verifiers.instructions import CHECKS, read_instructions
+from rlvr.verifiers.instructions.ifeval import language_detector
 
 IFEVAL = Source(
     hub="google/IFEval",

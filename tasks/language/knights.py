@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
-from rlvr.types import Problem, Task
 
 ASK = (
     "Reason step by step. Then state the identity of each character in this form, a line for each:\n\n"

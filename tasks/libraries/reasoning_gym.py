@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rlvr.registry import did_you_mean, register_task
-from rlvr.seeding import derive_seed
+from rlvr.core.registry import did_you_mean, register_task
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, normalized
-from rlvr.types import Problem, Task
 from rlvr.verifiers.reasoning_gym import GraderFailure, check_dataset, shared
 
 logger = logging.getLogger("rlvr.tasks")

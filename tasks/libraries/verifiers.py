@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, hold_out
-from rlvr.types import Problem, Task
 from rlvr.verifiers.verifiers_task import hash_of, load_tasks, prompt_of
 
 MOST = 1_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.math.train import boxed_answer, math_problem
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
-from rlvr.types import Problem, Task
 from rlvr.verifiers import verify_math
 
 ARENA = "CC BY-NC-SA 4.0"

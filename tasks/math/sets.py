@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr.registry import register_task
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import BOXED, build_task
 from rlvr.tasks.rows import Row, column, first, read_split
 from rlvr.tasks.sources import Source, published
-from rlvr.types import Problem, Task
 
 GSM8K = Source(
     hub="openai/gsm8k",

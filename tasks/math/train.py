@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.registry import make_verifier, register_task
+from rlvr.core.registry import make_verifier, register_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task
 from rlvr.tasks.jsonl import to_prompt
 from rlvr.tasks.math.sets import MATH_500, boxed_prompt
 from rlvr.tasks.rows import Row, find_split, first, stream
 from rlvr.tasks.sources import Convert, Source, converted, published, published_task, usable, value
-from rlvr.types import Problem, Task
 from rlvr.verifiers.extract import boxes
 
 SUBJECTS = (

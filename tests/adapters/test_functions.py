@@ -11,7 +11,7 @@ from rlvr.adapters import Judge, Unscored, judge
 from rlvr.adapters import openrlhf as openrlhf_adapter
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
-from rlvr.types import Problem, Status
+from rlvr.core.types import Problem, Status
 
 GOOD, BAD, NONE = "so \\boxed{4}", "so \\boxed{5}", "no idea"
 

@@ -14,8 +14,8 @@ from rlvr.adapters import tinker as tinker_adapter
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
 from rlvr.adapters.worlds import World
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Reply, Status, Verdict, error
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Reply, Status, Verdict, error
 from rlvr.verifiers import VerifierErrors
 
 PROBLEM = Problem("p", "Guess.", "7")

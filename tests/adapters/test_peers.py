@@ -7,8 +7,8 @@ import math
 import pytest
 
 from rlvr.adapters import Judge, judge
-from rlvr.registry import make_task
-from rlvr.types import bad_reference, correct, incorrect
+from rlvr.core.registry import make_task
+from rlvr.core.types import bad_reference, correct, incorrect
 from tests.helpers.peers import answered, needs
 
 # What the programs warn of is theirs.

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from rlvr.adapters import Judge, Unscored, judge
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Reply, bad_reference, correct
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Reply, bad_reference, correct
 from tests.helpers.peers import answered, needs
 
 # What the programs warn of is theirs.

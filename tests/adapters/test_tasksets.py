@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr.registry import make_task
-from rlvr.types import Status
+from rlvr.core.registry import make_task
+from rlvr.core.types import Status
 from rlvr.verifiers import Runner
 from tests.helpers.peers import answered, needs
 
@@ -177,8 +177,8 @@ def test_a_pack_judges_the_reply_with_its_thinking(modules):
 
     vf = v1()
     (modules / "formed_pack.py").write_text(
-        "from rlvr.registry import make_verifier\n"
-        "from rlvr.types import Problem, Task\n"
+        "from rlvr.core.registry import make_verifier\n"
+        "from rlvr.core.types import Problem, Task\n"
         "def pack(): return Task('b', [Problem('p', 'q', '4')], [], make_verifier('format'))\n"
     )
     from rlvr.verifiers.verifiers_task import trace_of
@@ -200,7 +200,7 @@ def test_a_verdict_without_score_is_their_error(modules):
 
     vf = v1()
     (modules / "broken_pack.py").write_text(
-        "from rlvr.types import Problem, Task, bad_reference\n"
+        "from rlvr.core.types import Problem, Task, bad_reference\n"
         "def verifier(problem, completion): return bad_reference('no service')\n"
         "def pack(): return Task('b', [Problem('p', 'q', 1)], [], verifier)\n"
     )

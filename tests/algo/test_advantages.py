@@ -23,8 +23,8 @@ from rlvr.algo.advantages import (
 )
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.config import GDPOConfig, RAFTConfig, make_algo
-from rlvr.training.rewards import group_advantages, has_signal
-from rlvr.types import Completion, Group, Problem, Status, Verdict
+from rlvr.core.types import Completion, Group, Problem, Status, Verdict
+from rlvr.training.step.rewards import group_advantages, has_signal
 
 
 def rule_of(name):

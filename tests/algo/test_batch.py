@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlvr.algo.batch import Batch, collate, minibatches, to_device
-from rlvr.types import Completion, Group, Problem, correct, error
+from rlvr.core.types import Completion, Group, Problem, correct, error
 
 
 def groups():

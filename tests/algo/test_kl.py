@@ -18,14 +18,14 @@ from torch.nn.functional import cosine_similarity
 from rlvr.algo.batch import Batch, collate
 from rlvr.algo.losses import policy_loss
 from rlvr.config import AlgoConfig, Config, PPOConfig, make_algo, to_json
-from rlvr.model.logprobs import token_logprobs
+from rlvr.core.types import Completion, Group, Problem, incorrect
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
 from rlvr.training import resume
-from rlvr.training.prepare import kl_costs, prepare_batch, subtracts_kl
-from rlvr.training.rewards import group_advantages
 from rlvr.training.run import Run
-from rlvr.training.update import to_batch
-from rlvr.types import Completion, Group, Problem, incorrect
+from rlvr.training.step.prepare import kl_costs, prepare_batch, subtracts_kl
+from rlvr.training.step.rewards import group_advantages
+from rlvr.training.step.update import to_batch
 from tests.helpers.models import shake
 from tests.helpers.runs import SHORT_LENGTH as LENGTH
 from tests.helpers.runs import SHORT_PROMPT as PROMPT

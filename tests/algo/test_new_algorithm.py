@@ -12,16 +12,16 @@ from rlvr.algo import losses
 from rlvr.algo.advantages import Rewards, scored
 from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss, per_group
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.config.group import settings_of
+from rlvr.config.settings import settings_of
+from rlvr.core.printable import expected
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Problem, Verdict, correct, incorrect
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.printable import expected
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run, assemble
-from rlvr.traits import BatchVerifier
-from rlvr.types import Problem, Verdict, correct, incorrect
 
 
 def best_only(rewards: Rewards) -> list[float]:

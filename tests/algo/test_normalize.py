@@ -12,12 +12,12 @@ import torch
 from rlvr.algo.batch import minibatches
 from rlvr.algo.losses import loss_denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, OptimConfig
-from rlvr.model.logprobs import token_logprobs
-from rlvr.seeding import derive_seed
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import Completion, Group, Problem, Verdict, correct, error, incorrect
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.training.run import Run
-from rlvr.training.update import accumulate_gradient, to_batch, update
-from rlvr.types import Completion, Group, Problem, Verdict, correct, error, incorrect
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import accumulate_gradient, to_batch, update
 from tests.helpers.batches import make_batch
 from tests.helpers.runs import make_short_run, rollouts_of, weights_of
 

@@ -18,7 +18,7 @@ from rlvr.algo.advantages import labels
 from rlvr.algo.gae import generalized_advantages, token_rewards, whiten_tokens
 from rlvr.algo.losses import batch_loss, loss_denominator, sapo, token_weights, vespo
 from rlvr.config import AlgoConfig, KTOConfig, make_algo
-from rlvr.training.following import adapted
+from rlvr.training.step.adaptive_coefficients import adapted
 from tests.helpers.batches import make_batch
 from tests.helpers.files import GOLDEN
 

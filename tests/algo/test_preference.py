@@ -13,11 +13,11 @@ from rlvr.algo.batch import Batch, minibatches
 from rlvr.algo.losses import batch_loss, loss_denominator
 from rlvr.commands.cli import main
 from rlvr.config import Config, DPOConfig, RAFTConfig, make_algo
+from rlvr.core.types import Completion, Group, Problem, correct, incorrect
 from rlvr.train import train
-from rlvr.training.collect import collect
-from rlvr.training.credit import credited_advantages, credited_rewards
-from rlvr.training.update import to_batch
-from rlvr.types import Completion, Group, Problem, correct, incorrect
+from rlvr.training.rollout.worker import collect
+from rlvr.training.step.rewards import credited_advantages, credited_rewards
+from rlvr.training.step.update import to_batch
 from tests.helpers.batches import make_batch
 from tests.helpers.files import GOLDEN
 from tests.helpers.runs import batch_of, gradient_of, make_run

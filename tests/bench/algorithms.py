@@ -32,18 +32,18 @@ from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, make_algo
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Problem, Verdict
 from rlvr.model.critic import Critic
 from rlvr.model.device import tune_cpu
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.collect import collect
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run, assemble
-from rlvr.training.update import update
-from rlvr.traits import BatchVerifier
-from rlvr.types import Problem, Verdict
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import update
 
 LR = 1e-6
 ALPHABET = "0123456789+-= ()"

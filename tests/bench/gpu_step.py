@@ -134,15 +134,15 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
     from accelerate import Accelerator
 
     from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, TorchSamplerConfig, VLLMConfig
+    from rlvr.core.traits import BatchVerifier
+    from rlvr.core.types import Problem, Verdict
     from rlvr.model.optim import make_optimizer, optimizer_step
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import make_sampler
-    from rlvr.training.rewards import group_advantages, group_rewards
-    from rlvr.training.rollout import rollout, verify
+    from rlvr.training.rollout.rollout import rollout, verify
     from rlvr.training.run import assemble
-    from rlvr.training.update import accumulate_gradient, to_batch
-    from rlvr.traits import BatchVerifier
-    from rlvr.types import Problem, Verdict
+    from rlvr.training.step.rewards import group_advantages, group_rewards
+    from rlvr.training.step.update import accumulate_gradient, to_batch
 
     class Judge(BatchVerifier):
         def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:

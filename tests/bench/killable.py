@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers.runner import Runner
 
 

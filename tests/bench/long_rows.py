@@ -30,7 +30,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
 from rlvr.model.device import tune_cpu
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_tokenizer
 

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers.math import MathVerifier
 
 REPOSITORY = Path(__file__).resolve().parents[2]

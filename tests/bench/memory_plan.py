@@ -31,6 +31,8 @@ from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig, make_algo
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Completion, Problem, Reply, Sampler, Verdict
 from rlvr.model.context import run_limit
 from rlvr.model.critic import Critic
 from rlvr.model.memory import QWEN_7B, QWEN_15B, QWEN_32B
@@ -38,14 +40,12 @@ from rlvr.model.optim import make_optimizer
 from rlvr.model.plan import Plan, advice, make_plan, model_settings, shape_of_config
 from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_tokenizer
-from rlvr.training.collect import collect
-from rlvr.training.episodes import Play
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import assemble
 from rlvr.training.snapshot import take_snapshot
-from rlvr.training.update import update
-from rlvr.traits import BatchVerifier
-from rlvr.types import Completion, Problem, Reply, Sampler, Verdict
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import update
 
 ALPHABET = "0123456789+-= ()"
 GIB = 2**30

@@ -93,7 +93,7 @@ def compare(name: str, preload: tuple[str, ...]) -> None:
 
 def humaneval(data: Path, completions: int) -> None:
     """All problems, several completions each, through the verifier."""
-    from rlvr.types import Problem
+    from rlvr.core.types import Problem
     from rlvr.verifiers.unit_tests import UnitTests
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

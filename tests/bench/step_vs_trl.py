@@ -43,18 +43,18 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import collate
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig, make_algo
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Problem, Verdict
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.processor import has_bfloat16
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.rewards import group_advantages, group_rewards
-from rlvr.training.rollout import rollout, verify
+from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.run import assemble
 from rlvr.training.sft import sft
-from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.traits import BatchVerifier
-from rlvr.types import Problem, Verdict
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import accumulate_gradient, to_batch
 
 LR = 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.

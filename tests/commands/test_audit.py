@@ -11,9 +11,9 @@ import pytest
 from rlvr.commands.audit import CheckResult, audit, main, perturbed
 from rlvr.commands.cli import main as cli
 from rlvr.commands.profile import expected_signal, profile, right_of_each
-from rlvr.registry import make_verifier, register
+from rlvr.core.registry import make_verifier, register
+from rlvr.core.types import Problem, Task, Verifier
 from rlvr.sandbox import level
-from rlvr.types import Problem, Task, Verifier
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import DataSets
 
@@ -149,7 +149,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 PACK = """
-from rlvr.types import Problem, Task
+from rlvr.core.types import Problem, Task
 
 def same_id():
     return Task("mine", [Problem("p", "a", "1"), Problem("p", "b", "2")], [], make_verifier("math"))
@@ -179,7 +179,7 @@ def broken():
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module of packs that are made by hand."""
-    (tmp_path / "audited_packs.py").write_text("from rlvr.registry import make_verifier\n" + PACK)
+    (tmp_path / "audited_packs.py").write_text("from rlvr.core.registry import make_verifier\n" + PACK)
     monkeypatch.syspath_prepend(tmp_path)
     return "audited_packs"
 

@@ -25,8 +25,8 @@ from rlvr.commands.compare import read_conditions
 from rlvr.commands.grade import read_rows
 from rlvr.config import Config, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files import jsonl as json_lines
-from rlvr.registry import make_task, make_verifier
+from rlvr.core.files import jsonl as json_lines
+from rlvr.core.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
 from rlvr.tasks.rows import first, read_file

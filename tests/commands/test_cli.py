@@ -136,7 +136,7 @@ def test_list_shows_all_that_one_name_says_of_itself(capsys):
 def test_list_shows_every_name_without_torch():
     """Each verifier, pack and recipe, and a user's own function that says nothing of itself."""
     code = (
-        "import sys; from rlvr.commands.cli import main; from rlvr.registry import TASKS, VERIFIERS\n"
+        "import sys; from rlvr.commands.cli import main; from rlvr.core.registry import TASKS, VERIFIERS\n"
         "names = [*VERIFIERS.names(), *TASKS.names(), 'tiny_math', 'rm_pairs', 'string:capwords']\n"
         "codes = {name: main(['list', name]) for name in names}\n"
         "print(sum(codes.values()), len(codes) > 20, {'torch', 'transformers', 'numpy'} & set(sys.modules))"

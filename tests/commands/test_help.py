@@ -17,7 +17,7 @@ from rlvr.commands.list import recipe_command
 from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
 from rlvr.config import SAMPLERS, Config, PPOConfig, class_of
-from rlvr.config.group import documented
+from rlvr.config.settings import documented
 from tests.helpers.files import ROOT
 
 MOST = 60  # settings that `--help` shows

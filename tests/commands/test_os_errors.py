@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands import os_errors
+from rlvr.commands import errors as os_errors
 from rlvr.commands.arguments import error_line, guarded
 from rlvr.commands.cli import main
-from rlvr.files.write import write_whole, writing
-from rlvr.types import RunError
+from rlvr.core.files.write import write_whole, writing
+from rlvr.core.types import RunError
 from tests.helpers import warm
 
 FREE_SOME = "No space left on device; free some space there, and run the same command again\n"

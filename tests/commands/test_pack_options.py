@@ -11,13 +11,13 @@ import pytest
 import rlvr.recipes.math_grpo
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs, load_task
-from rlvr.commands.rm import pack
+from rlvr.commands.rm.command import pack
 from rlvr.commands.task import build_task
 from rlvr.commands.train import recipe_config
 from rlvr.config import Config, RunConfig
 from rlvr.config.reward_model import PairsConfig
-from rlvr.registry import VERIFIERS, make_task, make_verifier, with_options
-from rlvr.verifiers.code import known  # noqa: F401
+from rlvr.core.registry import VERIFIERS, make_task, make_verifier, with_options
+from rlvr.verifiers.code import facts as known  # noqa: F401
 
 
 def run(**settings) -> Config:

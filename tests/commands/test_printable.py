@@ -7,7 +7,7 @@ import unicodedata
 
 from rlvr.commands.cli import main
 from rlvr.commands.console import Display
-from rlvr.printable import in_one_line, printable
+from rlvr.core.printable import in_one_line, printable
 from tests.bad_files import contents
 
 

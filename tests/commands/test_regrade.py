@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.regrade_changes import Changes
+from rlvr.commands.regrade.changes import Changes
 from rlvr.commands.task import build_task
 from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, make_algo, to_json
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
+from rlvr.core.turns import Turn
+from rlvr.core.types import Completion, Group, Status, Verdict
 from rlvr.runs.log import rollout_records
-from rlvr.training.credit import credited_advantages, credited_rewards
-from rlvr.training.rewards import group_rewards
-from rlvr.turns import Turn
-from rlvr.types import Completion, Group, Status, Verdict
+from rlvr.training.step.rewards import credited_advantages, credited_rewards, group_rewards
 from rlvr.verifiers.runner.base import verify_one
 from tests.helpers.settings import with_settings
 
@@ -201,7 +200,7 @@ def test_what_the_environment_judged_stays(tmp_path: Path) -> None:
 
 def test_the_log_says_who_judged() -> None:
     """Where the environment gave the verdict, and only there."""
-    from rlvr.types import Problem
+    from rlvr.core.types import Problem
 
     given = dataclasses.replace(completion("a", 0, turns=True), verdict=Verdict(Status.CORRECT, 1.0))
     group = Group(Problem("p", ""), (), (given, completion("a", 1, turns=True)), (Verdict(Status.CORRECT, 1.0),) * 2)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.commands.curves import draw_curves, running_mean
-from rlvr.commands.report import main, write_report
+from rlvr.commands.report.curves import draw_curves, running_mean
+from rlvr.commands.report.page import main, write_report
 from rlvr.runs.records import pass_names
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rlvr.commands.report import write_report
-from rlvr.commands.report_rollouts import Survey, all_rollouts, choose, cut, is_notable, pack, survey
-from rlvr.runs.trajectory import Masks
+from rlvr.commands.report.page import write_report
+from rlvr.commands.report.rollouts import Survey, all_rollouts, choose, cut, is_notable, pack, survey
+from rlvr.runs.records import Masks
 from tests.helpers import chromium
 
 HOSTILE = "</script><script>document.title = 'forged'</script><img src=x onerror=alert(1)>\x1b[2J\u202eevil\u2066 \x00"

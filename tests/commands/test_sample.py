@@ -10,8 +10,8 @@ import pytest
 
 from rlvr.commands.cli import main
 from rlvr.commands.sample import SampleArgs, demonstration, kept, sample
+from rlvr.core.types import Problem, RunError
 from rlvr.training.demonstrations import read_demonstrations
-from rlvr.types import Problem, RunError
 
 ARGS = SampleArgs(
     model="tiny",

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.resume_compare import compare_runs
+from rlvr.commands.verify_resume import compare_runs
 from tests.helpers.files import ROOT
 
 QUICK = (

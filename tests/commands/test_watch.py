@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.watch import follow
-from rlvr.commands.watch_state import WatchedRun
-from rlvr.commands.watch_view import overview
-from rlvr.runs.lock import locked
+from rlvr.commands.watch.screen import follow
+from rlvr.commands.watch.state import WatchedRun
+from rlvr.commands.watch.view import overview
+from rlvr.runs.folder import locked
 from rlvr.runs.reading import RolloutReader, Tail
 from tests.helpers.watched import line, logged, metrics, printed, quiet, text_of, watched_run
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlvr.commands.watch import Screen, WatchArgs, keys_of
-from rlvr.commands.watch_state import Choice, WatchedRun
-from rlvr.commands.watch_view import part_text, rollout, spark
-from rlvr.runs.trajectory import Masks, parts_of_rollout
+from rlvr.commands.watch.screen import Screen, WatchArgs, keys_of
+from rlvr.commands.watch.state import Choice, WatchedRun
+from rlvr.commands.watch.view import part_text, rollout, spark
+from rlvr.runs.records import Masks, parts_of_rollout
 from tests.helpers.watched import line, logged, printed, watched_run
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 [red]x[/red] \u202eevil \x00 \ud800 </script>"

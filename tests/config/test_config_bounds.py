@@ -16,8 +16,8 @@ from rlvr.commands.profile import ProfileArgs
 from rlvr.commands.settings import Settings, check_effect, values_of
 from rlvr.commands.train import recipe_names
 from rlvr.config import SAMPLERS, Config, MonitorConfig, PPOConfig, RunConfig, VLLMServerConfig, make_algo
-from rlvr.config.group import check_values
 from rlvr.config.reward_model import PairsConfig, RewardConfig
+from rlvr.config.settings import check_values
 
 OUT = RunConfig(out_dir=Path("runs/never"))
 CONFIGS = {

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from rlvr.config.shared import TurnSettings
+from rlvr.core.types import Completion, Problem, Reply, Sampler, Sampling, Status, Verdict
 from rlvr.environments.tools import tools
 from rlvr.model.rendering import Rendering
-from rlvr.training.episodes import Play, play
+from rlvr.training.rollout.episodes import Play, play
 from rlvr.training.summary import turn_metrics
-from rlvr.types import Completion, Problem, Reply, Sampler, Sampling, Status, Verdict
 from tests.helpers.attacks import SECRET, Attack, misbehaving, programs
 from tests.helpers.chat_templates import chat_tokenizer
 from tests.helpers.environments import fenced

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
+from rlvr.core.registry import make_environment
+from rlvr.core.types import Problem, Status
 from rlvr.environments.tools import Tools, calculator, tool, tools
 from rlvr.environments.tools.calls import read_calls, shown
 from rlvr.environments.tools.tool import ToolError
-from rlvr.registry import make_environment
-from rlvr.types import Problem, Status
 from tests.helpers.environments import conversation, fenced, hermes, llama
 from tests.helpers.programs import runs_programs
 

@@ -22,14 +22,14 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.transfer import copy_to
 from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
+from rlvr.core.types import Sampling
 from rlvr.model.causal import check_causal
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.optimizer_state import optimizer_tensors
-from rlvr.types import Sampling
 from tests.helpers.files import ROOT
 from tests.helpers.gpu import tolerate_warnings
 from tests.helpers.models import shake
@@ -311,7 +311,7 @@ def test_the_bench_of_a_step_runs(device, measured: Measured) -> None:
 
 @pytest.mark.parametrize(
     ("module", "fails"),
-    [("torch._inductor.compile_fx", False), ("triton.runtime", False), ("rlvr.model.attention", True)],
+    [("torch._inductor.compile_fx", False), ("triton.runtime", False), ("rlvr.model.forward.packed", True)],
 )
 def test_only_warnings_of_rlvr_are_errors_on_a_gpu(request: pytest.FixtureRequest, module: str, fails: bool) -> None:
     """The compiler's own would end the trial of flex_attention, and with it every test."""

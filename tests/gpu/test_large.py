@@ -22,6 +22,7 @@ from accelerate import Accelerator
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, VLLMServerConfig, make_algo
+from rlvr.core.types import Completion, Group, Problem, Verdict
 from rlvr.model.health import check_weights
 from rlvr.model.lora import with_adapter
 from rlvr.model.memory import QWEN_7B, SPARE
@@ -30,9 +31,8 @@ from rlvr.model.optim import make_optimizer
 from rlvr.model.plan import Plan, make_plan, shape_of_config
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_tokenizer
-from rlvr.training.learner import Learner
-from rlvr.training.update import update
-from rlvr.types import Completion, Group, Problem, Verdict
+from rlvr.training.step.learner import Learner
+from rlvr.training.step.update import update
 from tests.helpers.files import ROOT
 from tests.helpers.tensors import BytesAlive
 

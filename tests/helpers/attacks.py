@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from rlvr.core.types import Environment, Problem, Reply, Verdict
 from rlvr.environments.tools import tool, tools
-from rlvr.types import Environment, Problem, Reply, Verdict
 from tests.helpers.environments import fenced
 
 SECRET = "reference-4711"
@@ -111,7 +111,7 @@ def programs(canary: str) -> list[Attack]:
         Attack("searches the environment", ("import os; print([v for v in os.environ.values() if '4711' in v])",)),
         Attack("searches objects and frames for the reference", (SEARCHES,), shows="[]"),
         Attack("reads the memory of its parent", ("import os; open(f'/proc/{os.getppid()}/mem')",), shows="Error"),
-        Attack("reads the project", ("import rlvr.types",), shows="Error"),
+        Attack("reads the project", ("import rlvr.core.types",), shows="Error"),
         Attack("keeps state between rollouts", ("import builtins; builtins.kept = open('/tmp/kept', 'w').write('x')",)),
         Attack("finds state of another rollout", (FINDS,), shows="False []"),
         Attack("finds state of its earlier call", ("kept = 1", "print(kept)"), shows="NameError"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from random import Random
 
-from rlvr.types import Environment, Problem, Reply, Verdict
+from rlvr.core.types import Environment, Problem, Reply, Verdict
 
 
 def conversation(

@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from rlvr.model.logprobs import token_logprobs
+from rlvr.core.types import Completion, Sampling
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.modes import switch_off_dropout
 from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Completion, Sampling
 
 WINDOW = 8
 PROMPT, NEW = 9, 31  # tokens of most prompts and of completions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem
 from tests.helpers.openai_like import Body, OpenAILike, chat_answer
 
 PROBLEM = Problem("p", "What is 6 * 7?", "42")

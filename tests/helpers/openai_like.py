@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from rlvr.core.types import Sampling
 from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Sampling
 
 Body = dict[str, Any]
 Answer = Callable[[Body], Body]

@@ -16,9 +16,9 @@ from rlvr.config import (
     TorchSamplerConfig,
     VLLMConfig,
 )
+from rlvr.core.types import Sampler
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.run import Run
-from rlvr.types import Sampler
 from rlvr.verifiers.runner import Runner
 from tests.helpers.runs import build_run
 from tests.helpers.verifiers import odd_digits

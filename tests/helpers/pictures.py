@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from rlvr.commands.curves import draw_curves
+from rlvr.commands.report.curves import draw_curves
 from rlvr.runs.records import Record
 
 

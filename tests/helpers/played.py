@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from random import Random
 
-from rlvr.types import Completion, Group, Problem, Reply, Turn, Verdict, error, incorrect
+from rlvr.core.types import Completion, Group, Problem, Reply, Turn, Verdict, error, incorrect
 
 Steps = Generator[Reply | None, str, Verdict | None]
 

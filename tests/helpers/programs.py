@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rlvr.core.types import Problem, Verdict
 from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, level
-from rlvr.types import Problem, Verdict
 from rlvr.verifiers.unit_tests import UnitTests
 
 LEVELS = [3, 2]

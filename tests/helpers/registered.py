@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr.registry import register
+from rlvr.core.registry import register
 
 
 @register("seven_is_in_it")

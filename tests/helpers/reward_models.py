@@ -10,8 +10,8 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
+from rlvr.core.types import Problem
 from rlvr.model.tiny import tiny_tokenizer
-from rlvr.types import Problem
 
 ALPHABET = "0123456789+-=ab \n<|>userassistant"
 

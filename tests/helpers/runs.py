@@ -21,6 +21,8 @@ from rlvr.config import (
     RunConfig,
     make_algo,
 )
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import Group, Problem, Sampler
 from rlvr.model.critic import Critic
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
@@ -28,13 +30,11 @@ from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.collect import collect
-from rlvr.training.prepare import prepare_batch
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run, assemble
-from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.traits import BatchVerifier
-from rlvr.types import Group, Problem, Sampler
+from rlvr.training.step.prepare import prepare_batch
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import accumulate_gradient, to_batch
 from tests.helpers.models import shake
 from tests.helpers.settings import with_settings
 from tests.helpers.verifiers import PROBLEMS, NeverRight, OddDigits

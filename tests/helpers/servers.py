@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rlvr.http import JSONClient, ServerLost
+from rlvr.core.http import JSONClient, ServerLost
 
 Answer = bytes | Callable[[socket.socket], None]
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from rlvr.config import SAMPLERS, AlgoConfig, Config, CriticConfig, class_of
-from rlvr.config.group import carry
+from rlvr.config.settings import carry
 
 
 def with_settings(config: Config, **groups: dict[str, Any]) -> Config:

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from rlvr.config import RolloutConfig
+from rlvr.core.types import Completion, Environment, Group, Problem, Reply, Sampler, Sampling, Status
 from rlvr.model.policy import Policy
-from rlvr.training.episodes import Play
-from rlvr.training.rollout import rollout
-from rlvr.types import Completion, Environment, Group, Problem, Reply, Sampler, Sampling, Status
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.rollout import rollout
 from tests.helpers.played import Steps, digits
 
 PROBLEMS = [Problem(f"p{i}", f"{i}+{i}=") for i in range(5)]

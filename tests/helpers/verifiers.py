@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rlvr.types import Problem, Task, Verdict, correct, error, incorrect
+from rlvr.core.types import Problem, Task, Verdict, correct, error, incorrect
 from rlvr.verifiers.math import verify_math
 
 PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]

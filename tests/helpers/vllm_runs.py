@@ -7,13 +7,13 @@ from pathlib import Path
 from accelerate import Accelerator
 
 from rlvr.config import Config, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.core.types import Environment, Problem, Sampler
 from rlvr.model.optim import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.train import train
 from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
-from rlvr.training.episodes import Play
+from rlvr.training.rollout.episodes import Play
 from rlvr.training.run import Run, assemble
-from rlvr.types import Environment, Problem, Sampler
 from rlvr.verifiers.runner import Runner
 from tests.helpers.vllm_policies import make_policy
 

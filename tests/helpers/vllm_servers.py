@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rlvr.model.logprobs import token_logprobs
+from rlvr.core.types import Sampling
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Sampling
 from rlvr.vllm.gloo import address_towards, broadcast, join_group, open_store
 from rlvr.vllm.sync import greedy
 

@@ -195,7 +195,7 @@ def serve(path: str) -> None:
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     for name in _PRELOADED:
         __import__(name)
-    from rlvr.commands import curves
+    from rlvr.commands.report import curves
     from tests.helpers.pictures import small_picture
 
     curves.draw_curves = small_picture

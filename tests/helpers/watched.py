@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from rlvr.commands.watch_state import Choice, WatchedRun
-from rlvr.commands.watch_view import snapshot
+from rlvr.commands.watch.state import Choice, WatchedRun
+from rlvr.commands.watch.view import snapshot
 
 
 def line(record: dict[str, Any]) -> str:

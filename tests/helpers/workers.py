@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rlvr.types import Problem, Verdict
+from rlvr.core.types import Problem, Verdict
 
 
 def pairs_of(count: int, start: int = 0) -> list[tuple[Problem, str]]:

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded

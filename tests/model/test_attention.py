@@ -12,7 +12,7 @@ from torch import Tensor
 import rlvr.model.blockwise
 import rlvr.model.kernels
 from rlvr.model import blockwise, flex
-from rlvr.model.attention import PackedGroups
+from rlvr.model.forward.packed import PackedGroups
 from rlvr.model.scores import Scores
 from rlvr.model.spans import Spans, tiles
 from tests.helpers.tensors import LargestTensor
@@ -74,8 +74,8 @@ def test_tiles_and_flex_attention_compute_what_a_mask_of_all_pairs_does(
         monkeypatch.setattr(blockwise, "QUERIES", queries)
         monkeypatch.setattr(blockwise, "MAX_KEYS", keys)
         monkeypatch.setattr(blockwise, "MIN_KEYS", min(keys, 128))
-        plan = blockwise.Plan(spans, 4, torch.device("cpu"))
-        found = results(blockwise.attention(query, key, value, plan, scores), tensors)
+        plan = blockwise.TilePlan(spans, 4, torch.device("cpu"))
+        found = results(blockwise.attend_by_tiles(query, key, value, plan, scores), tensors)
         assert len(found) == len(expected) == 4 + sinks
         for a, b in zip(found, expected):
             torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
@@ -104,8 +104,8 @@ def test_many_heads_and_short_types(dtype: torch.dtype) -> None:
     """As many key heads as heads; bf16 rounds in the matmuls alone."""
     query, key, value, _ = tensors = inputs(2, 2, dtype)
     expected = results(by_mask(*(x.float() for x in (query, key, value)), ~visible(None), Scores()), tensors)
-    plan = blockwise.Plan(Spans.of_rows(LENGTHS, *CONTEXTS), 2, torch.device("cpu"))
-    found = results(blockwise.attention(query, key, value, plan), tensors)
+    plan = blockwise.TilePlan(Spans.of_rows(LENGTHS, *CONTEXTS), 2, torch.device("cpu"))
+    found = results(blockwise.attend_by_tiles(query, key, value, plan), tensors)
     assert all(x.dtype is dtype for x in found)
     for a, b in zip(found, expected):
         assert (a.float() - b).abs().max() <= (0.03 if dtype is torch.bfloat16 else 1e-5) * b.abs().max()
@@ -146,8 +146,8 @@ def test_block_map_names_the_blocks_that_are_seen(window: int | None, size: int)
 def test_the_result_is_the_same_each_time_and_on_several_threads() -> None:
     """Tiles are added in a fixed order: a resumed run gives the same bits."""
     query, key, value, _ = tensors = inputs()
-    plan = blockwise.Plan(Spans.of_rows(LENGTHS, *CONTEXTS), 4, torch.device("cpu"))
-    runs = [results(blockwise.attention(query, key, value, plan), tensors) for _ in range(3)]
+    plan = blockwise.TilePlan(Spans.of_rows(LENGTHS, *CONTEXTS), 4, torch.device("cpu"))
+    runs = [results(blockwise.attend_by_tiles(query, key, value, plan), tensors) for _ in range(3)]
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0]))
 
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from rlvr.core.types import Reply
 from rlvr.model.chat_turns import append_only, reply_ids
-from rlvr.types import Reply
 from tests.helpers.chat_templates import FAMILIES, TEMPLATES, chat_tokenizer
 
 ROLES = ("tool", "user")

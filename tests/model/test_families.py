@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from rlvr.model.causal import check_causal
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler

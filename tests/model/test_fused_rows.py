@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlvr.model import blockwise, fused_rows
-from rlvr.model.attention import PackedGroups
+from rlvr.model.forward.packed import PackedGroups
 from rlvr.model.spans import Spans
 
 # Lengths of rows that lie end to end, the first tokens and the lengths of their contexts.
@@ -28,9 +28,11 @@ def compute(layout, heads: tuple[int, int], dtype: torch.dtype, fused: bool):
     for x in inputs:
         x.requires_grad_()
     if fused:
-        out = fused_rows.attention(*inputs, fused_rows.RowsPlan(*rows))
+        out = fused_rows.attend_by_fused_rows(*inputs, fused_rows.RowsPlan(*rows))
     else:
-        out = blockwise.attention(*inputs, blockwise.Plan(Spans.of_rows(*rows), heads[0], torch.device("cpu")))
+        out = blockwise.attend_by_tiles(
+            *inputs, blockwise.TilePlan(Spans.of_rows(*rows), heads[0], torch.device("cpu"))
+        )
     return out, *torch.autograd.grad(out, inputs, grad)
 
 
@@ -64,14 +66,14 @@ def test_a_plan_pays_for_long_rows_alone() -> None:
 
 def test_long_rows_of_a_group_are_fused(monkeypatch) -> None:
     calls = []
-    plain = fused_rows.attention
-    monkeypatch.setattr(fused_rows, "attention", lambda *given: calls.append(1) or plain(*given))
+    plain = fused_rows.attend_by_fused_rows
+    monkeypatch.setattr(fused_rows, "attend_by_fused_rows", lambda *given: calls.append(1) or plain(*given))
     generator = torch.Generator().manual_seed(0)
     for length in (512, 32):
         groups = PackedGroups([[1] * 5], [[[2] * length, [3] * length]], torch.device("cpu"))
         q, k, v = (torch.randn(5 + 2 * length, 2, 16, generator=generator) for _ in range(3))
         found = groups.attend(0, q, k, v, 0.25)
-        expected = blockwise.attention(q * 0.25, k, v, groups._plan(None, 2, torch.device("cpu")))
+        expected = blockwise.attend_by_tiles(q * 0.25, k, v, groups._plan(None, 2, torch.device("cpu")))
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert len(calls) == 1
 
@@ -88,6 +90,6 @@ def test_long_rows_of_a_group_are_fused(monkeypatch) -> None:
 def test_the_kernel_is_used_where_it_is_fast(monkeypatch, dtype, precision, expected) -> None:
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
     x = torch.zeros(4, 2, 16, dtype=dtype)
-    assert fused_rows.fits(x, x, x) is expected
-    assert not fused_rows.fits(x, x, x[..., :8])
-    assert not fused_rows.fits(x.to("meta"), x.to("meta"), x.to("meta"))
+    assert fused_rows.can_fuse(x, x, x) is expected
+    assert not fused_rows.can_fuse(x, x, x[..., :8])
+    assert not fused_rows.can_fuse(x.to("meta"), x.to("meta"), x.to("meta"))

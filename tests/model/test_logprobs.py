@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-import rlvr.model.logprobs
+import rlvr.model.logprobs.scoring
 import rlvr.model.packing
 from rlvr.config import ModelConfig
-from rlvr.model.attention import PackedGroups
-from rlvr.model.kernels import Visible, fused, multiplied_out
-from rlvr.model.logprobs import logit_bytes, take, token_logprobs
+from rlvr.model.forward.packed import PackedGroups
+from rlvr.model.kernels import Visible, attend_at_once, fused
+from rlvr.model.logprobs.scoring import logit_bytes, take, token_logprobs
 from rlvr.model.packing import ContextRows, Pad, Rows, rectangles
 from rlvr.model.policy import Policy, load_policy
 from tests.helpers.models import FAMILIES, make_model, make_tokens
@@ -83,7 +83,7 @@ def test_padded_and_packed_paths_agree(tmp_path: Path) -> None:
 def test_chunks_through_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven logits at a time, computed again in the backward pass."""
     policy = load_policy(ModelConfig(name=str(make_model("gemma2", tmp_path)), device="cpu"))
-    monkeypatch.setattr(rlvr.model.logprobs, "LOGIT_BYTES", 4 * 7 * 20)
+    monkeypatch.setattr(rlvr.model.logprobs.scoring, "LOGIT_BYTES", 4 * 7 * 20)
     assert_same(policy)
 
 
@@ -105,7 +105,7 @@ def test_entropies_cost_no_memory_that_is_held_and_are_computed_once(monkeypatch
         return kept
 
     assert held(True) == held(False)
-    monkeypatch.setattr(rlvr.model.logprobs, "LOGIT_BYTES", 4 * 7 * 20)
+    monkeypatch.setattr(rlvr.model.logprobs.scoring, "LOGIT_BYTES", 4 * 7 * 20)
     assert held(True) == held(False)
     logprobs, entropies = token_logprobs(policy, tokens, mask, with_entropy=True)
     assert entropies is not None
@@ -288,7 +288,7 @@ def test_fused_kernels_without_a_mask_agree(contexts: list[int], monkeypatch: py
         torch.randn(3, heads, width, 8, generator=generator)
         for heads, width in ((4, 6), (2, visible.context + 6), (2, visible.context + 6))
     )
-    expected = multiplied_out(query, key, value, visible.bias(torch.float32))
+    expected = attend_at_once(query, key, value, visible.bias(torch.float32))
     torch.testing.assert_close(fused(query, key, value, visible), expected)
     monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
     torch.testing.assert_close(fused(query, key, value, visible), expected)

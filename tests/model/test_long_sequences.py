@@ -14,10 +14,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig
-from rlvr.model.attention import PackedGroups, hidden_states, pack
 from rlvr.model.critic import Critic
 from rlvr.model.device import PLAIN_ERROR, matmul_error, tune_cpu
-from rlvr.model.logprobs import _score, token_logprobs
+from rlvr.model.forward.packed import PackedGroups, hidden_states, pack
+from rlvr.model.logprobs.scoring import _score, token_logprobs
 from rlvr.model.memory import (
     GPU,
     QWEN_3B,

@@ -16,7 +16,7 @@ from rlvr.model.memory import QWEN_3B, QWEN_15B, Shape, held_bytes, peak_bytes, 
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.plan import make_plan
 from rlvr.model.policy import Policy, load_policy
-from rlvr.training.update import update
+from rlvr.training.step.update import update
 from tests.helpers.runs import make_run, rollouts_of
 
 
@@ -97,7 +97,7 @@ def test_gradients_of_policy_and_critic_are_not_held_together(tmp_path, monkeypa
         held.append(tuple(sum(w.grad is not None for w in model.parameters()) for model in (policy, critic)))
         return optimizer_step(optimizer, **options)
 
-    monkeypatch.setattr("rlvr.training.update.optimizer_step", step)
+    monkeypatch.setattr("rlvr.training.step.update.optimizer_step", step)
     update(run.learner, 0, *rollouts_of(run))
     assert held == [(len(policy.parameters()), 0), (0, len(critic.parameters()))]
 

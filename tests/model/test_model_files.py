@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig, VLLMConfig
-from rlvr.files.models import find_model
+from rlvr.core.files.models import find_model
 from rlvr.model.critic import copy_of
 from rlvr.model.policy import load_policy
 from rlvr.reward_model.scorer import load_parts
@@ -130,7 +130,7 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", constants.ENDPOINT + "/{repo_id}/{filename}")
-        monkeypatch.setattr("rlvr.files.models.HUB_SECONDS", 0.5)
+        monkeypatch.setattr("rlvr.core.files.models.HUB_SECONDS", 0.5)
         start = time.monotonic()
         with pytest.raises(ValueError, match="cannot be reached"):
             find_model("no-such/model")

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 import rlvr.model.lm_head
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_tokenizer
 from tests.helpers.models import CORPUS, TEMPLATE, make_model, make_tokens, same, tiny_policy, weights

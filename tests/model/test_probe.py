@@ -10,12 +10,12 @@ from transformers import AutoConfig
 
 import rlvr.model.probe
 from rlvr.config import ModelConfig
+from rlvr.core.types import Sampling
 from rlvr.model.boundaries import boundaries
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Sampling
 from tests.helpers.families import make_models, plain, training_difference
 
 ALPHABET = "0123456789+-= abcdefghijklmnopqrstu"
@@ -59,7 +59,7 @@ def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPat
         expected = plain(eager, [*row[:50], *completion.token_ids])[49:]
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
 
-    monkeypatch.setattr(rlvr.model.attention.Windows, "read", lambda *_: None)
+    monkeypatch.setattr(rlvr.model.forward.packed.Windows, "read", lambda *_: None)
     policy, _ = make_policy("mistral", sliding_window=64)
     assert [policy.trial.packs(n) for n in (64, 65)] == [True, False]
     assert policy.check_rows(90, samples=True).startswith("rows of up to 90 tokens are padded in training, and sampled")

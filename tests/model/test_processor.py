@@ -11,7 +11,7 @@ from rlvr.algo.batch import Batch
 from rlvr.model import processor, projection
 from rlvr.model.decode_cache import _products
 from rlvr.model.decoding import SharedDecoder
-from rlvr.model.kernels import multiplied_out
+from rlvr.model.kernels import attend_at_once
 from rlvr.model.policy import Policy
 from rlvr.model.prepared import Joined
 from rlvr.model.tiny import tiny_tokenizer
@@ -91,8 +91,8 @@ def test_few_bfloat16_scores_have_a_float32_softmax_where_that_is_faster(kind, m
     assert processor.softmax_dtype(scores.float()) is torch.float32
     query, key, value = (torch.randn(2, 2, 5, 8).bfloat16() for _ in range(3))
     bias = torch.zeros(1, 1, 5, 5, dtype=torch.bfloat16)
-    exact = multiplied_out(query.float(), key.float(), value.float(), bias.float())
-    found = multiplied_out(query, key, value, bias)
+    exact = attend_at_once(query.float(), key.float(), value.float(), bias.float())
+    found = attend_at_once(query, key, value, bias)
     assert found.dtype is torch.bfloat16
     torch.testing.assert_close(found.float(), exact, rtol=5e-2, atol=5e-2)
 

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from rlvr.config import ModelConfig
+from rlvr.core.types import Reply
 from rlvr.model.chat_turns import append_only, reply_ids
 from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_model
-from rlvr.types import Reply
 from tests.helpers.chat_templates import chat_tokenizer
 
 OBSERVED = {"tool": "<|observation|>", "user": "<|user|>"}

@@ -12,11 +12,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2ForTokenClassification
 
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, RunError, Status
 from rlvr.reward_model.process import ProcessRewardModel, shared_out
 from rlvr.reward_model.process_loading import load_process_model, with_two_layers
-from rlvr.reward_model.process_text import removed
-from rlvr.types import Problem, RunError, Status
+from rlvr.reward_model.text import removed
 from tests.helpers.files import ROOT
 from tests.helpers.process_models import CHAT, name_it, save_answers, save_head, step_tokenizer
 from tests.helpers.reward_models import save_model

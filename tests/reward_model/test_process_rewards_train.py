@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
+from rlvr.core.types import Problem
 from rlvr.launch import launch
 from rlvr.reward_model.process import ProcessRewardModel
 from rlvr.tasks.base import build_task
-from rlvr.types import Problem
 from tests.helpers.files import lines
 from tests.helpers.process_models import fitted, save_head
 from tests.helpers.runs import tiny

@@ -22,13 +22,13 @@ from transformers import (
 
 from rlvr.commands.cli import main
 from rlvr.config import Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, RunError, Status, Task
 from rlvr.launch import launch
 from rlvr.model.tiny import tiny_tokenizer
-from rlvr.registry import make_verifier
 from rlvr.reward_model import RewardModel
 from rlvr.reward_model.scorer import load_classifier, log_odds
 from rlvr.reward_model.text import Encoded, Renderer, covering, step_ends
-from rlvr.types import Problem, RunError, Status, Task
 from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.files import ROOT
 from tests.helpers.reward_models import ALPHABET, PAIRS, save_model, scores, tiny_config

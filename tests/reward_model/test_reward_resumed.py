@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import rlvr.commands.reward_model as command
-from rlvr.commands.reward_folder import HELD_OUT, TRAIN
-from rlvr.commands.rm import launch_reward_model
+import rlvr.commands.rm.training as command
+from rlvr.commands.rm.folder import HELD_OUT, TRAIN
+from rlvr.commands.rm.command import launch_reward_model
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.reward_model.preferences import PreferencePair, write_pairs

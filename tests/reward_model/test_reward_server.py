@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 
+from rlvr.core.types import Problem, RunError, Status
 from rlvr.reward_model import RewardModel
 from rlvr.reward_model.scorer import Classifier, load_classifier
 from rlvr.reward_model.text import Encoded
-from rlvr.types import Problem, RunError, Status
 from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.reward_models import PAIRS, scores
 

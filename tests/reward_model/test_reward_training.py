@@ -13,9 +13,10 @@ from accelerate import Accelerator
 from transformers import AutoModelForSequenceClassification
 
 from rlvr.commands.cli import main
-from rlvr.commands.rm import launch_reward_model
+from rlvr.commands.rm.command import launch_reward_model
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
+from rlvr.core.types import Completion, Group, Problem, RunError, correct, error, incorrect
 from rlvr.model.memory import shape_of
 from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_tokenizer
@@ -32,8 +33,7 @@ from rlvr.reward_model.training import (
     set_padding,
     train_reward_model,
 )
-from rlvr.training.passk import clustered
-from rlvr.types import Completion, Group, Problem, RunError, correct, error, incorrect
+from rlvr.training.evaluation.passk import clustered
 
 LETTERS = "abcdefgh"
 # Better is what ends with its prompt's letter.

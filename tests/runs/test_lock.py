@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.runs.lock import locked
+from rlvr.runs.folder import locked
 from tests.helpers.files import ROOT
 from tests.helpers.folders import claim, held, run_folder
 
@@ -21,7 +21,7 @@ import os, sys, time
 from pathlib import Path
 from rlvr.runs.folder import RunFolder, TRAINING
 from rlvr.verifiers.runner import Runner
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
 from rlvr import Problem
 
 record = {"run": {}, "rollout": {}, "algo": {}, "fingerprint": "f", "versions": {}}
@@ -80,7 +80,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path, holder, capsys):
 def test_of_runs_that_start_at_once_one_gets_the_folder(tmp_path):
     """Eight processes, one lock; the others say so."""
     code = (
-        "import sys; from pathlib import Path; from rlvr.runs.lock import locked\n"
+        "import sys; from pathlib import Path; from rlvr.runs.folder import locked\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "try:\n    with locked(Path(sys.argv[1])): print('mine', flush=True); sys.stdin.readline()\n"
         "except ValueError as error: print(error, flush=True)"

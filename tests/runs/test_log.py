@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
+from rlvr.core.types import RunError
 from rlvr.runs.log import RunLog
-from rlvr.types import RunError
 from tests.helpers.files import ROOT
 
 

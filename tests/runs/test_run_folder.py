@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.files import write as files
-from rlvr.files.write import check_place, check_replaceable, write_whole
-from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING
-from rlvr.runs.lock import locked
-from rlvr.types import RunError
+from rlvr.core.files import write as files
+from rlvr.core.files.write import check_place, check_replaceable, write_whole
+from rlvr.core.types import RunError
+from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, locked
 from tests.helpers.files import ROOT
 from tests.helpers.folders import RECORD, claim, held, run_folder
 from tests.helpers.models import small_policy
@@ -204,7 +203,7 @@ def test_places_that_cannot_be_written(tmp_path):
             check_place(tmp_path / place, "--run.out-dir")
     (tmp_path / "closed").mkdir(mode=0o555)
     code = (
-        "import os, sys; from pathlib import Path; from rlvr.files.write import check_place\n"
+        "import os, sys; from pathlib import Path; from rlvr.core.files.write import check_place\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: check_place(Path(sys.argv[1]), '--run.out-dir')\n"
         "except ValueError as error: print(error)"

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from rlvr.config import ModelConfig
+from rlvr.core.types import Completion, Sampling
 from rlvr.model.decoding import CacheDecoder, SharedDecoder
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.batching import ContinuousBatch
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Completion, Sampling
 from tests.helpers.models import make_model
 
 CORPUS = ["0123456789+-= abcdefgh"]

@@ -14,12 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlvr.commands.choices import choose_sampler
 from rlvr.config import ModelConfig, TorchSamplerConfig
-from rlvr.model.logprobs import token_logprobs
+from rlvr.core.types import Completion, Sampling
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.draw import draw, truncated, uniforms
 from rlvr.sampling.samplers import make_sampler
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Completion, Sampling
 from tests.helpers.models import make_model
 
 CORPUS = ["0123456789+-= abcdefgh"]

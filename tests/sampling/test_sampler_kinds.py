@@ -8,9 +8,9 @@ import pytest
 
 from rlvr.config import SAMPLERS, TorchSamplerConfig
 from rlvr.config.sampler import SamplerSettings
+from rlvr.core.types import Sampler
 from rlvr.sampling import samplers
 from rlvr.sampling.samplers import SAMPLER_KINDS, SamplerKind, check_sampler, open_sampler
-from rlvr.types import Sampler
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ import pytest
 from accelerate import Accelerator
 
 from rlvr.config import Config, EvalConfig, ModelConfig, RolloutConfig, RunConfig
+from rlvr.core.types import Completion, Problem, Sampler, Sampling, Verdict
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sandbox import level
 from rlvr.train import train
 from rlvr.training.run import assemble
-from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import UnitTests, integrity
 

@@ -18,15 +18,15 @@ def use(number):
     return run(f"print({number} * 2)").stdout.strip()
 """,
     "runner": """
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers import Runner
 runner = Runner(lambda problem, completion: completion == problem.reference, workers=1)
 def use(number):
     return str(2 * number) if runner.verify([(Problem("1", "", str(number)), str(number))])[0].correct else "wrong"
 """,
     "unit_tests": """
-from rlvr.registry import make_verifier
-from rlvr.types import Problem
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem
 verifier = make_verifier("unit_tests")
 def use(number):
     problem = Problem("1", "", {"type": "stdio", "cases": [{"input": str(number), "output": str(2 * number)}]})

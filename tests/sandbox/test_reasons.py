@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rlvr.core.types import Problem
 from rlvr.sandbox import Call, Job, Pool
-from rlvr.types import Problem
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.programs import asserts
 

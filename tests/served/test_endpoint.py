@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rlvr.endpoint import Endpoint, RequestLost, request_options
-from rlvr.http import RequestRefused
-from rlvr.types import Sampling
+from rlvr.core.endpoint import Endpoint, RequestLost, request_options
+from rlvr.core.http import RequestRefused
+from rlvr.core.types import Sampling
 from tests.helpers.openai_like import chat_answer, openai_like
 
 SAMPLING = Sampling(8, 0.7, 0.9, 0, ("END",))

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from rlvr.config.shared import TurnSettings
-from rlvr.endpoint import Generated
-from rlvr.served import requests
-from rlvr.served.evaluation import Served, evaluate_served
-from rlvr.served.requests import Requests
+from rlvr.core.endpoint import Generated
+from rlvr.core.types import Ask, Problem, Reply, Sampling, Verdict, incorrect
+from rlvr.served import evaluation as requests
+from rlvr.served.evaluation import Requests, Served, evaluate_served
 from rlvr.served.speakers import MessageSpeaker
-from rlvr.training.episodes import Play
-from rlvr.types import Ask, Problem, Reply, Sampling, Verdict, incorrect
+from rlvr.training.rollout.episodes import Play
 
 SAMPLING = Sampling(64, 1.0, 1.0, 0, ())
 PROBLEMS = [Problem(f"p{i}", f"number {i}?", "1") for i in range(5)]

@@ -15,9 +15,9 @@ import pytest
 
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
+from rlvr.core.registry import register_environment
+from rlvr.core.types import Reply, correct, error, incorrect
 from rlvr.model.policy import Policy, load_policy
-from rlvr.registry import register_environment
-from rlvr.types import Reply, correct, error, incorrect
 from tests.helpers.evaluations import evaluated_arithmetic
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like, policy_answer
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
+from rlvr.core.types import Problem, Task, Verdict
 from rlvr.tasks.base import build_task, prompt_text
 from rlvr.tasks.code.functions import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
-from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import DataSets
 

@@ -10,9 +10,9 @@ import pytest
 from rlvr.commands.cli import main as cli
 from rlvr.commands.task import build_task, without
 from rlvr.config import Config, RunConfig
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
+from rlvr.core.types import Problem
 from rlvr.tasks.contamination import HeldOut, common_ends, ngrams
-from rlvr.types import Problem
 from tests.helpers.timing import processor_time
 
 LONG = "A train leaves the old station at noon and travels north at sixty miles an hour until it meets the river {}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Status
 from rlvr.sandbox import Limits, level
 from rlvr.tasks.code.contests import own_limits
-from rlvr.types import Problem, Status
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lowered
 
 SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")

@@ -12,12 +12,12 @@ import pytest
 from rlvr.commands.cli import main as cli
 from rlvr.commands.task import without
 from rlvr.config import CurriculumConfig
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
+from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, spelled
 from rlvr.tasks.contamination import HeldOut
 from rlvr.tasks.mixture import mix
-from rlvr.training.pass_rates import choose_problems
-from rlvr.types import Problem, Task
+from rlvr.training.problems.pass_rates import choose_problems
 
 # A held-out prompt, the same in another spelling, and one that asks for something else.
 SPELLINGS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main as cli
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
 
 ROWS = [
     {"problem": f"What is {n} + {n}?", "answer": str(2 * n), "meta": {"gold": 2 * n}, "hint": f"h{n}"}

@@ -17,15 +17,13 @@ from rlvr.commands.cli import main as cli
 from rlvr.commands.eval import packs_table
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config, CurriculumConfig, RolloutConfig
-from rlvr.registry import make_task, make_verifier, register
+from rlvr.core.registry import make_task, make_verifier, register
+from rlvr.core.types import PACK, Completion, Group, Problem, Task, Verdict
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
-from rlvr.training.draws import Draws
-from rlvr.training.epochs import known_orders
-from rlvr.training.evaluate import summarize, verified
-from rlvr.training.mixing import further_mixed, mixed_items
+from rlvr.training.evaluation.evaluate import summarize, verified
+from rlvr.training.problems.draws import Draws, further_mixed, known_orders, mixed_items
 from rlvr.training.summary import rollout_metrics
-from rlvr.types import PACK, Completion, Group, Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
 from tests.helpers.timing import processor_time
 

@@ -10,11 +10,11 @@ import pytest
 from rlvr.commands.cli import main
 from rlvr.commands.task import build_task
 from rlvr.config import Config, RunConfig
-from rlvr.registry import make_task, make_verifier
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import PACK, Problem, Task
 from rlvr.tasks.base import build_task as made
 from rlvr.tasks.base import sealed
 from rlvr.tasks.mixture import mix
-from rlvr.types import PACK, Problem, Task
 from tests.helpers.files import DataSets
 
 SAID = "unevaluated=reject"

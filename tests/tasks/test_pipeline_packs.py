@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.registry import make_task
-from rlvr.types import Problem, Verdict
+from rlvr.core.registry import make_task
+from rlvr.core.types import Problem, Verdict
 from rlvr.verifiers import Runner
 
 SUM = Problem("s", "347+585=", "932")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.registry import make_task
-from rlvr.types import PACK, Status, Task
+from rlvr.core.registry import make_task
+from rlvr.core.types import PACK, Status, Task
 from rlvr.verifiers.runner import Runner
 
 SMALL = {"num_train": 40, "num_test": 21, "num_demonstrations": 400}

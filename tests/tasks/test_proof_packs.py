@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
 
 HYPOTHESIS = re.compile(r"\((\w+) : (?:(\w) -> )?(\w)\)")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rlvr.commands.audit import main as audit
-from rlvr.registry import TASKS, make_task
+from rlvr.core.registry import TASKS, make_task
+from rlvr.core.types import Problem, Task
 from rlvr.sandbox import level
 from rlvr.tasks.base import prompt_text
-from rlvr.types import Problem, Task
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import GOLDEN, lines
 

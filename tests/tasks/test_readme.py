@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from rlvr.registry import TASKS, make_task
+from rlvr.core.registry import TASKS, make_task
 from rlvr.tasks import BUILT_IN
 from tests.helpers.files import ROOT, fenced
 

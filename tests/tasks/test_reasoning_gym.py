@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from rlvr.registry import TASKS, make_task, make_verifier
-from rlvr.types import Problem, Status
+from rlvr.core.registry import TASKS, make_task, make_verifier
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers.reasoning_gym import REFUSED, answer_of, shared
 from tests.helpers.timing import processor_time
 
@@ -102,7 +102,7 @@ def test_all_data_sets():
 def test_problems_do_not_depend_on_the_hash_seed(name):
     """Of another process with another seed of hashes they are the same."""
     code = (
-        "from rlvr.registry import make_task\n"
+        "from rlvr.core.registry import make_task\n"
         f"print(make_task('reasoning_gym:{name}', num_train=4, num_test=2).fingerprint)"
     )
     made = [

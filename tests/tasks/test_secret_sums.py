@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
+from rlvr.core.types import PACK
 from rlvr.tasks.generated.secret_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
-from rlvr.types import PACK
 
 SMALL = {"num_train": 40, "num_test": 20, "num_demonstrations": 20}
 

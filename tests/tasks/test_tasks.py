@@ -12,11 +12,11 @@ from random import Random
 
 import pytest
 
-from rlvr.registry import TASKS, make_task, make_verifier, register
+from rlvr.core.registry import TASKS, make_task, make_verifier, register
+from rlvr.core.types import Problem, Reply, Task, Verdict
 from rlvr.tasks.base import Generated, build_task, judged_by, normalized, sealed
 from rlvr.tasks.generated.arithmetic import scratchpad
 from rlvr.tasks.rows import read_hub, read_jsonl
-from rlvr.types import Problem, Reply, Task, Verdict
 from tests.helpers.files import DataSets
 
 
@@ -164,7 +164,9 @@ def test_bad_reference_is_refused_and_named() -> None:
 def test_fingerprint_is_the_same_in_another_process() -> None:
     """It does not depend on the process's hash seed."""
     here = make_task("countdown", num_train=20, num_test=5).fingerprint
-    code = "from rlvr.registry import make_task; print(make_task('countdown', num_train=20, num_test=5).fingerprint)"
+    code = (
+        "from rlvr.core.registry import make_task; print(make_task('countdown', num_train=20, num_test=5).fingerprint)"
+    )
     there = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
     )

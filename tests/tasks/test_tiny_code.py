@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rlvr.registry import make_task, make_verifier
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import Status, Task
 from rlvr.tasks.base import draw
 from rlvr.tasks.generated.tiny_code import HIDDEN_TESTS, PLAIN, REDUCERS, STEPS, Spec, Step, propose
-from rlvr.types import Status, Task
 
 KIND = {step.words: step for step in STEPS}
 REDUCER = {reducer.words: reducer for reducer in REDUCERS}

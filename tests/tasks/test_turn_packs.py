@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from rlvr.registry import make_task
+from rlvr.core.registry import make_task
+from rlvr.core.types import Problem, Reply, Task, Verdict
 from rlvr.tasks.base import build_task
 from rlvr.tasks.generated.hops import LETTERS, permutation, walk
-from rlvr.types import Problem, Reply, Task, Verdict
 
 PACKS = ("hops", "product")
 

@@ -14,9 +14,9 @@ import datasets
 import pytest
 from huggingface_hub import constants
 
-from rlvr.files import hub
-from rlvr.files.models import find_model
-from rlvr.registry import make_task
+from rlvr.core.files import hub
+from rlvr.core.files.models import find_model
+from rlvr.core.registry import make_task
 from rlvr.tasks.rows import cache_only, stream_hub
 from tests.helpers.files import ROOT
 

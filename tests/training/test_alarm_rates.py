@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from rlvr.config import MonitorConfig
+from rlvr.core.types import Completion, Group, Problem, Verdict, correct, incorrect
 from rlvr.training.alarm import fast_suspicions, is_alarming, suspicions
 from rlvr.training.monitor import monitor_metrics
-from rlvr.types import Completion, Group, Problem, Verdict, correct, incorrect
 
 STEPS, PROBLEMS, SIZE, RUNS = 60, 8, 8, 20
 CONFIG = MonitorConfig("math")

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlvr.files.write import PARTIAL
+from rlvr.core.files.write import PARTIAL
 from rlvr.served.evaluation import identical
-from rlvr.training.answers import Answers, read_answers, scanned, short
-from rlvr.training.evaluate import summarize
+from rlvr.training.evaluation.evaluate import Answers, read_answers, scanned, short, summarize
 
 STATUSES = ("correct", "incorrect", "partial", "no_answer", "error")
 

@@ -19,13 +19,13 @@ import pytest
 
 import rlvr.training.snapshot
 from rlvr.config import VLLMConfig
+from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder, damage, list_checkpoints
 from rlvr.training.run import Run
 from rlvr.training.snapshot import Snapshot
-from rlvr.types import RunError
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import AfterStep, changed, tiny

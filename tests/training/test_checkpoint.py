@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from rlvr.config import ModelConfig, OptimConfig
+from rlvr.core.types import RunError
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.training.best import best_steps, describe_checkpoints
 from rlvr.training.checkpoint import (
     checkpoint_folder,
     damage,
@@ -25,8 +25,8 @@ from rlvr.training.checkpoint import (
     load_checkpoint,
     newest_whole,
 )
+from rlvr.training.evaluation.held_out import best_steps, describe_checkpoints
 from rlvr.training.snapshot import save_checkpoint
-from rlvr.types import RunError
 
 
 @pytest.fixture(scope="module")

@@ -13,22 +13,25 @@ from rlvr.algo.batch import collate
 from rlvr.algo.credit import Steps
 from rlvr.algo.losses import loss_denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, GDPOConfig, PPOConfig, RolloutConfig, make_algo
+from rlvr.core.registry import make_task
+from rlvr.core.types import Completion, Group, Problem, Turn, Verdict, correct, error, incorrect
 from rlvr.launch.prepare import check_turn_credit
-from rlvr.registry import make_task
-from rlvr.training.credit import (
+from rlvr.training.step.rewards import (
     check_credit,
     credit_metrics,
     credited_advantages,
     credited_rewards,
     cut,
+    group_advantages,
+    group_rewards,
+    has_signal,
     informative_groups,
     is_uninformative,
     keep_informative,
+    shuffle_verdicts,
     step_rewards,
     turns_of,
 )
-from rlvr.training.rewards import group_advantages, group_rewards, has_signal, shuffle_verdicts
-from rlvr.types import Completion, Group, Problem, Turn, Verdict, correct, error, incorrect
 from tests.helpers.turns_toy import LOGITS, OUTCOMES, TURN_REWARDS, action_logprob, episodes, make_theta, true_gradient
 
 TURN = Config(algo=AlgoConfig("rloo", credit="turn"))

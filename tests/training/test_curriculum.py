@@ -14,13 +14,13 @@ import pytest
 
 from rlvr.commands.cli import main as cli
 from rlvr.config import Config, CurriculumConfig, RolloutConfig, RunConfig
-from rlvr.config.group import carry
+from rlvr.config.settings import carry
+from rlvr.core.types import Completion, Group, Problem, Task, Verdict, correct, error, incorrect
 from rlvr.launch import launch
 from rlvr.tasks.base import sealed
 from rlvr.training.checkpoint import checkpoint_folder
-from rlvr.training.draws import STATE, Draws
-from rlvr.training.pass_rates import PassRates, choose_problems, read_profile
-from rlvr.types import Completion, Group, Problem, Task, Verdict, correct, error, incorrect
+from rlvr.training.problems.draws import STATE, Draws
+from rlvr.training.problems.pass_rates import PassRates, choose_problems, read_profile
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.verifiers import PROBLEMS, has_seven

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr.commands.console import Display, describe_step
-from rlvr.commands.report import write_report
+from rlvr.commands.report.page import write_report
 from rlvr.config import (
     AlgoConfig,
     Config,
@@ -26,8 +26,8 @@ from rlvr.model.critic import Critic
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
-from rlvr.training.collect import collect
 from rlvr.training.monitor import Monitor
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import lines

@@ -11,19 +11,19 @@ import pytest
 
 from rlvr.algo.batch import collate
 from rlvr.config import Config, RolloutConfig
+from rlvr.core.types import Problem, Reply, RunError, Sampling, Status, Task, Verdict, correct, error
 from rlvr.launch import launch
 from rlvr.model.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.base import build_task
 from rlvr.training.checkpoint import read_groups, write_groups
-from rlvr.training.episodes import Play
-from rlvr.training.evaluate import evaluate
-from rlvr.training.rollout import verify, with_verdicts
+from rlvr.training.evaluation.evaluate import evaluate
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.rollout import verify, with_verdicts
 from rlvr.training.sft import demonstration_batch
 from rlvr.training.summary import rollout_metrics
-from rlvr.types import Problem, Reply, RunError, Sampling, Status, Task, Verdict, correct, error
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.budget import VerifierErrors
+from rlvr.verifiers.runner.runner import VerifierErrors
 from tests.helpers.files import lines
 from tests.helpers.played import digits, played_groups, slow_digits
 from tests.helpers.runs import AfterStep, tiny

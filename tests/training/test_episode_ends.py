@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr.model.policy import Policy
-from rlvr.types import (
+from rlvr.core.types import (
     Reply,
     RunError,
     Status,
@@ -17,6 +16,7 @@ from rlvr.types import (
     error,
     incorrect,
 )
+from rlvr.model.policy import Policy
 from tests.helpers.played import digits
 from tests.helpers.spoken import forever, one, played, talking_policy
 from tests.helpers.turn_rows import LIMITS, completions

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from rlvr.config import ModelConfig
-from rlvr.model.policy import Policy, load_policy
-from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.rollout import rollout
-from rlvr.types import (
+from rlvr.core.types import (
     Ask,
     Reply,
     Sampler,
     Sampling,
 )
+from rlvr.model.policy import Policy, load_policy
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.training.rollout.rollout import rollout
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.spoken import Says, forever, one, played, talking_policy
 from tests.helpers.turn_rows import BUDGET, LIMITS, PROBLEMS, completions

@@ -11,13 +11,22 @@ from typing import Any
 import pytest
 
 from rlvr.config import ModelConfig
+from rlvr.core.types import (
+    Completion,
+    Problem,
+    Sampler,
+    Sampling,
+    Verdict,
+    bad_reference,
+    correct,
+    incorrect,
+    no_answer,
+)
 from rlvr.model.policy import Policy, load_policy
 from rlvr.runs.records import graded
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.answers import read_answers
-from rlvr.training.evaluate import evaluate, summarize
-from rlvr.training.passk import clustered
-from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict, bad_reference, correct, incorrect, no_answer
+from rlvr.training.evaluation.evaluate import evaluate, read_answers, summarize
+from rlvr.training.evaluation.passk import clustered
 
 PROBLEMS = [Problem(f"p{i}", f"{i}+{i}=", str(2 * i)) for i in range(6)]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rlvr.config import Config
+from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import list_checkpoints
-from rlvr.types import RunError
 from tests.helpers import warm
 from tests.helpers.resuming import small
 from tests.helpers.runs import changed

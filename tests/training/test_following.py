@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from rlvr.config import AlgoConfig, ModelConfig
 from rlvr.launch import launch
 from rlvr.train import train
-from rlvr.training.following import adapted, follow, reset
+from rlvr.training.step.adaptive_coefficients import adapted, follow, reset
 from tests.helpers.files import lines
 from tests.helpers.models import shake
 from tests.helpers.resuming import check_same, results, small

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from accelerate import Accelerator
 
-import rlvr.training.lost
+import rlvr.training.supervision.watchdog
+from rlvr.core.types import RunError
 from rlvr.train import train
-from rlvr.training.lost import naming_lost
-from rlvr.types import RunError
+from rlvr.training.supervision.watchdog import naming_lost
 from tests.helpers.processes import run_processes
 from tests.helpers.sharded import ALONE, make_run
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("dies", [0, 2])
 def test_a_process_that_dies_is_named(tmp_path: Path, dies: int, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three, one is killed while it samples; within a minute each of the others ends with a line that names it."""
-    monkeypatch.setattr(rlvr.training.lost, "SECONDS", 3.0)
+    monkeypatch.setattr(rlvr.training.supervision.watchdog, "SECONDS", 3.0)
 
     def work(rank: int) -> tuple[str, float]:
         run = make_run(tmp_path, shard)

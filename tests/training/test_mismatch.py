@@ -18,7 +18,7 @@ from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.mismatch import mismatch, warn_of_mismatch
+from rlvr.training.step.update import mismatch, warn_of_mismatch
 from rlvr.verifiers.runner import Runner
 from tests.helpers.runs import CHARACTERS, build_run
 from tests.helpers.verifiers import PROBLEMS, odd_length

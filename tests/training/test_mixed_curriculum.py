@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from rlvr.config import Config, CurriculumConfig, RolloutConfig, RunConfig
+from rlvr.core.types import PACK, Completion, Group, Problem, correct, incorrect
 from rlvr.training.checkpoint import checkpoint_folder
-from rlvr.training.draws import STATE, Draws
-from rlvr.training.mixing import further_mixed, mixed_items
-from rlvr.types import PACK, Completion, Group, Problem, correct, incorrect
+from rlvr.training.problems.draws import STATE, Draws, further_mixed, mixed_items
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results

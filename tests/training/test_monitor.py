@@ -21,13 +21,13 @@ from rlvr.config import (
     RolloutConfig,
     RunConfig,
 )
+from rlvr.core.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 from rlvr.launch import launch
-from rlvr.runs.events import read_events
+from rlvr.runs.log import read_events
 from rlvr.training.alarm import AlarmStop, alarm_record, suspicions
 from rlvr.training.checkpoint import list_checkpoints
 from rlvr.training.guards import GuardStop
 from rlvr.training.monitor import monitor_metrics, repeated_ngrams, spearman
-from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 from tests.helpers.registered import share_of_ones, share_of_sevens
 from tests.helpers.runs import changed
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rlvr.training.paired import compare_pairs, paired_interval
+from rlvr.training.evaluation.passk import compare_pairs, paired_interval
 
 Drawn = tuple[np.ndarray, np.ndarray]
 Kind = Callable[[np.random.Generator, tuple[int, ...]], Drawn]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr.training.passk import (
+from rlvr.training.evaluation.passk import (
     clustered,
     estimate_pass_at_k,
     estimate_pass_power_k,

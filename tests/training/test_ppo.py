@@ -13,18 +13,18 @@ from rlvr.algo.advantages import subtract_costs
 from rlvr.algo.batch import Batch
 from rlvr.algo.gae import explained_variance
 from rlvr.config import Config, CriticConfig, OptimConfig, PPOConfig
-from rlvr.config.group import carry
+from rlvr.config.settings import carry
+from rlvr.core.types import error
 from rlvr.launch import launch
 from rlvr.model.critic import Critic
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.train import train
-from rlvr.training.collect import collect
-from rlvr.training.prepare import kl_costs, prepare_batch
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
-from rlvr.training.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
-from rlvr.types import error
+from rlvr.training.step.prepare import kl_costs, prepare_batch
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from tests.helpers.files import lines
 from tests.helpers.runs import batch_of
 from tests.helpers.runs import make_run as make_any_run

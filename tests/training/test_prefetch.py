@@ -12,11 +12,11 @@ from rlvr.config import (
     ModelConfig,
     RolloutConfig,
 )
+from rlvr.core.types import RunError, Sampler, error
 from rlvr.model.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.collect import collect
-from rlvr.types import RunError, Sampler, error
+from rlvr.training.rollout.worker import collect
 from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.overlap import Plain, logs, make_run, threads
 from tests.helpers.runs import weights_of

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rlvr.training.replies import Background, Overdue
+from rlvr.training.rollout.episodes import Background, Overdue
 
 OPENED: list[Background] = []
 

@@ -19,14 +19,14 @@ import pytest
 
 from rlvr.commands.console import Display
 from rlvr.config import SAMPLERS, Config, MonitorConfig, to_json
-from rlvr.config.group import groups_of, settings_of
+from rlvr.config.settings import groups_of, settings_of
+from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
-from rlvr.runs.lock import locked
+from rlvr.runs.folder import locked
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder
 from rlvr.training.resume import RESUMABLE, difference
-from rlvr.types import RunError
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
@@ -367,7 +367,7 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
             step_of_evaluation.append(int(name.rsplit(" ", 1)[1]))
         begin(display, name, total, completed)
 
-    monkeypatch.setattr("rlvr.training.held_out.evaluate", measured)
+    monkeypatch.setattr("rlvr.training.evaluation.held_out.evaluate", measured)
     monkeypatch.setattr("rlvr.launch.execute.Display.start", start)
     config = changed(
         small(tmp_path, steps=4, keep_checkpoints=1), eval={"every": 1, "num_problems": 4, "samples": 8, "k": (1,)}

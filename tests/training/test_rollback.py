@@ -11,7 +11,7 @@ import pytest
 
 from rlvr.config import Config
 from rlvr.launch import launch
-from rlvr.runs.events import append_event, read_events
+from rlvr.runs.log import append_event, read_events
 from rlvr.train import train
 from rlvr.training import rollback
 from rlvr.training.callbacks import TrainerCallback

@@ -11,9 +11,8 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr.training.evaluate import summarize
-from rlvr.training.passk import pass_at_k
-from rlvr.training.selection import best_of_k, best_of_kl, maj_at_k, vote
+from rlvr.training.evaluation.evaluate import summarize
+from rlvr.training.evaluation.passk import best_of_k, best_of_kl, maj_at_k, pass_at_k, vote
 
 CASES = [
     ("aabbc", "10010"),

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlvr.config import ModelConfig, VLLMConfig
+from rlvr.core.types import RunError
 from rlvr.model.critic import Critic
 from rlvr.model.parts import fits, weight_files
 from rlvr.model.policy import load_policy
@@ -22,7 +23,6 @@ from rlvr.train import train
 from rlvr.training.checkpoint import checkpoint_folder, damage
 from rlvr.training.run import Run
 from rlvr.training.snapshot import save_checkpoint
-from rlvr.types import RunError
 from tests.helpers import warm
 from tests.helpers.models import FAMILIES, make_model, make_tokens
 from tests.helpers.processes import run_processes
@@ -109,7 +109,7 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
 
     Packed by either pass, with windows, or padded; one process has fewer rows.
     """
-    from rlvr.model.logprobs import token_logprobs
+    from rlvr.model.logprobs.scoring import token_logprobs
 
     folder = make_model(family, tmp_path / "model")
     tokens, mask = make_tokens(20)
@@ -137,7 +137,7 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
 
 
 def place(folder: Path):
-    from rlvr.files.models import Place
+    from rlvr.core.files.models import Place
 
     return Place(str(folder))
 

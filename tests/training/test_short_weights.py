@@ -15,7 +15,7 @@ from rlvr.config import Config, ModelConfig
 from rlvr.launch import launch
 from rlvr.model import optim
 from rlvr.model.adamw import Beside
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import load_policy
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import make_run

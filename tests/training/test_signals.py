@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.training.signals import Stopped, StopRequest
+from rlvr.training.supervision.signals import Stopped, StopRequest
 from tests.helpers import warm
 from tests.helpers.files import ROOT
 

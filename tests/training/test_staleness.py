@@ -12,14 +12,14 @@ import torch
 
 from rlvr.commands.cli import main
 from rlvr.config import AlgoConfig, CurriculumConfig
-from rlvr.model.logprobs import token_logprobs
+from rlvr.core.types import RunError
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
-from rlvr.training.collect import collect
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
-from rlvr.training.update import accumulate_gradient, prepare_batch, to_batch
-from rlvr.types import RunError
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import accumulate_gradient, prepare_batch, to_batch
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import logs, make_run, threads
 from tests.helpers.runs import AfterStep, weights_of

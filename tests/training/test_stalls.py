@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 from accelerate import Accelerator
 
-import rlvr.training.stalls
-import rlvr.training.watch
+import rlvr.training.supervision.watchdog
+from rlvr.core.types import RunError
 from rlvr.model.progress import PROGRESS, beat, enter
 from rlvr.train import train
 from rlvr.training.run import Run
-from rlvr.training.stalls import Judge, Sign
-from rlvr.training.watch import position, watching
-from rlvr.types import RunError
+from rlvr.training.supervision.watchdog import Judge, Sign, position, watching
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import changed
 from tests.helpers.sharded import ALONE, make_run
@@ -219,7 +217,7 @@ def alive(pid: int) -> bool:
 
 def test_a_slow_process_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that works on for longer than the timeout: nothing ends, and one line tells of it."""
-    monkeypatch.setattr(rlvr.training.stalls, "SLOW_SECONDS", 2.0)
+    monkeypatch.setattr(rlvr.training.supervision.watchdog, "SLOW_SECONDS", 2.0)
 
     def work(rank: int) -> tuple[int, list[str]]:
         run, told = warm_run(tmp_path), []

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from rlvr.commands.cli import main as rlvr
 from rlvr.config import Config, to_json
+from rlvr.core.types import Problem
 from rlvr.launch import launch
-from rlvr.training.best import since_best
+from rlvr.training.evaluation.held_out import since_best
 from rlvr.training.start_from import find_checkpoint, started_from
-from rlvr.types import Problem
 from tests.helpers.files import lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums

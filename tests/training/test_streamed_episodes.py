@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rlvr.config import ModelConfig
+from rlvr.core.types import Ask, Reply, RunError, Sampler, Sampling, error
 from rlvr.model.policy import Policy, load_policy
 from rlvr.train import train
-from rlvr.training.episodes import Play
-from rlvr.types import Ask, Reply, RunError, Sampler, Sampling, error
+from rlvr.training.rollout.episodes import Play
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import logs, make_run, threads
 from tests.helpers.played import digits, slow_digits

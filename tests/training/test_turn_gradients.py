@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlvr.core.types import Completion, Group
 from rlvr.model.sharding import fill
-from rlvr.training.credit import credited_advantages, credited_rewards
-from rlvr.training.prepare import prepare_batch
 from rlvr.training.run import Run
-from rlvr.training.update import accumulate_gradient, accumulate_value_gradient, to_batch
-from rlvr.types import Completion, Group
+from rlvr.training.step.prepare import prepare_batch
+from rlvr.training.step.rewards import credited_advantages, credited_rewards
+from rlvr.training.step.update import accumulate_gradient, accumulate_value_gradient, to_batch
 from tests.helpers.models import shake
 from tests.helpers.played import played_groups
 from tests.helpers.processes import run_processes

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from rlvr.config import VLLMConfig
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, damage
-from rlvr.training.collect import collect
-from rlvr.training.episodes import Play
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import threads

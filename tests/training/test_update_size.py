@@ -10,11 +10,10 @@ import torch
 
 from rlvr.config import EvalConfig
 from rlvr.launch import launch
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.recipes.tiny_math import CONFIG
-from rlvr.training.collect import collect
-from rlvr.training.update import to_batch, update
-from rlvr.training.update_size import SHARE, UpdateSize
+from rlvr.training.rollout.worker import collect
+from rlvr.training.step.update import SHARE, UpdateSize, to_batch, update
 from tests.helpers.runs import make_run
 
 
@@ -43,7 +42,7 @@ def test_the_kl_of_a_single_update_is_measured(tmp_path, monkeypatch, lr) -> Non
     groups, advantages = groups_of(run)
     batch = to_batch(run.learner, groups, advantages)
     before = copy.deepcopy(run.learner.policy)
-    monkeypatch.setattr("rlvr.training.update_size.SHARE", 1)
+    monkeypatch.setattr("rlvr.training.step.update.SHARE", 1)
     stats = update(run.learner, 0, groups, advantages, lambda text: None)
     exact = exact_kl(before, run.learner.policy, batch, run.config.rollout.temperature)
     assert exact > 0

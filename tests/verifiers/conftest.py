@@ -12,7 +12,7 @@ from rlvr.verifiers.unit_tests import UnitTests
 
 SOURCE = """
 import os, signal, subprocess, sys, time
-from rlvr.types import Verdict, correct, incorrect
+from rlvr.core.types import Verdict, correct, incorrect
 
 def record(problem, text):
     with open(problem.info["log"], "a") as file:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlvr.types import Problem, Status
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner.worker import seconds_waited
 from tests.helpers.busy import busy_processors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers.choice import ChoiceVerifier
 
 CASES = [

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from rlvr.types import Problem, Status
-from rlvr.verifiers.code import extract
-from rlvr.verifiers.extract import fences
+from rlvr.core.types import Problem, Status
+from rlvr.verifiers import unit_tests as extract
+from rlvr.verifiers.extract import sections as fences
 from rlvr.verifiers.unit_tests import UnitTests
 
 # A completion made of n characters, to be repeated or stretched.
@@ -49,7 +49,7 @@ def read(text: str) -> None:
     """All that the verifier does with a completion before it is run."""
     fences.fenced_blocks(text)
     program = extract.program_of(text)
-    extract.completed(program, "def f():\n", "f")
+    extract.complete_program(program, "def f():\n", "f")
 
 
 def seconds(text: str) -> float:
@@ -178,7 +178,7 @@ def test_no_program_makes_the_caller_parse_at_great_cost(kind: str):
 )
 def test_a_body_is_put_after_its_first_line(program: str, whole: bool):
     """A program that binds the function is whole."""
-    assert extract.completed(program, "def f():\n", "f") == (program if whole else "def f():\n" + program)
+    assert extract.complete_program(program, "def f():\n", "f") == (program if whole else "def f():\n" + program)
 
 
 def test_a_completion_beyond_the_bound_scores_by_a_limit():

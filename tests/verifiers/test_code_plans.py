@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.verifiers.code import testcode
+from rlvr.verifiers.code import plans as testcode
 from rlvr.verifiers.code.plans import CallsPlan, WholePlan, integrity, make_plan, why_weak
 from tests.helpers.programs import ADD, asserts
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.types import Problem, Status, Verdict
+from rlvr.core.registry import VERIFIERS, make_verifier
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers.runner import Runner
 
 MODELS = '''
-from rlvr.types import Status, Verdict
+from rlvr.core.types import Status, Verdict
 
 
 class Model:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rlvr.types import Problem, Status, Verdict, correct
+from rlvr.core.types import Problem, Status, Verdict, correct
 from rlvr.verifiers import Runner, VerifierErrors
-from rlvr.verifiers.runner.deaths import Deaths
-from rlvr.verifiers.runner.server import Ending
-from rlvr.verifiers.runner.state import Call, Item, Submission
+from rlvr.verifiers.runner.blame import Deaths
+from rlvr.verifiers.runner.processes import Call, Ending, Item, Submission
 
 
 def pairs(*completions: str) -> list[tuple[Problem, str]]:

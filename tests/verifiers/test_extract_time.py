@@ -6,7 +6,7 @@ import string
 
 import pytest
 
-from rlvr.types import Problem, Status
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers import verify_math
 from rlvr.verifiers.choice import ChoiceVerifier
 from rlvr.verifiers.exact import ExactVerifier

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.types import Problem, Status, Verdict
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers import Runner, VerifierErrors
 
 TIMEOUT = 0.5

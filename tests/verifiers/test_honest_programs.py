@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.files import GOLDEN
 from tests.helpers.programs import LEVELS, available

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Status
 
 PUZZLE = Problem("p", "", {"identities": {"Ella": "knight", "Zoey": "knave"}, "roles": ["knight", "knave"]})
 RIGHT = [

@@ -10,12 +10,11 @@ import string
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status
-from rlvr.verifiers.ifbench import CHECKS
-from rlvr.verifiers.ifbench.syllables import count_syllables
-from rlvr.verifiers.ifbench.tokens import sentences, tokens
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Status
+from rlvr.verifiers.instructions.ifbench import CHECKS
 from rlvr.verifiers.instructions import read_instructions
+from rlvr.verifiers.instructions.english import count_syllables, sentences, tokens
 from tests.helpers.files import ROOT
 from tests.helpers.timing import processor_time
 
@@ -263,9 +262,9 @@ def test_published_cases(row: dict[str, object]) -> None:
     ],
 )
 def test_what_the_published_check_accepts_beside_the_point(name: str, text: str) -> None:
-    """verifiers/ifbench/README.md names them."""
+    """verifiers/instructions/README.md names them."""
     assert statuses(name, {}, text) == [Status.CORRECT]
-    assert name in (ROOT / "verifiers" / "ifbench" / "README.md").read_text("utf-8")
+    assert name in (ROOT / "verifiers" / "instructions" / "README.md").read_text("utf-8")
 
 
 def test_the_last_of_three_options_in_letters_is_exact() -> None:

@@ -6,10 +6,10 @@ import importlib.util
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status, Verdict
-from rlvr.verifiers.instruction_checks import CHECKS, count_sentences
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers.instructions import read_instructions
+from rlvr.verifiers.instructions.ifeval import CHECKS, count_sentences
 from tests.helpers.timing import processor_time
 
 

@@ -13,8 +13,8 @@ from tests.helpers.files import ROOT
 
 WAITING = """
 import os, signal, sys, threading, time
-from rlvr.training.signals import StopRequest
-from rlvr.types import Problem
+from rlvr.training.supervision.signals import StopRequest
+from rlvr.core.types import Problem
 from rlvr.verifiers import Runner
 
 def loops(problem, completion):

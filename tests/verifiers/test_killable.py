@@ -14,11 +14,11 @@ import threading
 import pytest
 
 from rlvr.commands.audit import main as audit
-from rlvr.registry import VERIFIERS, make_verifier, register
+from rlvr.core.registry import VERIFIERS, make_verifier, register
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.sandbox import level
 from rlvr.sandbox import run as sandbox_run
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import ROOT
 
@@ -31,7 +31,7 @@ SCRIPT = """
 from __future__ import annotations
 import abc, dataclasses, enum, functools, itertools, json, logging, re, typing
 from rlvr import register
-from rlvr.types import Problem, Verdict, correct, incorrect
+from rlvr.core.types import Problem, Verdict, correct, incorrect
 
 logger = logging.getLogger("mine")
 PATTERN = re.compile("x|loop")

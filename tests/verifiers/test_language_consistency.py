@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Verdict
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Verdict
 
 PROBLEM = Problem("p", "?", None)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.types import Status
+from rlvr.core.types import Status
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.programs import asserts, passes, runs_programs, verdict
 

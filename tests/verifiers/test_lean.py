@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Verdict
 from rlvr.sandbox.external import ExternalLimits
-from rlvr.types import Problem, Verdict
+from rlvr.verifiers.proof import lean as files
 from rlvr.verifiers.proof import lean as local
-from rlvr.verifiers.proof import lean_files as files
-from rlvr.verifiers.proof.lean_files import Message
-from rlvr.verifiers.proof.lean_server import KEY
+from rlvr.verifiers.proof.lean import KEY, Message
 from rlvr.verifiers.proof.statement import read_lean_statement
 from tests.helpers import lean_stand_in
 from tests.helpers.kimina import Kimina

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.verifiers.extract.fences import fenced_answer
-from rlvr.verifiers.proof.lean_files import solution_file, trusted_file, whole_file
+from rlvr.verifiers.extract.sections import fenced_answer
+from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge
+from rlvr.verifiers.proof.lean import solution_file, trusted_file, whole_file
 from rlvr.verifiers.proof.lean_script import tactic_block
-from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge
 from rlvr.verifiers.proof.statement import read_lean_statement
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, RunError, Status
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, RunError, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.llm_judge import PLAIN_ANSWER, Unread, broken, grade
 from tests.helpers.judges import PROBLEM, UNREADABLE, answer, honest, judge, question, seal

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
 from tests.helpers.files import GOLDEN, DataSets, lines
 from tests.helpers.rewritings import REWRITINGS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers.math import MathVerifier, verify_math
 from tests.helpers.files import GOLDEN, lines
 from tests.helpers.timing import processor_time

@@ -7,7 +7,9 @@ import re
 import pytest
 
 from rlvr.verifiers import verify_math
-from rlvr.verifiers.extract import extract, rejected, retracted
+from rlvr.verifiers.extract import extract
+from rlvr.verifiers.extract import rejections as rejected
+from rlvr.verifiers.extract import rejections as retracted
 from rlvr.verifiers.math import comparatives
 from tests.helpers.files import GOLDEN, lines
 

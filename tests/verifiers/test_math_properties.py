@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr.types import Problem, Status
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers.math import MathVerifier, verify_math
 from tests.helpers.timing import processor_time
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlvr.registry import make_task
-from rlvr.types import Problem
+from rlvr.core.registry import make_task
+from rlvr.core.types import Problem
 from rlvr.verifiers.math import MathVerifier, verify_math
 from tests.helpers.files import GOLDEN, DataSets, lines
 from tests.helpers.rewritings import REWRITINGS

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import sympy
 
-from rlvr.types import Problem, Status
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_sympy, verify_math, verify_math_batch
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.quadrature import value_of
 from rlvr.verifiers.math.symbolic import OutOfTime, difference_vanishes, evaluated, time_limit
 from rlvr.verifiers.math.tree import ParseError, TooLarge
-from rlvr.verifiers.runner.hangs import Hangs
+from rlvr.verifiers.runner.blame import Hangs
 
 x, n, a = sympy.symbols("x n a")
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_the_fast_path_leaves_sympy_to_the_pool():
 def test_the_fast_path_imports_no_sympy():
     """Neither for numbers and formulas nor for sums that are equal by rules."""
     code = (
-        "import sys; from rlvr.types import Problem; from rlvr.verifiers.math import MathVerifier as M\n"
+        "import sys; from rlvr.core.types import Problem; from rlvr.verifiers.math import MathVerifier as M\n"
         "for gold, answer in (('x^2-1', '(x-1)(x+1)'), ('\\\\sum_{k=1}^n k', '\\\\sum_{j=1}^n j')):\n"
         "    assert M().fast_path(Problem('p', '', gold), '\\\\boxed{' + answer + '}').correct\n"
         "print('sympy' in sys.modules)"

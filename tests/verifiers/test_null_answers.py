@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rlvr.core.types import Problem
 from rlvr.sandbox import level
-from rlvr.types import Problem
 from rlvr.verifiers.code.plans import integrity
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.programs import asserts

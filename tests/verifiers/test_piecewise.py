@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers.runner import Runner
 
 MODELS = '''
-from rlvr.types import Status, Verdict, error
+from rlvr.core.types import Status, Verdict, error
 
 
 class Read:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.registry import make_task, make_verifier
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import Problem
 from rlvr.sandbox import external
 from rlvr.sandbox.external import ExternalLimits, run_external, workplace
-from rlvr.types import Problem
 from rlvr.verifiers.proof.coq import Coq
-from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge, tactic_script
+from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
 from tests.helpers.files import ROOT
 from tests.helpers.users import NOBODY
@@ -221,8 +221,8 @@ def test_scripts_beyond_the_bounds_are_too_large() -> None:
 
 AS_NOBODY = """
 import sys
-from rlvr.registry import make_verifier
-from rlvr.types import Problem
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem
 pairs = [(Problem("x", "", "1 + 1 = 2"), "reflexivity."), (Problem("x", "", "1 = 2"), "reflexivity.")]
 print([verdict.status.value for verdict in make_verifier("proof").verify_batch(pairs)])
 """

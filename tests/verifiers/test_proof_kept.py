@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Verdict, correct, error, incorrect, limit, timeout
-from rlvr.verifiers.proof.kept import Kept
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem, Verdict, correct, error, incorrect, limit, timeout
+from rlvr.verifiers.proof.coq import Kept
 
 
 class Prover:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.registry import make_verifier
+from rlvr.core.registry import make_verifier
+from rlvr.core.types import Problem
 from rlvr.sandbox.external import ExternalLimits, Finished
-from rlvr.types import Problem
-from rlvr.verifiers.extract.fences import fenced_answer
+from rlvr.verifiers.extract.sections import fenced_answer
 from rlvr.verifiers.proof import coq as coq_module
 from rlvr.verifiers.proof.coq import Coq
-from rlvr.verifiers.proof.script import ScriptError, tactic_script
+from rlvr.verifiers.proof.coq_script import ScriptError, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
 from tests.helpers.timing import processor_time
 

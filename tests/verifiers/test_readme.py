@@ -10,9 +10,9 @@ from dataclasses import fields
 
 import pytest
 
-from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Status
+from rlvr.core.registry import VERIFIERS, make_verifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Status
 from tests.helpers.files import ROOT, fenced
 
 FOLDER = ROOT / "verifiers"
@@ -59,7 +59,7 @@ def test_files_that_it_names_are_there():
 
 
 def test_traits_that_it_names_are_declared():
-    """Those of a verifier's own; the components of `combine` are left to rlvr/types.py."""
+    """Those of a verifier's own; the components of `combine` are left to rlvr/core/types.py."""
     listed = re.search(r"What else one may have \((.*?)\) is declared", README, re.DOTALL)
     named = re.findall(r"`(\w+)`", listed[1])
     assert named == [item.name for item in fields(VerifierTraits)][: len(named)]

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from rlvr.types import Problem, RunError, Status, Verdict, correct, incorrect
+from rlvr.core.types import Problem, RunError, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import ErrorBudget, Runner, VerifierErrors
 from rlvr.verifiers.runner.base import check_references, verify_one
 from tests.helpers.workers import as_expected, pairs_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.registry import make_task, make_verifier
-from rlvr.types import Problem
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import Problem
 from rlvr.verifiers.smt import constants_of, literal, z3_program
 from tests.helpers.timing import processor_time
 

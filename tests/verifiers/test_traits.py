@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Verifier, correct
+from rlvr.core.registry import VERIFIERS, make_verifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Verifier, correct
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner.base import misspelt_traits
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.sandbox import Job, Result, RunStatus, TestJob
-from rlvr.types import Problem, Status, Verdict
+from rlvr.verifiers import unit_tests as code_extract
 from rlvr.verifiers.code import equality
-from rlvr.verifiers.code import extract as code_extract
 from rlvr.verifiers.code.plans import make_plan
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.files import DataSets

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rlvr.types import Problem, Status
+from rlvr.core.types import Problem, Status
 from rlvr.verifiers.llm_judge import PLAIN_ANSWER
 from tests.helpers.judges import PROBLEM, UNREADABLE, answer, honest, judge, question, seal
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like

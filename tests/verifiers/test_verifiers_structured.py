@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Status, Verdict, correct, incorrect
+from rlvr.core.registry import make_verifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import verify_one
 
@@ -267,7 +267,7 @@ def test_combine_settings(options, error, message):
 
 USER = """
 import os
-from rlvr.types import correct
+from rlvr.core.types import correct
 class Hanging:
     isolate = True
     def __call__(self, problem, completion):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rlvr.commands.verifier_runners import with_extraction
-from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Status, Verdict
+from rlvr.core.registry import VERIFIERS, make_verifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers import verify_math
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import verify_one

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.types import Problem
-from rlvr.verifiers.code.null import null_programs
-from rlvr.verifiers.code.plans import integrity, make_plan
+from rlvr.core.types import Problem
+from rlvr.verifiers.code.plans import integrity, make_plan, null_programs
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.programs import ADD, asserts, runs_programs
 

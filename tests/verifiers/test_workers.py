@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.types import Problem, Status, Verdict
+from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.server import PoolError
+from rlvr.verifiers.runner.processes import PoolError
 from tests.helpers.files import ROOT
 from tests.helpers.workers import alive, as_expected, gone_within, pairs_of
 
@@ -175,7 +175,7 @@ SCRIPT = """
 import sys, time
 sys.path.insert(0, {folder!r})
 import user_verifiers
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers import Runner
 runner = Runner(user_verifiers.Poison(), timeout={timeout})
 print(runner.verify([(Problem("1", "", "", {{"log": {log!r}}}), {completion!r})])[0].status)
@@ -226,7 +226,7 @@ def test_no_worker_outlives_a_killed_parent(poison, tmp_path, completion):
 def test_a_verifier_of_the_script_itself(tmp_path):
     """In the caller's process, where it opts out, and in workers, which do not import the script."""
     text = """
-from rlvr.types import Problem
+from rlvr.core.types import Problem
 from rlvr.verifiers import Runner
 class Mine:
     isolate = {isolate}

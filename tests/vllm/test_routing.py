@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rlvr.config import VLLMServerConfig
-from rlvr.http import ServerLost
-from rlvr.types import RunError
+from rlvr.core.http import ServerLost
+from rlvr.core.types import RunError
 from rlvr.vllm import routing
 from rlvr.vllm.engine import Batch, Output, Request
 from rlvr.vllm.gloo import address_towards

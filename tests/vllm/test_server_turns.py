@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from rlvr.config import VLLMServerConfig
+from rlvr.core.types import RunError, Sampling
 from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import RunError, Sampling
 from rlvr.vllm import routing, transfer
 from rlvr.vllm.engine import Output, Request
 from rlvr.vllm.routing import Router

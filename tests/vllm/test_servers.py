@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rlvr.config import VLLMServerConfig
+from rlvr.core.types import RunError, Sampling
 from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import RunError, Sampling
 from rlvr.vllm import transfer
 from rlvr.vllm.sampler import VLLMSampler
 from rlvr.vllm.server import StaleWeights

@@ -185,7 +185,7 @@ import json, os, sys, torch, warnings
 from pathlib import Path
 from accelerate import Accelerator
 from rlvr.config import VLLMServerConfig
-from rlvr.types import RunError, Sampling
+from rlvr.core.types import RunError, Sampling
 from rlvr.vllm.sampler import VLLMSampler
 from tests.helpers.models import shake, small_policy
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rlvr.config import VLLMServerConfig
+from rlvr.core.types import RunError, Sampling
 from rlvr.model.policy import Policy
-from rlvr.types import RunError, Sampling
 from rlvr.vllm import transfer
 from rlvr.vllm.proof import Proof, own_logprobs, proof_text
 from rlvr.vllm.sampler import VLLMSampler

@@ -15,7 +15,7 @@ import pytest
 
 from rlvr.commands import serve
 from rlvr.config import VLLMServerConfig
-from rlvr.types import RunError, Sampling
+from rlvr.core.types import RunError, Sampling
 from rlvr.vllm import process
 from rlvr.vllm.sampler import VLLMSampler
 from rlvr.vllm.weights import write_config

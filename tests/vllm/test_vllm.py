@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from rlvr.config import VLLMConfig
+from rlvr.core.types import RunError, Sampling
 from rlvr.model.policy import Policy
 from rlvr.sampling.draw import truncated
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import RunError, Sampling
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, same_draws, seeds_of, shake
 from tests.helpers.vllm_runs import run_ahead
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.http import JSONClient, ServerLost
-from rlvr.registry import register_environment
-from rlvr.types import Reply, correct, incorrect
+from rlvr.core.http import JSONClient, ServerLost
+from rlvr.core.registry import register_environment
+from rlvr.core.types import Reply, correct, incorrect
 from tests.helpers.faulty_proxy import KINDS, faulty_proxy
 from tests.helpers.vllm_policies import make_policy
 

@@ -24,12 +24,12 @@ from rlvr.config import (
     RunConfig,
     VLLMServerConfig,
 )
-from rlvr.http import JSONClient, ServerLost
+from rlvr.core.http import JSONClient, ServerLost
+from rlvr.core.types import RunError, Sampling
 from rlvr.model.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run
-from rlvr.types import RunError, Sampling
 from tests.helpers.files import ROOT
 from tests.helpers.models import shake
 from tests.helpers.runs import AfterStep, build_run

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from rlvr.config import VLLMServerConfig
+from rlvr.core.types import Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Sampling
 from tests.helpers.played import digits
 from tests.helpers.turn_rows import LastOfAll, completions, play_rows, unscored
 from tests.helpers.vllm_policies import make_policy

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
+from rlvr.core.types import Problem, Reply, RunError, Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Problem, Reply, RunError, Sampling
 from rlvr.vllm.engine import CPU_BLOCK
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.turn_rows import (

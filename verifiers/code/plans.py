@@ -6,19 +6,207 @@ Expected values stay in the plan, beside the verifier; none is in a job.
 from __future__ import annotations
 
 import ast
+import builtins
+import symtable
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
-from rlvr.printable import kind_of
+from rlvr.core.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.sandbox.inside import instrument, plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
-from rlvr.verifiers.code import equality, null, testcode
-from rlvr.verifiers.code.containers import NotProved
+from rlvr.verifiers.code import equality
 from rlvr.verifiers.code.evalplus import read_cases, same_result
+from rlvr.verifiers.code.facts import NotProved
 from rlvr.verifiers.code.strength import Proof
+
+# Test code as a tree: how it names the program, and what it defines by itself.
+
+_BUILTINS = frozenset(dir(builtins))
+# Names by which tests import the program.
+_MODULES = ("solution", "candidate", "main", "your_module", "your_solution")
+# Modules that tests use without importing them.
+_IMPLIED = frozenset(("cmath", "collections", "math", "sys"))
+
+
+@lru_cache(maxsize=4096)
+def parse(code: str) -> ast.Module:
+    """Return the tree of test code. Raise ValueError where it does not parse."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the test code does not parse: {error}") from error
+
+
+def name_entry(tree: ast.Module, entry: str) -> ast.Module:
+    """Change `check(candidate)` so that it calls the program's `entry` by its name, and call it."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
+            _Rename({node.args.args[0].arg: entry}).visit(node)
+            node.args.args = []
+    tree.body.append(ast.Expr(ast.Call(ast.Name("check", ast.Load()), [], [])))
+    return ast.fix_missing_locations(tree)
+
+
+def implied_imports(code: str) -> str:
+    """Return imports of the modules that the tests use without importing them (MBPP/596).
+
+    Otherwise an object of that name in the program would compute what is expected.
+    """
+    used = {n.value.id for n in ast.walk(parse(code)) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+    return "".join(f"import {name}\n" for name in sorted((used & _IMPLIED) - defined_in(code)))
+
+
+class _Rename(ast.NodeTransformer):
+    def __init__(self, renamed: dict[str, str]) -> None:
+        self.renamed = renamed
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
+
+
+def of_program(code: str) -> str:
+    """Return test code in which what it imports from the program's module is named as the program names it."""
+    if not any(name in code for name in _MODULES):
+        return code
+    parse(code)
+    imports = _Imports()
+    changed = imports.visit(ast.parse(code))
+    return ast.unparse(ast.fix_missing_locations(changed)) + "\n" if imports.found else code
+
+
+class _Imports(_Rename):
+    """Remove imports of the program's module, and name its attributes directly."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.found = False
+        self.modules: set[str] = set()
+
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        kept = [alias for alias in node.names if alias.name not in _MODULES]
+        self.modules |= {alias.asname or alias.name for alias in node.names if alias not in kept}
+        self.found = self.found or len(kept) < len(node.names)
+        return ast.Import(kept) if kept else ast.Pass()
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.module not in _MODULES:
+            return node
+        self.found = True
+        self.renamed |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        return ast.Pass()
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id in self.modules:
+            return ast.Name(node.attr, node.ctx)
+        return self.generic_visit(node)
+
+
+def defined_in(code: str) -> set[str]:
+    """Return the names that code binds for all of its functions to read."""
+    table = symtable.symtable(code, "", "exec")
+    inner = {symbol.get_name() for part in _tables(table) for symbol in part.get_symbols() if _is_bound_outside(symbol)}
+    return inner | {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+
+
+def _is_bound_outside(symbol: symtable.Symbol) -> bool:
+    return symbol.is_declared_global() and symbol.is_assigned()
+
+
+def used_in(code: str) -> set[str]:
+    """Return the names that code reads, and that no function of it binds for itself."""
+    tables = _tables(symtable.symtable(code, "", "exec"))
+    symbols = [symbol for table in tables for symbol in table.get_symbols()]
+    return {symbol.get_name() for symbol in symbols if symbol.is_global() and symbol.is_referenced()}
+
+
+def _tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
+    return [table, *(inner for child in table.get_children() for inner in _tables(child))]
+
+
+def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
+    """Return the names that the tests expect the program to define: a builtin one only if it is the only one."""
+    used = used_in(code) - defined_in(code) - defined_in(prelude)
+    found = used - _BUILTINS | ({entry} if entry else set())
+    return tuple(sorted(found or (used if len(used) == 1 else ())))
+
+
+# Programs that solve nothing, and the constants and arguments with which they answer: which tests they pass.
+
+# What programs return that solve nothing, by their source.
+_SOURCES = "None True False 0 1 -1 0.0 1.0 float('nan') float('inf') '' [] [0] [float('nan')] () {} set()".split()
+CONSTANTS: dict[str, Any] = {source: eval(source) for source in _SOURCES}
+_OBJECT = plain.Opaque("object", None, True)
+PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False", "None")
+
+_ARGUMENTS = ("args[0] if args else None", "[*args, *kwargs.values()][1] if len(args) + len(kwargs) > 1 else None")
+_STATEMENTS = {"raise": "raise ValueError('no')", "exit": "raise SystemExit(0)", "end": "__import__('os')._exit(0)"}
+_ANYTHING = """
+class Anything:
+    def __init__(self, *args, **kwargs): pass
+    def __getattr__(self, name):
+        if name.startswith('__'): raise AttributeError(name)
+        return lambda *args, **kwargs: Anything()
+    def __call__(self, *args, **kwargs): return Anything()
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+    def __bool__(self): return True
+    def __contains__(self, item): return True
+    def __iter__(self): return iter(())
+    def __len__(self): return 0
+    def __getitem__(self, key): return Anything()
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__
+    def __sub__(self, other): return 0
+    __abs__ = __float__ = lambda self: 0.0
+"""
+
+
+def describe(answer: str) -> str:
+    """Return in words that an answer passes; "" for none."""
+    return f"a program that answers with {answer} passes" if answer else ""
+
+
+def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any, float], bool]) -> str:
+    """Return the name of a constant that is right for all (arguments, expected value), "the argument", or ""."""
+    for name, value in (*CONSTANTS.items(), ("an object", _OBJECT)):
+        if all(same(value, expected, 0.0) for _, expected in cases):
+            return name
+    if len(cases) > 1 and all(same(cases[0][1], expected, 0.0) for _, expected in cases):
+        return repr(cases[0][1])
+    for number in range(min(len(args) for args, _ in cases)):
+        if all(same(args[number], expected, 0.0) for args, expected in cases):
+            return "the argument"
+    return ""
+
+
+def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> str:
+    """Return the text that is right for all (input, output) by the rule of comparison, "the input", or ""."""
+    same = rule.same
+    for text in PRINTED:
+        if all(same(text, output) for _, output in cases):
+            return repr(text)
+    if len(cases) > 1 and all(same(cases[0][1], output) for _, output in cases):
+        return repr(cases[0][1])
+    return "the input" if all(same(given, output) for given, output in cases) else ""
+
+
+def null_programs(names: Sequence[str]) -> dict[str, str]:
+    """Return, by what they do, programs that define the names and solve nothing; without names such as only print."""
+    if not names:
+        found = {f"prints {text!r}": f"print({text!r})" for text in PRINTED}
+        found |= {"prints its input": "import sys\nsys.stdout.write(sys.stdin.read())"}
+        return found | _STATEMENTS | {"nothing": "pass"}
+    found = {"nothing": "pass", "raises": "raise ValueError('no')"}
+    for value in (*CONSTANTS, *_ARGUMENTS):
+        found[f"returns {value}"] = "".join(f"def {name}(*args, **kwargs): return {value}\n" for name in names)
+    for name, statement in _STATEMENTS.items():
+        found[f"calls {name}"] = "".join(f"def {each}(*args, **kwargs): {statement}\n" for each in names)
+    found["an object that answers everything"] = _ANYTHING + "".join(f"{name} = Anything\n" for name in names)
+    return found
+
 
 MAX_EXPECTED = 8 << 20  # characters of an output, or bytes of values
 
@@ -126,7 +314,7 @@ class OutputPlan:
     @property
     def weak(self) -> str:
         """One output may be right for all cases."""
-        return null.describe(null.passing_output(self.cases, self.rule))
+        return describe(passing_output(self.cases, self.rule))
 
     def _wrong(self, result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
@@ -170,7 +358,7 @@ class CallsPlan:
     def weak(self) -> str:
         """One value or argument may be right for all calls."""
         cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
-        return null.describe(null.passing_value(cases, self.same))
+        return describe(passing_value(cases, self.same))
 
     def _wrong(self, number: int, result: Result) -> str:
         if number >= len(result.returned):
@@ -216,16 +404,16 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     if cases is not None and (entry or cases.entry):
         calls = tuple(Call(cases.entry or entry, tuple(row)) for row in cases.inputs)
         return _cases_plan(cases.entry or entry, calls, cases.results, reference, cases.tolerance, same_result)
-    code = testcode.of_program(code)
+    code = of_program(code)
     for part in (prelude, setup):
-        testcode.parse(part)
-    tree = testcode.parse(code)
+        parse(part)
+    tree = parse(code)
     # What the setup defines for the tests is theirs: it runs in their sandbox too.
-    ours = f"{prelude}\n{setup}" if (testcode.defined_in(setup) - {entry}) & testcode.used_in(code) else prelude
-    names = testcode.program_names(code, entry, ours)
+    ours = f"{prelude}\n{setup}" if (defined_in(setup) - {entry}) & used_in(code) else prelude
+    names = program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
-    code = testcode.implied_imports(code) + code
+    code = implied_imports(code) + code
     try:
         test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:
@@ -240,9 +428,9 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     # A tree of its own, since it is changed.
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
-        tree = testcode.name_entry(tree, entry)
+        tree = name_entry(tree, entry)
     try:
-        proof = Proof(tree, names, testcode.defined_in(ours))
+        proof = Proof(tree, names, defined_in(ours))
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None
     marks = dict.fromkeys(proof.settled, instrument.AFTER) | dict.fromkeys(proof.late, instrument.UNCHANGING)
@@ -270,7 +458,7 @@ def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     if not entry.isidentifier():
         raise ValueError(f"reference entry {entry!r} is not a name")
-    tree = testcode.parse(_text(reference, "code", needed=True))
+    tree = parse(_text(reference, "code", needed=True))
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         raise ValueError("the test code defines no check(candidate)")
     return _tests_plan(reference, entry)

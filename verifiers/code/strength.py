@@ -21,8 +21,8 @@ from typing import Any
 
 from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
-from rlvr.verifiers.code import known
-from rlvr.verifiers.code.containers import Key, NotProved, State, Value, is_scalar, short
+from rlvr.verifiers.code import facts as known
+from rlvr.verifiers.code.facts import Key, NotProved, State, Value, is_scalar, short
 
 _CLOSE = frozenset("isclose allclose array_equal".split())
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rlvr.verifiers.extract.boxed import Box, boxes, is_operand, joined, last_boxes
-from rlvr.verifiers.extract.lenient import Readable, last_expression
-from rlvr.verifiers.extract.marks import announced_behind, marked
-from rlvr.verifiers.extract.rejected import denied, refused_value
-from rlvr.verifiers.extract.retracted import MAX_BEHIND, alternative, taken_back
-from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, THINKING, after_thinking
+from rlvr.verifiers.extract.announcements import announced_behind, marked
+from rlvr.verifiers.extract.boxes import Box, boxes, is_operand, joined, last_boxes
+from rlvr.verifiers.extract.last_expression import Readable, last_expression
+from rlvr.verifiers.extract.rejections import MAX_BEHIND, alternative, denied, refused_value, taken_back
+from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
 __all__ = [
     "BYTE_ORDER_MARK",

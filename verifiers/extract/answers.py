@@ -5,8 +5,8 @@ from __future__ import annotations
 import numbers
 from typing import Any, Literal
 
-from rlvr.printable import kind_of
-from rlvr.types import Verdict, limit, no_answer
+from rlvr.core.printable import kind_of
+from rlvr.core.types import Verdict, limit, no_answer
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, MAX_COMPLETION, Extracted, after_thinking, extract, too_long
 
 Part = Literal["all", "last_line", "marked", "strict"]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from rlvr.registry import register
-from rlvr.types import Problem, Prompt, Status, Verdict, bad_reference
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Prompt, Status, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.extract.answers import reference_text, without_answer
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable

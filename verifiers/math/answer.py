@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlvr.types import Verdict, correct, incorrect, limit, no_answer, unparseable
+from rlvr.core.types import Verdict, correct, incorrect, limit, no_answer, unparseable
 from rlvr.verifiers.extract import extract, is_placeholder
-from rlvr.verifiers.extract.rejected import denied
+from rlvr.verifiers.extract.rejections import denied
 from rlvr.verifiers.math.bounds import other_bounds
 from rlvr.verifiers.math.choices import choice, lone_choice
 from rlvr.verifiers.math.choices import choices as choices_of

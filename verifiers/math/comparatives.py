@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.extract.wording import folded
+from rlvr.verifiers.extract.rejections import folded
 
 MAX_SENTENCE = 400
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Literal
 
-from rlvr.types import Verdict, bad_reference, correct, incorrect, limit
+from rlvr.core.types import Verdict, bad_reference, correct, incorrect, limit
 from rlvr.verifiers.math.answer import MAX_SHOWN, Reference, readings
 from rlvr.verifiers.math.binders import outermost, unevaluated
 from rlvr.verifiers.math.compare import Rules

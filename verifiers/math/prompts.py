@@ -11,8 +11,8 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 
-from rlvr.types import Prompt
-from rlvr.verifiers.extract.lenient import is_mathematics
+from rlvr.core.types import Prompt
+from rlvr.verifiers.extract.last_expression import is_mathematics
 from rlvr.verifiers.math.answer import readings
 from rlvr.verifiers.math.binders import substituted
 from rlvr.verifiers.math.lex import plain

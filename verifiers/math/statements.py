@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.rejected import denied, names_another, refused
+from rlvr.verifiers.extract.rejections import denied, names_another, refused
 from rlvr.verifiers.math.vocabulary import ALTERING, BLOCKED
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 

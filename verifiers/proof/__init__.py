@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
-from rlvr.printable import in_one_line
-from rlvr.registry import register
+from rlvr.core.printable import in_one_line
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
 from rlvr.sandbox.external import ExternalLimits
-from rlvr.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
-from rlvr.verifiers.extract.fences import fenced_answer
-from rlvr.verifiers.proof.coq import Coq
-from rlvr.verifiers.proof.kept import Kept
-from rlvr.verifiers.proof.lean import Lean
+from rlvr.verifiers.extract.sections import fenced_answer
+from rlvr.verifiers.proof.coq import Coq, Kept
+from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge, tactic_script
+from rlvr.verifiers.proof.lean import Lean, LeanServer
 from rlvr.verifiers.proof.lean_script import tactic_block
-from rlvr.verifiers.proof.lean_server import LeanServer
-from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_lean_statement, read_statement
 
 __all__ = ["ProofVerifier"]

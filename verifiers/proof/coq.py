@@ -11,13 +11,48 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import NamedTuple
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
 
-from rlvr.printable import in_one_line
+from rlvr.core.printable import in_one_line
+from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
-from rlvr.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
-from rlvr.verifiers.proof.kept import Kept
 from rlvr.verifiers.proof.statement import Statement
+
+# What was found before, as long as there is room.
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Kept(Generic[Key, Value]):
+    """The `room` values that were asked for last; threads may share it. A copy in another process begins empty."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Kept[Key, Value]], tuple[int]]:
+        return type(self), (self._room,)
+
+    def get(self, key: Key) -> Value | None:
+        """Return the value of `key`, None where there is none."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep `value`, in the place of the one that was not asked for the longest where there is no room."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._room:
+                self._values.popitem(last=False)
+
 
 MAX_COMPILED = 16 << 20  # bytes of a compiled proof
 _CLOSED = "Closed under the global context"

@@ -11,20 +11,160 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 import shutil
 import subprocess
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from rlvr.printable import in_one_line
+from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse
+from rlvr.core.printable import in_one_line
+from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
-from rlvr.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
-from rlvr.verifiers.proof import lean_files as files
 from rlvr.verifiers.proof.coq import MAX_COMPILED, read_compiled, write_files
-from rlvr.verifiers.proof.lean_files import AXIOMS, CHECK, SOLUTION, TRUSTED, Message
 from rlvr.verifiers.proof.statement import Statement
+
+# The files that Lean is given, and what its answers mean.
+#
+# The statement is a definition, `RlvrTrusted.statement`, which is elaborated before the completion is read. Behind the
+# theorem of the completion's tactics stands `theorem RlvrCheck.CODE : RlvrTrusted.statement := @RlvrSolution.goal` and
+# `#print axioms RlvrCheck.CODE`, where CODE is drawn for each check: a pass needs an answer that names it.
+
+AXIOMS = ("propext", "Classical.choice", "Quot.sound")
+TRUSTED, SOLUTION, CHECK = "RlvrTrusted", "RlvrSolution", "RlvrCheck"
+# Known pairs, which tell whether what answers is a Lean that checks: the first proof is right, the others are not.
+PROBES = ((True, "  exact fun _ _ h => h.1\n"), (False, "  sorry\n"), (False, "  exact fun _ _ h => h.2\n"))
+PROBE = Statement("∀ p q : Prop, p ∧ q → p")
+REPLAY = """import Lean.Replay
+open Lean
+
+partial def axiomsOf (find : Name → Option ConstantInfo) : List Name → NameSet → Array Name → Array Name
+  | [], _, found => found
+  | name :: rest, seen, found =>
+    if seen.contains name then axiomsOf find rest seen found else
+    match find name with
+    | none => axiomsOf find rest (seen.insert name) (found.push name)
+    | some info =>
+      let found := match info with
+        | .axiomInfo _ => found.push name
+        | _ => found
+      axiomsOf find (info.getUsedConstantsAsSet.toList ++ rest) (seen.insert name) found
+
+def replayed (constants : Std.HashMap Name ConstantInfo) (env : Environment) : IO (Name → Option ConstantInfo) := by
+  first
+  | exact (do let env ← Environment.replay constants env; return fun name => env.find? name)
+  | exact (do let env ← Environment.replay constants env.toKernelEnv; return fun name => env.find? name)
+  | exact (do let env ← Kernel.Environment.replay constants env.toKernelEnv; return fun name => env.find? name)
+
+def main (arguments : List String) : IO UInt32 := do
+  let [code, path] := arguments | return 2
+  let env ← importModules #[{ module := `RlvrTrusted }] {} 0
+  let (data, _) ← readModuleData path
+  let mut constants : Std.HashMap Name ConstantInfo := {}
+  for name in data.constNames, info in data.constants do
+    if env.contains name then throw (IO.userError s!"{name} is declared twice")
+    constants := constants.insert name info
+  let some given := env.find? `RlvrTrusted.statement | throw (IO.userError "no statement")
+  let some goal := constants[`RlvrSolution.goal]? | throw (IO.userError "no proof")
+  let check := `RlvrCheck.check
+  if constants.contains check then throw (IO.userError "a name that is not allowed")
+  let value := Expr.const goal.name (goal.levelParams.map Level.param)
+  let type := Expr.const given.name (goal.levelParams.map Level.param)
+  let proof := { name := check, levelParams := goal.levelParams, type := type, value := value, all := [check] }
+  let find ← replayed (constants.insert check (.thmInfo proof)) env
+  if (find check).isNone then throw (IO.userError "not checked")
+  IO.println s!"{code} {axiomsOf find [check] {} #[]}"
+  return 0
+"""
+
+
+class Message(NamedTuple):
+    """One message of Lean. severity: "error", "warning" or "information"; data: its text."""
+
+    severity: str
+    data: str
+
+
+def new_code() -> str:
+    """Return a name that no completion can guess."""
+    return f"n{secrets.token_hex(12)}"
+
+
+def trusted_file(statement: Statement) -> str:
+    """Return the module that holds the definitions and the statement."""
+    given = f"∀ {statement.binders}, {statement.statement}" if statement.binders else statement.statement
+    imports = "".join(f"import {name}\n" for name in statement.imports)
+    body = f"def {TRUSTED}.statement : Prop := {given}\n"
+    return f"{imports}set_option autoImplicit false\n{statement.definitions}\n{_opens(statement)}{body}"
+
+
+def theorem(statement: Statement, block: str) -> str:
+    """Return the theorem of a block of `tactic_block`. The bracket makes whatever ends the block early an error."""
+    return f"theorem {SOLUTION}.goal {statement.header} := (by\n{block})\n"
+
+
+def solution_file(statement: Statement, block: str) -> str:
+    """Return the module with the completion's tactics."""
+    universes = "".join(f"{line}\n" for line in re.findall(r"^universe .*$", statement.definitions, re.MULTILINE))
+    opens = universes + _opens(statement)
+    return f"import {TRUSTED}\nset_option autoImplicit false\n{opens}{theorem(statement, block)}"
+
+
+def comparison(code: str) -> str:
+    """Return the commands that compare the proof with the statement and print what it rests on."""
+    return f"theorem {CHECK}.{code} : {TRUSTED}.statement := @{SOLUTION}.goal\n#print axioms {CHECK}.{code}\n"
+
+
+def check_file(code: str) -> str:
+    """Return the module that compares, where the completion is not."""
+    return f"import {SOLUTION}\n{comparison(code)}"
+
+
+def whole_file(statement: Statement, block: str, code: str) -> str:
+    """Return all of it in one text, for a server."""
+    return f"{trusted_file(statement)}{theorem(statement, block)}{comparison(code)}"
+
+
+def _opens(statement: Statement) -> str:
+    return f"open {' '.join(statement.opens)}\n" if statement.opens else ""
+
+
+def first_error(messages: Iterable[Message]) -> str:
+    """Return the first error, or what says that something is left unproved, in one line; "" where there is none."""
+    for message in messages:
+        text = in_one_line(" ".join(message.data.split()))[:200]
+        if message.severity not in ("warning", "information", "info", "trace"):
+            return text or "an error without a text"
+        if re.search(r"\buses\W{1,3}(?:sorry|admit)\b", text):
+            return f"the proof {text}"
+    return ""
+
+
+def judge(messages: Sequence[Message], code: str, allowed: Sequence[str]) -> Verdict:
+    """Return the verdict on what Lean says of `comparison(code)`, and of what stands before it."""
+    if why := first_error(messages):
+        return incorrect(why)
+    told = [message.data for message in messages if code in message.data]
+    name = rf"'?{CHECK}\.{code}'?"
+    if len(told) != 1 or not (
+        match := re.fullmatch(rf"{name} (?:(does not)|depends) .*?(?:\[(.*)\])?", told[0].strip(), re.DOTALL)
+    ):
+        return incorrect("Lean has not said what the proof rests on")
+    if bool(match[1]) == (match[2] is not None):
+        return incorrect("Lean has not said what the proof rests on")
+    return judge_axioms((match[2] or "").split(","), allowed)
+
+
+def judge_axioms(names: Iterable[str], allowed: Sequence[str]) -> Verdict:
+    """Return *correct* where all names are allowed."""
+    for name in filter(None, (name.strip() for name in names)):
+        if name not in allowed:
+            return incorrect(f"rests on {in_one_line(name)[:100]}")
+    return correct(reason="Lean accepts the proof")
+
 
 _ASKED = 120.0  # seconds that lake and lean may take to say where they are
 _THREADS = 2
@@ -104,8 +244,8 @@ class Lean:
         return Place(real if os.path.exists(real) else os.path.realpath(program), prefix, tuple(library))
 
     def _probe(self) -> str:
-        for right, block in files.PROBES:
-            verdict = self.judge(files.PROBE, block)
+        for right, block in PROBES:
+            verdict = self.judge(PROBE, block)
             if verdict.correct != right or verdict.score is None:
                 done = "not refused a wrong proof" if verdict.correct else "not accepted a right proof"
                 return f"{self._place.program if self._place else 'lean'} has {done}: {verdict.reason}"
@@ -117,16 +257,16 @@ class Lean:
         if trusted.failure is not None:
             return trusted.failure
         built = {f"{TRUSTED}.olean": trusted.data}
-        found, solution = self._compile(SOLUTION, files.solution_file(statement, block), built)
+        found, solution = self._compile(SOLUTION, solution_file(statement, block), built)
         if found.status != "ok" or solution is None:
             return _failure(found)
-        if why := files.first_error(_messages(found.stdout)):
+        if why := first_error(_messages(found.stdout)):
             return incorrect(why)
-        code = files.new_code()
-        found, _ = self._compile(CHECK, files.check_file(code), {**built, f"{SOLUTION}.olean": solution})
+        code = new_code()
+        found, _ = self._compile(CHECK, check_file(code), {**built, f"{SOLUTION}.olean": solution})
         if found.status != "ok":
             return _failure(found, "what is proved is not the statement: ")
-        verdict = files.judge(_messages(found.stdout), code, self._allowed)
+        verdict = judge(_messages(found.stdout), code, self._allowed)
         if verdict.correct and self._replay:
             return self._replayed(built, solution)
         return verdict
@@ -135,12 +275,12 @@ class Lean:
         with self._lock:
             known = self._compiled.get(statement)
         if known is None:
-            found, data = self._compile(TRUSTED, files.trusted_file(statement), {})
+            found, data = self._compile(TRUSTED, trusted_file(statement), {})
             if found.status != "ok" and (found.status != "failed" or _failure(found).status == "limit"):
                 return Compiled(
                     b"", error(f"the statement was not compiled: {found.status}, {in_one_line(found.detail)}")
                 )
-            why = files.first_error(_messages(found.stdout)) or ("" if data else _first_error(found))
+            why = first_error(_messages(found.stdout)) or ("" if data else _first_error(found))
             known = Compiled(data or b"", bad_reference(f"Lean refuses the statement: {why}") if why else None)
             with self._lock:
                 self._compiled[statement] = known
@@ -169,17 +309,17 @@ class Lean:
 
     def _replayed(self, built: dict[str, bytes], solution: bytes) -> Verdict:
         """Return the verdict of the kernel on the compiled proof, read as data (step 4)."""
-        code = files.new_code()
+        code = new_code()
         with workplace() as place:
             write_files(place, "lib", built)
-            write_files(place, "out", {"Replay.lean": files.REPLAY.encode(), "proof.olean": solution})
+            write_files(place, "out", {"Replay.lean": REPLAY.encode(), "proof.olean": solution})
             found = self._run(place, ["--run", "Replay.lean", code, "proof.olean"])
         if found.status != "ok":
             return _failure(found, "the kernel's second look: ")
         told = [line for line in found.stdout.splitlines() if line.startswith(f"{code} #[") and line.endswith("]")]
         if len(told) != 1:
             return incorrect("the kernel's second look has said nothing")
-        verdict = files.judge_axioms(told[0][len(code) + 3 : -1].split(","), self._allowed)
+        verdict = judge_axioms(told[0][len(code) + 3 : -1].split(","), self._allowed)
         return correct(reason="Lean and its kernel's second look accept the proof") if verdict.correct else verdict
 
 
@@ -220,7 +360,7 @@ def _failure(found: Finished, before: str = "") -> Verdict:
         return limit(f"Lean wrote {found.detail}")
     if found.status == "ok":
         return limit(f"{before}a compiled proof of more than {MAX_COMPILED >> 20} MB, or none")
-    why = files.first_error(_messages(found.stdout)) or _first_error(found)
+    why = first_error(_messages(found.stdout)) or _first_error(found)
     if any(sign in why for sign in ("memory", "Stack overflow", "ended by signal")):
         return limit(f"{before}{why}")
     return incorrect(f"{before}{why}")
@@ -229,3 +369,133 @@ def _failure(found: Finished, before: str = "") -> Verdict:
 def _first_error(found: Finished) -> str:
     text = found.stderr.strip() or found.stdout.strip() or found.detail
     return in_one_line(" ".join(text.split()))[:200]
+
+
+# Proofs in Lean 4 by a server: the HTTP interface of the Kimina Lean server (`POST /verify`), a REPL behind it.
+#
+# One text holds the statement, the theorem and the comparison (`lean_files.whole_file`), which one process elaborates.
+
+KEY = "RLVR_LEAN_API_KEY"  # in the environment: sent as a bearer token
+_PATH = "/verify"
+_SCHEMA = "the Kimina Lean server's"
+_KEPT_STATEMENTS = 4096
+_SLACK = 30.0  # seconds beyond the proof's own time: the server's queue and imports
+
+
+class Answer:
+    """A server's answer on one text: its messages, or what it failed of.
+
+    failure: "" where the text was elaborated. slow: whether the failure is the server's time limit.
+    """
+
+    def __init__(self, messages: Sequence[Message], failure: str = "", slow: bool = False) -> None:
+        self.messages, self.failure, self.slow = list(messages), failure, slow
+
+
+class LeanServer:
+    """A server at `url`. seconds: time of one proof; axioms: names allowed beside `lean_files.AXIOMS`."""
+
+    def __init__(self, url: str, seconds: float, axioms: Sequence[str] = (), slack: float = _SLACK) -> None:
+        self._settings = (url, seconds, tuple(axioms), slack)
+        self._seconds = seconds
+        self._allowed = (*AXIOMS, *axioms)
+        self._client = JSONClient(
+            url, name="Lean server", timeout=seconds + slack, retries=3, api_key=os.environ.get(KEY) or None
+        )
+        self._lock = threading.Lock()
+        self._proven = False
+        self._sound: dict[Statement, str] = {}
+
+    def __reduce__(self) -> tuple[type[LeanServer], tuple[object, ...]]:
+        return LeanServer, self._settings
+
+    def missing(self) -> str:
+        """Return one line that says why the server cannot be used, or "", once it has judged known proofs rightly."""
+        with self._lock:
+            if not self._proven:
+                why = self._probe()
+                self._proven = not why
+                return why
+        return ""
+
+    def _probe(self) -> str:
+        for right, block in PROBES:
+            verdict = self._verdict(PROBE, block)
+            if isinstance(verdict, Verdict) and verdict.correct == right and verdict.score is not None:
+                continue
+            if isinstance(verdict, Verdict) and verdict.correct:
+                return f"the Lean server {self._client.url} has not refused a wrong proof"
+            why = verdict.reason if isinstance(verdict, Verdict) else verdict
+            return f"the Lean server {self._client.url} has not accepted a right proof: {in_one_line(why)}"
+        return ""
+
+    def judge(self, statement: Statement, block: str) -> Verdict:
+        """Return the verdict on a block of `lean_script.tactic_block`.
+
+        Where the server fails on it, the known proofs tell whose doing that is: *limit* or *timeout* where they pass,
+        else *error*.
+        """
+        verdict = self._verdict(statement, block)
+        if isinstance(verdict, Verdict):
+            if verdict.status == "incorrect" and (why := self._unsound(statement)):
+                return bad_reference(f"Lean refuses the statement: {why}")
+            return verdict
+        if self._probe():
+            return error(in_one_line(verdict))
+        refused = timeout if "timed out" in verdict else limit
+        return refused(f"the Lean server failed on this proof, and not on others: {in_one_line(verdict)}")
+
+    def _unsound(self, statement: Statement) -> str:
+        """Return what Lean says against the statement, "" where it elaborates; asked once for each statement."""
+        if statement not in self._sound:
+            try:
+                answer = self._ask(trusted_file(statement))
+            except (ServerLost, RequestRefused, UnexpectedResponse):
+                return ""
+            if answer.failure:
+                return ""
+            if len(self._sound) >= _KEPT_STATEMENTS:
+                self._sound.clear()
+            self._sound[statement] = first_error(answer.messages)
+        return self._sound.get(statement, "")
+
+    def _verdict(self, statement: Statement, block: str) -> Verdict | str:
+        """Return the verdict, or what the server failed of."""
+        code = new_code()
+        try:
+            answer = self._ask(whole_file(statement, block, code))
+        except (ServerLost, RequestRefused, UnexpectedResponse) as failed:
+            return str(failed)
+        if answer.slow:
+            return timeout(answer.failure)
+        return answer.failure or judge(answer.messages, code, self._allowed)
+
+    def _ask(self, text: str) -> Answer:
+        name = new_code()
+        body = {"codes": [{"custom_id": name, "proof": text}], "timeout": max(1, round(self._seconds))}
+        answer = self._client.post(_PATH, body, idempotent=True)
+        return self._client.read(_PATH, answer, lambda found: _read(found, name), _SCHEMA)
+
+
+def _read(answer: Any, name: str) -> Answer:
+    """Return what an answer says of the text `name`. Raises ValueError, TypeError or LookupError for another form."""
+    (result,) = answer["results"]
+    if result["custom_id"] != name:
+        raise ValueError("an answer to another text")
+    if failed := result.get("error"):
+        text = in_one_line(str(failed))[:200]
+        return Answer([], text, "timed out" in text)
+    response = result["response"]
+    if "message" in response:
+        return Answer([], in_one_line(str(response["message"]))[:200])
+    messages = [_message(item) for item in response.get("messages") or []]
+    if response.get("sorries"):
+        messages.append(Message("error", "the proof uses sorry"))
+    return Answer(messages)
+
+
+def _message(item: Any) -> Message:
+    severity, data = item["severity"], item["data"]
+    if not isinstance(severity, str) or not isinstance(data, str):
+        raise ValueError("a message without a text")
+    return Message(severity, data)

@@ -9,8 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.registry import did_you_mean, register
-from rlvr.types import Problem, Status, Verdict, bad_reference, correct, error, incorrect, limit, no_answer, unparseable
+from rlvr.core.registry import did_you_mean, register
+from rlvr.core.types import (
+    Problem,
+    Status,
+    Verdict,
+    bad_reference,
+    correct,
+    error,
+    incorrect,
+    limit,
+    no_answer,
+    unparseable,
+)
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
 from rlvr.verifiers.extract.answers import excerpt, read_answer
 from rlvr.verifiers.reasoning_gym.grader import GraderFailure, Row, require_package, shared

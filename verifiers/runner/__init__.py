@@ -9,9 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlvr.verifiers.runner.budget import ErrorBudget, VerifierErrors
-    from rlvr.verifiers.runner.runner import Runner, runs_in_pool
-    from rlvr.verifiers.runner.server import PoolError
+    from rlvr.verifiers.runner.processes import PoolError
+    from rlvr.verifiers.runner.runner import ErrorBudget, Runner, VerifierErrors, runs_in_pool
 
 _LATER = {
     "ErrorBudget": "budget",

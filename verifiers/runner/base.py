@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlvr.printable import printable
-from rlvr.raised import describe_raised, raised_at, raised_by_user, users_traceback
+from rlvr.core.printable import printable
+from rlvr.core.tracebacks import describe_raised, raised_at, raised_by_user, users_traceback
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, RunError, Verdict, error, limit
 from rlvr.sandbox import forks
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, RunError, Verdict, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
 
 T = TypeVar("T")
 
 OUT_OF_MEMORY = "out of memory"
-# The traits of rlvr.types.VerifierTraits that are checked for misspelling. Names of those for components (`merge`,
+# The traits of rlvr.core.types.VerifierTraits that are checked for misspelling. Names of those for components (`merge`,
 # `measure`) are common words, which other attributes may resemble.
 _TRAITS = (
     "isolate",

@@ -15,13 +15,11 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+from rlvr.core.types import Status, Verdict
 from rlvr.sandbox import forks
-from rlvr.types import Status, Verdict
 from rlvr.verifiers.runner.base import Failure, failed, log_failure
-from rlvr.verifiers.runner.deaths import Deaths
-from rlvr.verifiers.runner.hangs import Hangs
-from rlvr.verifiers.runner.server import Ending, PoolError, WorkerServer
-from rlvr.verifiers.runner.state import Call, Item, Submission, Worker
+from rlvr.verifiers.runner.blame import Deaths, Hangs
+from rlvr.verifiers.runner.processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer
 from rlvr.verifiers.runner.worker import RETIRED, STARTED
 
 logger = logging.getLogger("rlvr.verifiers")

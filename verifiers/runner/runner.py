@@ -8,19 +8,61 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.sandbox import forks
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
-from rlvr.traits import VerifierTraits
-from rlvr.types import Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.verifiers.runner import by_value
 from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, misspelt_traits, verify_one
-from rlvr.verifiers.runner.budget import ErrorBudget
 from rlvr.verifiers.runner.pool import WorkerPool
-from rlvr.verifiers.runner.server import pickle_verifier
-from rlvr.verifiers.runner.state import Call, Submission
+from rlvr.verifiers.runner.processes import Call, Submission, pickle_verifier
+
+# The share of verdicts that may be errors before a run stops.
+
+
+class VerifierErrors(RunError):
+    """Too many verdicts are errors of the verifier or of the data for the rewards to mean anything."""
+
+
+class ErrorBudget:
+    """The share of verdicts that may have no score (error or bad_reference).
+
+    `check` raises VerifierErrors when the share over all verdicts so far exceeds `share`. It waits for `min_verdicts`
+    verdicts, so that one bad item of a small first batch does not stop a run, unless all verdicts so far are errors.
+    """
+
+    def __init__(self, share: float, *, min_verdicts: int = 100) -> None:
+        if not 0 <= share <= 1:
+            raise ValueError(f"error budget {share}: expected a share in [0, 1]")
+        self.share = share
+        self.min_verdicts = min_verdicts
+        self.num_verdicts = 0
+        self.num_errors = 0
+        self.reasons: Counter[str] = Counter()
+
+    def add(self, verdicts: Iterable[Verdict]) -> None:
+        """Count verdicts."""
+        for verdict in verdicts:
+            self.num_verdicts += 1
+            if verdict.status in UNSCORED:
+                self.num_errors += 1
+                self.reasons[verdict.reason] += 1
+
+    def check(self) -> None:
+        """Raise VerifierErrors when the budget is exceeded."""
+        if self.num_errors <= self.share * self.num_verdicts:
+            return
+        if self.num_verdicts < self.min_verdicts and self.num_errors < self.num_verdicts:
+            return
+        reason, count = self.reasons.most_common(1)[0]
+        raise VerifierErrors(
+            f"{reason} ({count} times, the most frequent); {self.num_errors} of {self.num_verdicts} verdicts have no "
+            f"score (error or bad_reference), above the budget of {self.share:.1%}"
+        )
+
 
 T = TypeVar("T")
 # Items that fast_path leaves open go to the pool in batches of this size, so that both work at once.
@@ -37,7 +79,7 @@ class Runner:
     stays in that worker. Workers are not forked from the caller, which may hold a GPU and threads; verifiers defined in
     a script, a notebook or a function are sent to them by value (rlvr.verifiers.runner.by_value).
 
-    The verifier's traits (rlvr.types.VerifierTraits) change this: with `isolate = False` it runs in the caller's
+    The verifier's traits (rlvr.core.types.VerifierTraits) change this: with `isolate = False` it runs in the caller's
     thread, where nothing can stop it; with `verify_batch` it brings its own concurrency and deadlines; `components`
     are each run as their own traits say.
 

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from rlvr.raised import describe_raised, raised_at, users_traceback
-from rlvr.traits import VerifierTraits
-from rlvr.types import Problem
+from rlvr.core.tracebacks import describe_raised, raised_at, users_traceback
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem
 from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
 
 LENGTH = struct.Struct("!I")

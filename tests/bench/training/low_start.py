@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from rlvr.recipes.tiny_math import CONFIG
-from rlvr.runs.events import read_events
+from rlvr.runs.log import read_events
 from rlvr.runs.records import interval, with_interval
 
 FAST = ["--optim.lr", str(4 * CONFIG.optim.lr)]

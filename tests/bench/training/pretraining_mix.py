@@ -25,15 +25,15 @@ from accelerate import Accelerator
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig
 from rlvr.config.pipeline import PipelineConfig
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import Problem, Sampling
 from rlvr.model.policy import load_policy
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from rlvr.recipes import instructgpt
-from rlvr.registry import make_task, make_verifier
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.generated.arithmetic import scratchpad
-from rlvr.training.evaluate import evaluate
+from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.sft import add_gradient, demonstration_batch
-from rlvr.types import Problem, Sampling
 
 TEXTS, PROBLEMS, SAMPLES = 256, 128, 8
 

@@ -31,13 +31,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.rm import launch_reward_model, with_policy
+from rlvr.commands.rm.command import launch_reward_model, with_policy
 from rlvr.config import AlgoConfig, Config, EvalConfig, MonitorConfig, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardTrainConfig
+from rlvr.core.registry import register
+from rlvr.core.types import Problem, Verdict, correct, incorrect
 from rlvr.launch import launch
 from rlvr.recipes import rm_pairs, tiny_math
-from rlvr.registry import register
-from rlvr.types import Problem, Verdict, correct, incorrect
 
 MODEL = "rlvr.reward_model:RewardModel"
 FLOOR = (

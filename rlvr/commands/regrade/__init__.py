@@ -1,0 +1,8 @@
+"""`rlvr regrade RUN --verifier V`: judge the stored rollouts of a run again, and compare.
+
+`command` reads the run and runs the verifier; `changes` counts which verdicts, rewards and advantages differ.
+"""
+
+from rlvr.commands.regrade.command import main
+
+__all__ = ["main"]

@@ -1,0 +1,323 @@
+"""`rlvr regrade RUN --verifier V`: judge the stored rollouts of a run again, and compare. Resumes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich import box
+from rich.table import Table
+from tyro.conf import Positional
+
+from rlvr.commands.arguments import parse
+from rlvr.commands.console import Display
+from rlvr.commands.regrade.changes import Changes, Regraded, same
+from rlvr.commands.task import build_task, with_verifier
+from rlvr.config import Config
+from rlvr.config.records import config_of
+from rlvr.config.settings import SECONDS, WORKERS, check_bounds
+from rlvr.config.shared import TaskSettings
+from rlvr.core.files.jsonl import parse_object
+from rlvr.core.files.write import write_whole, writing
+from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
+from rlvr.runs.folder import REGRADING, RunFolder, read_record
+from rlvr.runs.reading import Record, all_rollouts, check_run
+from rlvr.tasks.base import sealed
+from rlvr.training.supervision.signals import StopRequest
+from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.runner.base import check_references
+
+# The results of `rlvr regrade` on the terminal.
+
+
+def confusion_table(result: Mapping[str, Any]) -> Table:
+    """Return how many rollouts of each stored verdict have which new one."""
+    confusion = result["confusion"]
+    seen = {name for row in confusion.values() for name in row}
+    columns = [str(status) for status in Status if str(status) in seen]
+    title = f"{result['rollouts']:,} rollouts: stored verdict (rows), new verdict (columns)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("stored", *columns):
+        table.add_column(name, justify="left" if name == "stored" else "right", no_wrap=True)
+    for status in map(str, Status):
+        if status in confusion:
+            table.add_row(status, *(f"{confusion[status].get(name, 0):,}" for name in columns))
+    return table
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """Return what changes, in a few lines."""
+    count, rollouts = result["disagreements"], result["rollouts"]
+    lines = [f"agreement {result['agreement']:.2%}: {count:,} of {rollouts:,} rollouts have another verdict or score"]
+    if words := result["same_verdict_in_other_words"]:
+        lines.append(f"{words:,} more have the same verdict with another reason or extracted answer")
+    if kept := result["kept_verdicts"]:
+        lines.append(f"{kept:,} keep their stored verdict: their environment judged or failed, and no verifier")
+    reward = result["reward"]
+    means = [("none" if value is None else f"{value:.4f}") for value in (reward["stored"], reward["new"])]
+    lines.append(f"mean reward {means[0]} stored, {means[1]} new; {reward['changed']:,} rewards differ")
+    found = result["advantage"]
+    if found is None:
+        lines.append(f"advantages are not compared: {result['no_advantages_because']}")
+        return lines
+    signal = found["groups_with_signal"]
+    lines.append(
+        f"{found['changed']:,} of {found['of']:,} advantages would differ, by {found['mean_change']:.4f} on average "
+        f"over all, and {found['other_sign']:,} would have the other sign"
+    )
+    stored, new = (f"{signal[name]:,}" for name in ("stored", "new"))
+    lines.append(f"groups with signal: {stored} of {found['groups']:,} stored, {new} new")
+    return lines
+
+
+BOUNDS = {"timeout": SECONDS, "workers": WORKERS}
+RESUMABLE = ("workers", "timeout")
+
+
+@dataclass(frozen=True)
+class RegradeArgs:
+    """Judge the stored rollouts of a run again: a table of old and new verdicts, a file of those that differ, and how
+    rewards and advantages would have changed. Of several turns the verifier sees what it saw: the last one's text."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    verifier: str | None = None
+    """Registered name, or module:attribute. None: the run's own, which shows whether its verdicts can be repeated."""
+    verifier_option: tuple[str, ...] = ()
+    """Options of the verifier, as key=value: of the one that is named, otherwise of the run's own, in place of what the
+    run has for them."""
+    out_dir: Path | None = None
+    """Output folder for verdicts.jsonl, disagreements.jsonl and result.json. None: regrade-VERIFIER in the run's. A
+    regrading that is already in it is resumed."""
+    workers: Annotated[int, WORKERS] = 2
+    """Worker processes for the verifier, unless it runs in process."""
+    timeout: Annotated[float, SECONDS] = 10.0
+    """Time limit for one completion in a worker process, in seconds."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the results are written."""
+        if self.out_dir is not None:
+            return self.out_dir
+        name = "-".join([(self.verifier or "own").replace(":", "."), *self.verifier_option])
+        return self.run / f"regrade-{''.join(c if c.isalnum() or c in '-_.=' else '_' for c in name)[:80]}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `rlvr regrade RUN` and return its exit code."""
+    args = parse(RegradeArgs, argv, prog="rlvr regrade")
+    check_bounds({name: getattr(args, name) for name in BOUNDS}, BOUNDS, "--")
+    with StopRequest().answering() as stop:
+        stop.left = lambda: f"run the same command to resume; the verdicts so far are in {args.folder}"
+        stop.doing = "reading the task"
+        regrade(args, stop)
+    return 0
+
+
+def regrade(args: RegradeArgs, stop: StopRequest) -> dict[str, Any]:
+    """Judge all rollouts, write the results and show them; return the content of result.json."""
+    check_run(args.run, ("rollouts.jsonl", "rollouts-0000.jsonl.gz"))
+    config, task, verifier = settings_of_run(args)
+    problems = named_problems(task, args.run)
+    check_references(verifier, problems.values())
+    folder = regrade_folder(args, task.fingerprint)
+    with folder.locked() as lines, closing(Display()) as display:
+        for line in (*lines, *folder.claim()):
+            display.say(line)
+        stop.doing = "judging"
+        found = judge(args, config, verifier, problems, display)
+        result = found.result()
+        write_whole(args.folder / "result.json", json.dumps(result, indent=2) + "\n")
+        display.print_table(confusion_table(result))
+        for line in summary(result):
+            display.say(line, wrap=True)
+        display.say(f"verdicts, disagreements and numbers: {args.folder}")
+    return result
+
+
+def settings_of_run(args: RegradeArgs) -> tuple[Config, Task, Verifier]:
+    """Return the run's settings, its task, and the verifier that is asked for. ValueError where they do not fit."""
+    record = read_record(args.run / "config.json")
+    if record is None:
+        raise FileNotFoundError(f"{args.run / 'config.json'}: no such file, which names the task of the rollouts")
+    config = config_of(record)
+    task = sealed(build_task(config))
+    if record.get("fingerprint") not in (None, task.fingerprint):
+        raise ValueError(
+            f"{args.run}: the task {config.run.task!r} has other problems now, or its verifier other settings "
+            f"(fingerprint {record['fingerprint']} then, {task.fingerprint} now); restore them"
+        )
+    asked = TaskSettings(verifier=args.verifier, verifier_option=args.verifier_option)
+    return config, task, with_verifier(task, asked, "--").verifier
+
+
+def named_problems(task: Task, run: Path) -> dict[str, Problem]:
+    """Return the problems that a run's rollouts name, by id. Raise ValueError for one that the task lacks."""
+    wanted = {str(record.get("problem")) for record in all_rollouts(run)}
+    found = {problem.id: problem for problem in task.train if problem.id in wanted}
+    missing = sorted(wanted - found.keys())
+    if missing:
+        raise ValueError(f"{run}: problem {missing[0]!r} of its rollouts is not among the task's problems to train on")
+    if not wanted:
+        raise ValueError(f"{run}: no rollouts yet; nothing to judge")
+    return found
+
+
+def regrade_folder(args: RegradeArgs, fingerprint: str) -> RunFolder:
+    """Return the folder of a regrading. One with the same settings is resumed."""
+    settings = {
+        **dataclasses.asdict(args),
+        "run": os.path.realpath(args.run),
+        "out_dir": str(args.folder),
+        "fingerprint": fingerprint,
+    }
+    settings = json.loads(json.dumps(settings, default=str))
+
+    def difference(held: dict[str, Any]) -> str | None:
+        for name, value in settings.items():
+            if name not in (*RESUMABLE, "out_dir") and held.get(name) != value:
+                return f"a regrading with other settings: {name} is {held.get(name)!r} there and {value!r} here"
+        return None
+
+    verdicts = args.folder / "verdicts.jsonl"
+    return RunFolder(
+        args.folder,
+        REGRADING,
+        flag="--out-dir",
+        record=lambda held: settings,
+        difference=difference,
+        loses=lambda held: verdicts.exists() and verdicts.stat().st_size > 0,
+    )
+
+
+def judge(
+    args: RegradeArgs, config: Config, verifier: Verifier, problems: dict[str, Problem], display: Display
+) -> Changes:
+    """Judge the rollouts step by step, those that are not judged yet; write verdicts and disagreements."""
+    verdicts = args.folder / "verdicts.jsonl"
+    disagreements = args.folder / "disagreements.jsonl"
+    changes = Changes(config)
+    total = config.run.steps
+    display.start("judging", total)
+    partial = disagreements.with_name(disagreements.name + ".partial")
+    with (
+        Runner(verifier, workers=args.workers, timeout=args.timeout) as runner,
+        writing(verdicts),
+        closing(StoredVerdicts(verdicts)) as stored,
+        partial.open("w", encoding="utf-8") as differing,
+    ):
+        for step, rows in groupby(all_rollouts(args.run), key=lambda record: record.get("step")):
+            records = list(rows)
+            found = stored.take(records)
+            kept = [keeps_verdict(record, own=args.verifier is None) for record in records]
+            missing = [i for i, verdict in enumerate(found) if verdict is None and not kept[i]]
+            pairs = [(problems[str(records[i]["problem"])], str(records[i].get("completion", ""))) for i in missing]
+            for i, verdict in zip(missing, runner.verify(pairs), strict=True):
+                found[i] = verdict
+            regraded = [
+                Regraded(record, None if keep else verdict)
+                for record, verdict, keep in zip(records, found, kept, strict=True)
+            ]
+            stored.add(records, [row.verdict for row in regraded])
+            rows_that_differ = [json.dumps(row, ensure_ascii=True) + "\n" for row in changes.add(regraded, problems)]
+            with writing(disagreements):
+                differing.writelines(rows_that_differ)
+                differing.flush()
+            display.step(min(int(step or 0), total), "")
+    os.replace(partial, disagreements)
+    return changes
+
+
+def keeps_verdict(record: Record, *, own: bool) -> bool:
+    """Return whether a rollout keeps its stored verdict, for no verifier made it.
+
+    Its environment failed; or its environment judged it, where the run's own verifier is asked for (`own`).
+    """
+    return record.get("finish_reason") == "error" or (own and record.get("judged_by") == "environment")
+
+
+class StoredVerdicts:
+    """verdicts.jsonl: a line for each rollout in the order of the log. What is there already is not judged again.
+
+    A line counts as long as its rollout is the same: problem, completion and place. From the first other line on, or
+    one that a crash cut off, the file is written again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a+b")
+        self._file.seek(0)
+        self._place = self._read = self._number = 0  # bytes and lines that are taken over; rollouts so far
+        self._ended = False  # all that counts has been read
+
+    def close(self) -> None:
+        """Close the file; lines beyond the last rollout go."""
+        self._end()
+        self._file.close()
+
+    def take(self, records: Sequence[Record]) -> list[Verdict | None]:
+        """Return the verdicts that are there of the next rollouts; None for the others."""
+        return [self._next(record) for record in records]
+
+    def add(self, records: Sequence[Record], verdicts: Sequence[Verdict | None]) -> None:
+        """Write the verdicts of the rollouts that `take` was called with, as far as they were not there."""
+        for number, (record, verdict) in enumerate(zip(records, verdicts, strict=True), self._number):
+            if number >= self._read:
+                self._file.write(json.dumps(line_of(record, verdict)).encode() + b"\n")
+        self._number += len(records)
+        self._file.flush()
+
+    def _next(self, record: Record) -> Verdict | None:
+        line = b"" if self._ended else self._file.readline()
+        try:
+            held = parse_object(line, "") if line.endswith(b"\n") else {}
+        except ValueError:
+            held = {}
+        if held.get("key") != key_of(record):
+            self._end()
+            return None
+        self._place += len(line)
+        self._read += 1
+        return verdict_of(held) if held["status"] is not None else None
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._file.seek(self._place)
+            self._file.truncate()
+
+
+def key_of(record: Record) -> str:
+    """Return what tells a rollout from others: step, problem, sample, and a hash of its completion."""
+    text = str(record.get("completion", "")).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8).hexdigest()
+    return f"{record.get('step')}/{record.get('problem')}/{record.get('sample')}/{digest}"
+
+
+def line_of(record: Record, verdict: Verdict | None) -> dict[str, Any]:
+    """Return a line of verdicts.jsonl; status null where the rollout keeps its stored verdict."""
+    if verdict is None:
+        return {"key": key_of(record), "status": None}
+    fields: dict[str, Any] = {"status": str(verdict.status), "score": verdict.score, "reason": verdict.reason}
+    fields |= {"extracted": verdict.extracted, "parts": dict(verdict.parts)}
+    steps = {"steps": [list(step) for step in verdict.steps]} if verdict.steps else {}
+    return {"key": key_of(record), **fields, **steps, "agrees": same(record, verdict)}
+
+
+def verdict_of(record: Record) -> Verdict:
+    """Return the verdict in a line of rollouts.jsonl or verdicts.jsonl."""
+    return Verdict(
+        record["status"],
+        record["score"],
+        record.get("reason") or "",
+        record.get("extracted"),
+        record.get("parts") or {},
+        steps=tuple((int(end), float(score)) for end, score in record.get("steps", ())),
+    )

@@ -1,0 +1,8 @@
+"""`rlvr report RUN`: curves, tables and rollouts of a run in one HTML file.
+
+`page` writes report.html, `curves` draws curves.png, `rollouts` packs the rollouts that report.js browses.
+"""
+
+from rlvr.commands.report.page import main
+
+__all__ = ["main"]

@@ -1,0 +1,262 @@
+"""`rlvr report RUN`: curves, pass@k before and after, and sample rollouts of a run in one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from rlvr.commands.arguments import parse
+from rlvr.commands.report import curves
+from rlvr.commands.report.curves import MARK, series
+from rlvr.commands.report.rollouts import browser, spoken
+from rlvr.core.files.write import check_replaceable, write_whole
+from rlvr.core.printable import printable
+from rlvr.runs.conclusions import conclusions_of
+from rlvr.runs.log import read_events
+from rlvr.runs.reading import Record, check_run, parts_of, read_alarms, read_lines, read_rollouts
+from rlvr.runs.records import (
+    Masks,
+    describe_shuffled,
+    graded,
+    is_number,
+    masks_of,
+    parts_of_rollout,
+    pass_names,
+    verdict_line,
+    with_interval,
+)
+
+TITLE = "<title>rlvr: "
+POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+)
+VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+NO_MASKS = Masks()
+SAMPLES = 6  # rollouts shown for the first step and for the last
+
+
+@dataclass(frozen=True)
+class ReportArgs:
+    """Draw the curves and tables of a run: report.html and curves.png in its folder."""
+
+    run: Positional[Path]
+    """The run's folder."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `rlvr report RUN` and return its exit code."""
+    folder = parse(ReportArgs, argv, prog="rlvr report").run
+    check_run(folder)
+    written = (folder / "report.html").exists()
+    check_replaceable(folder / "report.html", "rlvr report:", (TITLE.encode(),))
+    if not written:  # a report that exists vouches for the figure beside it
+        check_replaceable(folder / "curves.png", "rlvr report:", (MARK.encode(),))
+    print(write_report(folder))
+    return 0
+
+
+def write_report(folder: Path) -> Path:
+    """Write curves.png and report.html into a run's folder and return the path of report.html.
+
+    Read config.json, metrics.jsonl, eval.jsonl, events.jsonl, alarms.jsonl and the rollouts; a missing file leaves out
+    its section.
+    Raise ValueError for a file with a damaged line.
+    """
+    metrics = read_lines(folder / "metrics.jsonl")
+    evaluations = read_lines(folder / "eval.jsonl")
+    alarms = read_alarms(folder)
+    picture = curves.draw_curves(metrics, evaluations, alarms)
+    sections = [
+        f"<h1>{html.escape(folder.resolve().name)}</h1>",
+        f"<p>{len(metrics)} steps, {len(evaluations)} evaluations.</p>",
+        conclusions_section(folder),
+        pass_table(evaluations),
+        packs_table(evaluations),
+        metrics_table(metrics),
+    ]
+    if picture is not None:
+        write_whole(folder / "curves.png", picture)
+        source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+        sections.append(f'<div class="wide"><img class="curves" alt="curves" src="{source}"></div>')
+    sections += [
+        events_section(read_events(folder)),
+        alarms_section(alarms),
+        rollouts_section(folder),
+        config_section(folder / "config.json"),
+    ]
+    path = folder / "report.html"
+    write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
+    return path
+
+
+def conclusions_section(folder: Path) -> str:
+    """Return what must not be overlooked of a run: that it got worse, or learned nothing."""
+    try:
+        lines = conclusions_of(folder)
+    except ValueError as error:
+        lines = [f"Whether the run ended below its start cannot be said: {error}."]
+    return "\n".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in lines)
+
+
+def page(name: str, body: str) -> str:
+    """Return the whole page: it loads nothing, and runs no script but its own (report.js)."""
+    style, script = (Path(__file__).with_name(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    head = f'<html lang="en"><meta charset="utf-8">{POLICY}{VIEWPORT}{TITLE}{html.escape(name)}</title>'
+    text = f"<!doctype html>\n{head}<style>{style}</style>\n<body>{body}\n"
+    return f"{printable(text)}<script>{script}</script></body></html>\n"
+
+
+def pass_table(evaluations: Sequence[Record]) -> str:
+    """Return an HTML table of pass@k (and of a graded score) by evaluation, with intervals and the overall change."""
+    names = [prefix + name for name in pass_names(evaluations) for prefix in ("", "strict_", "lenient_")]
+    names = [name for name in names if any(name in row for row in evaluations)]
+    names += ["score"] if graded(evaluations) else []
+    if not names:
+        return ""
+    rows = [[row.get("step"), *(with_interval(row, name) for name in names)] for row in evaluations]
+    if len(evaluations) > 1:
+        rows.append(["change", *(change(evaluations[0], evaluations[-1], name) for name in names)])
+    problems = evaluations[-1].get("num_problems")
+    threshold = evaluations[-1].get("threshold")
+    right = "" if threshold is None else f" Correct for pass@k: a score of at least {threshold:g}."
+    intro = f"<h2>pass@k</h2><p>{problems} held-out problems; 95 % intervals over problems in brackets.{right}</p>"
+    return intro + table(["step", *(name.replace("_", " ") for name in names)], rows)
+
+
+def packs_table(evaluations: Sequence[Record]) -> str:
+    """Return an HTML table of pass@k by pack of a mixture and evaluation; "" for other tasks."""
+    found = [
+        (pack, row.get("step"), held if isinstance(held, Mapping) else {})
+        for row in evaluations
+        if isinstance(row.get("packs"), Mapping)
+        for pack, held in row["packs"].items()
+    ]
+    names = [prefix + name for name in pass_names(evaluations) for prefix in ("", "strict_", "lenient_")]
+    names = [name for name in names if any(name in held for _, _, held in found)]
+    rows = [
+        [p, step, held.get("num_problems", ""), *(with_interval(held, n) for n in names)] for p, step, held in found
+    ]
+    order = {row[0]: place for place, row in reversed(list(enumerate(rows)))}
+    rows.sort(key=lambda row: order[row[0]])
+    return "<h3>By pack</h3>" + table(["pack", "step", "problems", *names], rows) if rows else ""
+
+
+def change(first: Record, last: Record, name: str) -> str:
+    """Return the difference of a number between two evaluations, "" where either lacks it."""
+    both = is_number(first.get(name)) and is_number(last.get(name))
+    return f"{last[name] - first[name]:+.3f}" if both else ""
+
+
+def metrics_table(metrics: Sequence[Record]) -> str:
+    """Return an HTML table of every metric: its mean over the first and over the last tenth of the steps."""
+    names = [name for name in dict.fromkeys(name for row in metrics for name in row) if name != "step"]
+    rows = []
+    for name in names:
+        values = series(metrics, name)[1]
+        tenth = max(1, len(values) // 10)
+        if values:
+            rows.append([name, *(f"{sum(part) / tenth:.4g}" for part in (values[:tenth], values[-tenth:]))])
+    if not rows:
+        return ""
+    shown = table(["metric", "first tenth of the steps", "last tenth"], rows)
+    return f"<details><summary>all metrics</summary>{shown}</details>"
+
+
+def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    """Return an HTML table; every cell is escaped."""
+
+    def line(cells: Iterable[Any], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    lines = line(head, "th") + "".join(line(row, "td") for row in rows)
+    return f'<div class="wide"><table>{lines}</table></div>'
+
+
+def events_section(events: Sequence[Record]) -> str:
+    """Return an HTML table of what happened to the run: time, step, kind and message of each event."""
+    rows = [[str(event.get(name, "")) for name in ("time", "step", "kind", "message")] for event in events]
+    return "<h2>Events</h2>" + table(["time", "after step", "kind", "what happened"], rows) if rows else ""
+
+
+def alarms_section(alarms: Sequence[Record]) -> str:
+    """Return the alarms as HTML: their signs, figures, and rollouts that the reward accepts and the monitor rejects."""
+    parts = []
+    for alarm in alarms:
+        signs = "".join(f"<li>{html.escape(f'{name}: {text}')}</li>" for name, text in alarm["signs"].items())
+        figures = table(alarm["figures"], [[f"{v:.4g}" if is_number(v) else v for v in alarm["figures"].values()]])
+        parts.append(f"<h3>step {alarm['step']}</h3><ul>{signs}</ul>{figures}{''.join(map(sample, alarm['rollouts']))}")
+    intro = (
+        "<p>The reward (proxy) and its monitor diverged. The rollouts below are rewarded by the proxy and rejected by "
+        "the monitor.</p>"
+    )
+    return "<h2>Alarms</h2>" + intro + "".join(parts) if parts else ""
+
+
+def rollouts_section(folder: Path) -> str:
+    """Return the rollouts as HTML: a browser for all, and for pages without scripts a few of the first and last step.
+
+    Of those, correct and incorrect ones alternate.
+    """
+    first, last = edge_rollouts(folder)
+    steps = {rows[0].get("step"): rows for rows in (first, last) if rows}
+    masks = masks_of(folder)
+    shown = [
+        f"<h3>step {html.escape(str(step))}</h3>" + "".join(sample(row, masks) for row in alternate(rows)[:SAMPLES])
+        for step, rows in steps.items()
+    ]
+    if not shown:
+        return ""
+    return f'<h2>Rollouts</h2><div id="samples">{"".join(shown)}</div>{browser(folder)}'
+
+
+def sample(row: Record, masks: Masks = NO_MASKS) -> str:
+    """Return one rollout as HTML: prompt, completion or turns, verdict, reward and advantage."""
+    head, status = f"{row.get('problem')}, sample {row.get('sample')}: ", str(row.get("status"))
+    words = (verdict_line(row) + describe_shuffled(row)).removeprefix(status)
+    return (
+        f'<article class=rollout><h4>{html.escape(head)}<span class="status {html.escape(status)}">'
+        f"{html.escape(status)}</span>{html.escape(words)}</h4>{spoken(parts_of_rollout(row, masks))}</article>"
+    )
+
+
+def alternate(rows: Sequence[Record]) -> list[Record]:
+    """Return correct and incorrect rollouts alternating, at most one of each kind for a problem."""
+    seen: dict[tuple[bool, str], Record] = {}
+    for row in rows:
+        seen.setdefault((row.get("status") == "correct", str(row.get("problem"))), row)
+    right = [row for (is_right, _), row in seen.items() if is_right]
+    wrong = [row for (is_right, _), row in seen.items() if not is_right]
+    longest = max(len(right), len(wrong))
+    return [row for i in range(longest) for row in (*right[i : i + 1], *wrong[i : i + 1])]
+
+
+def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
+    """Return the rollouts of the first and of the last step, from rollouts.jsonl and its compressed earlier parts."""
+    parts = [*parts_of(folder), folder / "rollouts.jsonl"]
+    parts = [part for part in parts if part.exists() and part.stat().st_size]
+    first: list[Record] = []
+    last: list[Record] = []
+    for row in read_rollouts(parts[0]) if parts else ():
+        if first and row.get("step") != first[0].get("step"):
+            break
+        first.append(row)
+    for row in read_rollouts(parts[-1]) if parts else ():
+        if last and row.get("step") != last[0].get("step"):
+            last = []
+        last.append(row)
+    return first, last
+
+
+def config_section(path: Path) -> str:
+    """Return the run's settings as HTML, collapsed."""
+    if not path.exists():
+        return ""
+    text = html.escape(path.read_text("utf-8", "replace"))
+    return f"<details><summary>config.json</summary><pre>{text}</pre></details>"

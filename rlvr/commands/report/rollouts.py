@@ -1,0 +1,253 @@
+"""The rollouts of a report: which are in the page, and how they are packed for its script (report.js)."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlvr.core.printable import printable
+from rlvr.runs.reading import Record, all_rollouts
+from rlvr.runs.records import (
+    Masks,
+    Part,
+    describe_shuffled,
+    is_number,
+    masks_of,
+    mean_advantage,
+    parts_of_rollout,
+    verdict_line,
+)
+
+CHUNK = 256  # rollouts that are compressed together, and unpacked together when one of them is looked at
+BUDGET = 5_500_000  # bytes of all chunks, compressed; base64 makes a third more of them
+NOTABLE_SHARE = 0.5  # of the budget, at most, for rollouts that call for attention
+LONGEST_PART = 12_000  # characters of a prompt, a completion or a turn; the middle of longer ones is left out
+TRIED = 2048  # rollouts by which the compression is estimated
+TRUSTED = ("correct", "incorrect", "partial", "no_answer", "unparseable")  # verdicts about the answer itself
+# In the log's order: columns of the page's index.
+COLUMNS = ("step", "problem", "sample", "status", "reward", "advantage")
+
+
+@dataclass
+class Survey:
+    """What a first reading of the rollouts tells of each: its size, its stratum, whether it calls for attention.
+
+    sizes: bytes of its packed text, before compression. strata: number of (step, status).
+    """
+
+    sizes: array = field(default_factory=lambda: array("q"))
+    strata: array = field(default_factory=lambda: array("q"))
+    notable: array = field(default_factory=lambda: array("b"))
+    ratio: float = 1.0
+
+    @property
+    def count(self) -> int:
+        """The number of rollouts in the log."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rollouts of the page: their numbers in a log of `count`.
+
+    notable: how many of them call for attention, of all_notable in the log.
+    """
+
+    numbers: Sequence[int]
+    count: int
+    notable: int
+    all_notable: int
+
+
+def is_notable(record: Record) -> bool:
+    """Return whether a rollout calls for attention.
+
+    It has no score, or the verifier did not judge its answer (error, timeout, ...); reward and monitor disagree; or it
+    has a void turn.
+    """
+    turns = record.get("turns")
+    void = isinstance(turns, list) and any(isinstance(turn, Mapping) and turn.get("void") for turn in turns)
+    monitored = "monitor_status" in record and (record["monitor_status"] == "correct") != (
+        record.get("status") == "correct"
+    )
+    return record.get("status") not in TRUSTED or monitored or void
+
+
+def survey(rollouts: Iterable[Record], masks: Masks) -> Survey:
+    """Read all rollouts once."""
+    found, numbers, tried = Survey(), dict[tuple[Any, Any], int](), list[str]()
+    for count, record in enumerate(rollouts):
+        text = packed(record, masks)
+        found.sizes.append(len(text))
+        stratum = (record.get("step"), record.get("status"))
+        found.strata.append(numbers.setdefault(stratum, len(numbers)))
+        found.notable.append(is_notable(record))
+        if count % 4096 < CHUNK and len(tried) < TRIED:
+            tried.append(text)
+    raw = [",".join(tried[i : i + CHUNK]).encode() for i in range(0, len(tried), CHUNK)]
+    found.ratio = sum(len(gzip.compress(part, 6)) for part in raw) / max(sum(map(len, raw)), 1)
+    return found
+
+
+def choose(known: Survey, budget: float) -> Chosen:
+    """Return the rollouts that fit into `budget` bytes before compression.
+
+    All where they fit. Else those that call for attention, up to a share of the budget, and of the others the same
+    number of every step and verdict, as far as there are so many; which, is drawn by a hash of their number.
+    """
+    notable = [i for i in range(known.count) if known.notable[i]]
+    if sum(known.sizes) <= budget:
+        return Chosen(range(known.count), known.count, len(notable), len(notable))
+    first = within(sorted(notable, key=drawn), known.sizes, budget * NOTABLE_SHARE)
+    left = budget - sum(known.sizes[i] for i in first)
+    taken = set(first)
+    ranks: dict[int, int] = {}
+    order = []
+    for i in sorted((i for i in range(known.count) if i not in taken and not known.notable[i]), key=drawn):
+        ranks[known.strata[i]] = rank = ranks.get(known.strata[i], -1) + 1
+        order.append((rank, i))
+    order.sort(key=lambda pair: pair[0])
+    numbers = sorted([*first, *within([i for _, i in order], known.sizes, left)])
+    return Chosen(numbers, known.count, len(first), len(notable))
+
+
+def within(numbers: Sequence[int], sizes: Sequence[int], budget: float) -> list[int]:
+    """Return the first numbers whose sizes add up to no more than `budget`."""
+    taken = []
+    for i in numbers:
+        budget -= sizes[i]
+        if budget < 0:
+            break
+        taken.append(i)
+    return taken
+
+
+def drawn(number: int) -> bytes:
+    """Return what orders the rollouts as if at random, the same in every report of a run."""
+    return hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
+
+
+def packed(record: Record, masks: Masks) -> str:
+    """Return what the page shows of a rollout as JSON: its verdict in words, and parts as [label, text, kind].
+
+    kind: 1 where it is not trained on, plus 2 for a void turn. Control characters and marks that turn the direction of
+    text are escaped.
+    """
+    parts = [
+        [printable(part.label), printable(cut(part.text)), (not part.trained) + 2 * part.void]
+        for part in parts_of_rollout(record, masks)
+    ]
+    words = printable(verdict_line(record) + describe_shuffled(record))
+    return json.dumps([words, parts], ensure_ascii=False, separators=(",", ":"))
+
+
+def cut(text: str) -> str:
+    """Return a text of at most LONGEST_PART characters and a word on how many are left out of its middle."""
+    half = LONGEST_PART // 2
+    if len(text) <= LONGEST_PART:
+        return text
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
+def pack(rollouts: Iterable[Record], numbers: Collection[int], masks: Masks) -> tuple[bytes, list[bytes]]:
+    """Return the compressed index of the rollouts with these numbers, and the compressed chunks of their texts."""
+    wanted = numbers if isinstance(numbers, range) else set(numbers)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    names: dict[str, dict[str, int]] = {"problem": {}, "status": {}}
+    chunks, texts = list[bytes](), list[str]()
+    for number, record in enumerate(rollouts):
+        if number not in wanted:
+            continue
+        for name in COLUMNS:
+            value: Any = mean_advantage(record) if name == "advantage" else record.get(name)
+            if name in names:
+                value = names[name].setdefault(printable(str(value)), len(names[name]))
+            elif not is_number(value):
+                value = None
+            elif name in ("reward", "advantage"):
+                value = float(f"{value:.4g}")  # what is not 0 stays so: it is filtered by its sign
+            columns[name].append(value)
+        texts.append(packed(record, masks))
+        if len(texts) == CHUNK:
+            chunks.append(compressed(texts))
+            texts = []
+    if texts:
+        chunks.append(compressed(texts))
+    index = {"chunk": CHUNK, "names": {name: list(held) for name, held in names.items()}, "columns": columns}
+    return gzip.compress(json.dumps(index, separators=(",", ":")).encode(), 9, mtime=0), chunks
+
+
+def compressed(texts: Sequence[str]) -> bytes:
+    """Return texts of JSON as a compressed list."""
+    return gzip.compress(f"[{','.join(texts)}]".encode(), 6, mtime=0)
+
+
+def browser(folder: Path) -> str:
+    """Return the section of a report in which a run's rollouts are browsed; "" for a run without rollouts."""
+    masks = masks_of(folder)
+    known = survey(all_rollouts(folder), masks)
+    if not known.count:
+        return ""
+    budget = BUDGET / max(known.ratio, 1e-3)
+    chosen = choose(known, budget)
+    index, chunks = pack(all_rollouts(folder), chosen.numbers, masks)
+    while (size := len(index) + sum(map(len, chunks))) > BUDGET * 1.1:  # it compresses worse than what was tried
+        budget *= BUDGET / size * 0.95
+        chosen = choose(known, budget)
+        index, chunks = pack(all_rollouts(folder), chosen.numbers, masks)
+    data = "".join(script(part, "chunk") for part in chunks)
+    return f'<section id="browser" hidden>{told(chosen)}{CONTROLS}</section>{script(index, "index")}{data}'
+
+
+def script(content: bytes, kind: str) -> str:
+    """Return compressed bytes as an element that no browser runs."""
+    return f'<script type="application/gzip" class="{kind}">{base64.b64encode(content).decode()}</script>\n'
+
+
+def told(chosen: Chosen) -> str:
+    """Return which rollouts are in the page, as HTML."""
+    if len(chosen.numbers) == chosen.count:
+        return f"<p>All {chosen.count:,} rollouts are in this page.</p>"
+    notable = "all" if chosen.notable == chosen.all_notable else f"{chosen.notable:,} of"
+    text = (
+        f"{len(chosen.numbers):,} of {chosen.count:,} rollouts are in this page: {notable} {chosen.all_notable:,} that "
+        "call for attention (without a score, judged by an error or a time limit, with a void turn, or on which reward "
+        "and monitor disagree), and of the others equally many of every step and verdict, drawn at random. All are in "
+        "rollouts.jsonl and its compressed parts; `rlvr watch` shows every step."
+    )
+    return f"<p>{html.escape(text)}</p>"
+
+
+CONTROLS = """
+<form class="controls">
+<label>step <input name="step" inputmode="numeric" placeholder="all, or 3, or 10-20" size="14"></label>
+<label>problem <input name="problem" placeholder="part of an id" size="14"></label>
+<label>verdict <select name="status"><option value="">all</option></select></label>
+<label>advantage <select name="advantage"><option value="">any</option><option value="+">above 0</option>
+<option value="-">below 0</option><option value="0">0</option><option value="none">none: not trained on</option>
+</select></label>
+<label>order <select name="order"><option value="">as logged</option><option value="last">last step first</option>
+<option value="high">highest advantage</option><option value="low">lowest advantage</option></select></label>
+<label>text <input name="text" type="search" placeholder="in prompt or completion" size="20"></label>
+</form>
+<p class="pages"><button type="button" name="back" aria-label="earlier">&larr;</button> <output></output>
+<button type="button" name="next" aria-label="later">&rarr;</button></p>
+<div class="rollouts"></div>
+"""
+
+
+def spoken(parts: Iterable[Part]) -> str:
+    """Return parts of a rollout as HTML, each with its label; those that are not trained on are greyed."""
+    return "".join(
+        f"<div class=label>{html.escape(part.label)}</div>"
+        f'<pre class="{"own" if part.trained else "masked"}{" void" * part.void}">{html.escape(part.text)}</pre>'
+        for part in parts
+    )

@@ -1,0 +1,8 @@
+"""`rlvr watch RUN`: a run's figures and rollouts in the terminal.
+
+`state` follows the files of the run, `view` turns them into text, `screen` is the command with its keys.
+"""
+
+from rlvr.commands.watch.screen import main
+
+__all__ = ["main"]

@@ -1,0 +1,81 @@
+"""Leave secrets out of what a server wrote, however it writes them. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from html.entities import codepoint2name
+from urllib.parse import urlsplit
+
+HIDDEN = "[key]"
+SHORTEST = 4  # characters of the start of a secret that are taken out at the end of a text
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets, which some servers repeat where they refuse them.
+
+    They are found as they are, and as they stand in JSON, HTML and URLs. Also half of one or more from its start, and
+    at the end of the text, which may have been cut, its first four characters.
+    """
+    for secret in secrets:
+        text = _without(text, secret)
+    return text
+
+
+def _without(text: str, secret: str) -> str:
+    if not secret:
+        return text
+    patterns = [_written(character) for character in secret]
+    parts, place = [], 0
+    for begin in patterns[0].finditer(text):
+        if begin.start() < place:
+            continue
+        end, count = begin.end(), 1
+        while count < len(patterns) and (following := patterns[count].match(text, end)):
+            end, count = following.end(), count + 1
+        least = min(SHORTEST, len(secret)) if end == len(text) else max(SHORTEST, (len(secret) + 1) // 2)
+        if count >= min(least, len(secret)):
+            parts += [text[place : begin.start()], HIDDEN]
+            place = end
+    return "".join([*parts, text[place:]])
+
+
+@lru_cache(maxsize=512)
+def _written(character: str) -> re.Pattern[str]:
+    """Return a pattern of what JSON, HTML, URLs and programs write for a character; backslashes may be doubled."""
+    code = ord(character)
+    name = codepoint2name.get(code, "apos" if character == "'" else "")
+    forms = [
+        *([rf"&(?:amp;)*{name};"] if name else []),
+        rf"&(?:amp;)*#0*{code};|&(?:amp;)*#[xX]0*(?i:{code:x});",
+        *(rf"%(?:25)*(?i:{byte:02x})" for byte in character.encode()[:1] if code < 128),
+        rf"\\+(?:u(?i:{code:04x})|x(?i:{code:02x}))",
+        rf"\\*{re.escape(character)}",
+    ]
+    return re.compile("|".join(forms))
+
+
+# URLs of servers in settings, which are recorded, and the variable that holds a server's key.
+
+KEY_VARIABLE = "RLVR_API_KEY"
+
+
+def is_plain(url: str) -> bool:
+    """Return whether a text is the URL of a server that holds no secret: no user, password, query or fragment.
+
+    White space is in none.
+    """
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and "@" not in parts.netloc
+            and not parts.query
+            and not parts.fragment
+            and parts.port != 0
+            and not any(character.isspace() for character in url)
+        )
+    except ValueError:
+        return False

@@ -1,0 +1,357 @@
+"""One client for servers that speak JSON over HTTP: vLLM, reward models, OpenAI-compatible endpoints."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import httpx2
+
+from rlvr.core.files.secrets import without_secrets
+
+# Seconds. Servers close idle connections too (uvicorn, hence vLLM, after 5), and a request sent just then is lost.
+KEEP_ALIVE = 2.0
+FIRST_DELAY, LONGEST_DELAY, LONGEST_RETRY_AFTER = 0.1, 5.0, 30.0
+QUOTED = 300  # characters of a server's answer that a message quotes
+READ_FOR_QUOTES = 100_000  # bytes of it that are read for them
+T = TypeVar("T")
+
+for _name in ("httpx2", "httpcore2"):
+    if logging.getLogger(_name).level == logging.NOTSET:  # a line for every request where the root logger shows INFO
+        logging.getLogger(_name).setLevel(logging.WARNING)
+
+
+class ServerLost(Exception):
+    """The server is unreachable, timed out, closed the connection, or returned a 5xx or invalid JSON."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ServerSilent(ServerLost):
+    """The server said nothing within the time limit."""
+
+
+class RequestRefused(ValueError):
+    """The server returned a status that is neither a success nor a 5xx, such as 400, 401, 404 or 429."""
+
+    def __init__(self, message: str, status: int, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class UnexpectedResponse(ValueError):
+    """The server's JSON does not follow the expected schema."""
+
+
+class JSONClient:
+    """JSON over HTTP to one server. Threads may share a client, and a forked process may keep using it.
+
+    url: http or https, with a base path if the server has one; a user and password in it become basic authentication
+    and are never shown. name: what messages call the server. timeout: seconds without a byte of the response after
+    which a request has failed; connect_timeout: seconds that a connection may take. retries: further attempts of
+    idempotent calls where the server is lost or returns 429, after 0.1 s, 0.2 s, 0.4 s and so on, or after what the
+    server's Retry-After asks for (30 s at most). api_key: sent as a bearer token. headers: sent with every request.
+
+    Connections are reused for 2 seconds. The environment names proxies (HTTPS_PROXY, NO_PROXY; not for servers on this
+    machine) and certificates to trust (SSL_CERT_FILE).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "server",
+        timeout: float = 60.0,
+        connect_timeout: float = 10.0,
+        retries: int = 0,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        base = parse_url(url, name)
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        if api_key is not None:
+            sent["Authorization"] = f"Bearer {api_key}"
+        check_headers(sent, name)
+        basic = base64.b64encode(f"{base.username}:{base.password}".encode()).decode()
+        self._secrets = tuple(
+            filter(None, (api_key, base.password, base.password and basic, *(headers or {}).values()))
+        )
+        self.url = str(base.copy_with(userinfo=b"")).rstrip("/")
+        self.name = name
+        self.timeout = timeout
+        self.connect_timeout = connect_timeout
+        self.retries = retries
+        self._open = partial(open_client, base, sent)
+        self._connections = Connections(self._open())
+
+    def get(self, path: str, *, timeout: float | None = None) -> Any:
+        """Return the JSON that a GET of `path` returns, None where the body is empty. Raises what `post` does."""
+        return self._call(Request("GET", path, None, timeout or self.timeout, idempotent=True))
+
+    def post(self, path: str, body: Any, *, idempotent: bool = False, timeout: float | None = None) -> Any:
+        """Return the JSON that a POST of `body` as JSON returns, None where the response is empty.
+
+        Only an `idempotent` call is ever sent twice. timeout: for this call, instead of the client's.
+
+        Raises ServerLost, RequestRefused for any status from 300 to 499, and ServerLost after `close`.
+        """
+        content = json.dumps(body).encode()
+        return self._call(Request("POST", path, content, timeout or self.timeout, idempotent))
+
+    def read(self, path: str, answer: Any, take: Callable[[Any], T], schema: str = "the expected schema") -> T:
+        """Return `take(answer)`, which picks values out of the response to `path`.
+
+        Raises UnexpectedResponse, which names the schema and quotes the answer, where they are not there.
+        """
+        try:
+            return take(answer)
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            found = one_line(without_secrets(json.dumps(answer, default=repr)[:READ_FOR_QUOTES], self._secrets))
+            raise UnexpectedResponse(f"{self._locate(path)}: response does not follow {schema}: {found}") from error
+
+    def close(self) -> None:
+        """End the requests under way in other threads and refuse later ones; all of them raise ServerLost."""
+        self._connections.close()
+
+    def _call(self, request: Request) -> Any:
+        for left in range(self.retries if request.idempotent else 0, -1, -1):
+            try:
+                return self._attempt(request)
+            except (ServerLost, RequestRefused) as error:
+                lost = isinstance(error, ServerLost) or error.status == 429
+                backoff = min(FIRST_DELAY * 2 ** min(self.retries - left, 10), LONGEST_DELAY)
+                if not left or not lost or self._own_connections().closed.wait(max(backoff, error.retry_after)):
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(self, request: Request) -> Any:
+        where = self._locate(request.path)
+        connections = self._own_connections()
+        limits = httpx2.Timeout(request.timeout, connect=min(self.connect_timeout, request.timeout), pool=None)
+        try:
+            response = connections.send(request, self.url, limits)
+        except httpx2.ConnectTimeout as error:
+            raise ServerLost(f"{where} is unreachable: no connection within {limits.connect:g} s") from error
+        except httpx2.TimeoutException as error:
+            raise ServerSilent(f"{where} timed out after {request.timeout:g} s") from error
+        except (httpx2.RequestError, OSError) as error:
+            if connections.closed.is_set():
+                raise ServerLost(f"{where}: the client was closed") from error
+            problem = "is unreachable" if isinstance(error, httpx2.ConnectError) else "failed"
+            raise ServerLost(f"{where} {problem}: {one_line(str(error)) or type(error).__name__}") from error
+        return decode(response, where, self._secrets)
+
+    def _locate(self, path: str) -> str:
+        return f"the {self.name} {self.url}{path}"
+
+    def _own_connections(self) -> Connections:
+        """Return the connections of this process: on inherited ones it would read the parent's responses."""
+        inherited = self._connections
+        if inherited.pid != os.getpid():
+            self._connections = Connections(self._open())
+            inherited.abandon()
+            if inherited.closed.is_set():
+                self._connections.close()
+        return self._connections
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call; `content` is None for a GET."""
+
+    method: str
+    path: str
+    content: bytes | None
+    timeout: float
+    idempotent: bool
+
+
+class Connections:
+    """An httpx client of one process whose requests another thread can end."""
+
+    def __init__(self, client: httpx2.Client) -> None:
+        self.client = client
+        self.pid = os.getpid()
+        self.closed = threading.Event()
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._finalizer = weakref.finalize(self, client.close)  # or idle sockets are reported as leaked
+
+    def send(self, request: Request, base: str, timeout: httpx2.Timeout) -> httpx2.Response:
+        """Return the response, read to its end. Raises httpx2.RequestError, ConnectionError after `close`."""
+        with self._lock:
+            if self.closed.is_set():
+                raise ConnectionError("the client was closed")
+            self._under_way += 1
+        connected: list[socket.socket] = []
+
+        def trace(event: str, info: dict[str, Any]) -> None:
+            if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+                connected.append(info["return_value"].get_extra_info("socket"))
+                self._watch(connected[-1])
+
+        ask = partial(
+            self.client.request,
+            request.method,
+            base + request.path,
+            content=request.content,
+            timeout=timeout,
+            extensions={"trace": trace},
+        )
+        try:
+            try:
+                return ask()
+            except (httpx2.RemoteProtocolError, httpx2.NetworkError):
+                if connected or not request.idempotent or self.closed.is_set():
+                    raise
+                # A server may close an idle connection at the moment it is used again: that spends no attempt.
+                return ask()
+        finally:
+            with self._lock:
+                self._under_way -= 1
+            self._close_idle()
+
+    def close(self) -> None:
+        """End the requests under way and refuse later ones."""
+        with self._lock:
+            self.closed.set()
+            for opened in self._sockets:
+                shut_down(opened)
+        self._close_idle()
+
+    def abandon(self) -> None:
+        """Free the sockets in a forked process. The locks may be held by threads that only the parent has."""
+        self._finalizer.detach()
+        for opened in list(self._sockets):
+            opened.close()
+
+    def _watch(self, opened: socket.socket) -> None:
+        """Keep a new connection for `close` to find; end it at once where `close` has been called meanwhile."""
+        with self._lock:
+            self._sockets.add(opened)
+            if self.closed.is_set():
+                shut_down(opened)
+
+    def _close_idle(self) -> None:
+        """Free the sockets once all requests have ended; a socket closed while a thread reads it could be another's."""
+        with self._lock:
+            idle = self.closed.is_set() and not self._under_way
+        if idle:
+            self.client.close()
+
+
+def shut_down(opened: socket.socket) -> None:
+    """Wake up whoever waits for this socket: it reads an end of file."""
+    with suppress(OSError):
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket's, which changes the object being read
+
+
+def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
+    """Return an httpx client without a limit on connections.
+
+    Raises ValueError for certificates that cannot be read and a proxy that cannot be used, both from the environment.
+    """
+    try:
+        verify = httpx2.create_ssl_context() if base.scheme == "https" else False  # 0.1 s; no redirect is followed
+    except OSError as error:  # ssl.SSLError is one
+        named = [f"{name}={os.environ[name]}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in os.environ]
+        raise ValueError(
+            f"the certificates to trust ({', '.join(named) or 'the default ones'}) cannot be read: "
+            f"{one_line(str(error))}; expected a file in PEM format"
+        ) from error
+    try:
+        return httpx2.Client(
+            headers=dict(headers),
+            auth=(base.username, base.password) if base.userinfo else None,
+            verify=verify,
+            limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE),
+            trust_env=not is_local(base.host),
+        )
+    except (ImportError, httpx2.InvalidURL, ValueError) as error:
+        raise ValueError(f"the proxy that the environment names cannot be used: {one_line(str(error))}") from error
+
+
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine by its name or address alone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+def parse_url(url: str, name: str) -> httpx2.URL:
+    """Return the URL of a server. Raises ValueError unless it is http(s)://HOST[:PORT][/PATH]."""
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed = httpx2.URL("")
+    is_port = parsed.port is None or 0 < parsed.port < 2**16
+    if parsed.scheme not in ("http", "https") or not parsed.host or not is_port or parsed.query or parsed.fragment:
+        shown = re.sub(r"//[^/@]*@", "//", url)
+        raise ValueError(f"the {name}'s url {shown!r}: expected http://HOST:PORT, or https, and a base path if any")
+    return parsed
+
+
+def check_headers(headers: Mapping[str, str], name: str) -> None:
+    """Raise ValueError for a header that cannot be sent. Its value may be a secret and is not shown."""
+    for field, value in headers.items():
+        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", field, re.ASCII):
+            raise ValueError(f"a header for the {name} is named {field!r}; expected a name such as X-Api-Key")
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            raise ValueError(f"header {field} for the {name}: expected printable ASCII without spaces around it")
+
+
+def decode(response: httpx2.Response, where: str, secrets: Sequence[str] = ()) -> Any:
+    """Return the JSON of a response, None for an empty one. Raises ServerLost or RequestRefused by its status.
+
+    secrets: left out of what their messages quote.
+    """
+    status, content = response.status_code, response.content
+    quoted = one_line(without_secrets(content[:READ_FOR_QUOTES].decode(errors="replace"), secrets))
+    if status >= 500:
+        raise ServerLost(f"{where} returned {status}: {quoted}", retry_after(response))
+    if 300 <= status < 400:
+        target = one_line(without_secrets(response.headers.get("location", "nowhere"), secrets))
+        raise RequestRefused(f"{where} redirects ({status}) to {target}; use that URL", status)
+    if status >= 400:
+        raise RequestRefused(f"{where} refused the request ({status}): {quoted}", status, retry_after(response))
+    try:
+        return json.loads(content) if content else None
+    except (ValueError, RecursionError) as error:
+        raise ServerLost(f"{where} returned invalid JSON: {quoted}") from error
+
+
+def retry_after(response: httpx2.Response) -> float:
+    """Return the seconds until the time of a Retry-After header, from 0 to 30; 0 without one that can be read."""
+    value = response.headers.get("retry-after", "")
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
+        return min(float(value), LONGEST_RETRY_AFTER)
+    try:
+        seconds = parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, min(seconds, LONGEST_RETRY_AFTER))
+
+
+def one_line(text: str) -> str:
+    """Return the start of a text with all white space as single blanks."""
+    return " ".join(text.split())[:QUOTED]

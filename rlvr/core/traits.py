@@ -1,0 +1,185 @@
+"""What a verifier may have besides being callable: its optional attributes; and verifiers of many pairs at once.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, runtime_checkable
+
+from rlvr.core.types import Pair, Problem, Verdict, Verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierTraits:
+    """The optional attributes of a verifier, with their types and defaults. Only `of` reads them."""
+
+    isolate: bool = True
+    """Run in worker processes, which are killed at a deadline. False: in the caller's process, without deadlines."""
+
+    fast_path: Callable[[Problem, str], Verdict | bool | float | None] | None = None
+    """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
+
+    verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
+    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (a reward model)."""
+
+    warm_up: Callable[[], None] | None = None
+    """Import and build what the worker processes share; called once, before the first of them starts."""
+
+    check_reference: Callable[[Any], None] | None = None
+    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded. Another
+    exception, or False, is an error of the verifier and ends the command."""
+
+    for_problems: Callable[[Sequence[Problem]], tuple[Verifier, str]] | None = None
+    """Return the verifier for a pack with these problems, with the options that were left open chosen by them, and what
+    was chosen as one clause, "" where nothing was. Called when a pack gets its verifier."""
+
+    whole_batch: bool = False
+    """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
+
+    reads_prompt: bool = False
+    """The score depends on the problem's prompt, not on its reference and the completion only."""
+
+    open_answers: Callable[[Any], bool] | None = None
+    """Whether, for a reference, answers that differ from the pack's own may be right (a colouring of a graph, a number
+    within a tolerance): `rlvr audit` then notes that altered answers are accepted, which it reports as a fault else."""
+
+    integrity: Callable[[Any], str] | None = None
+    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
+
+    null_completions: Callable[[Any], Mapping[str, str]] | None = None
+    """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
+
+    missing: Callable[[], str] | None = None
+    """One line that names a program or a server that is needed and not there, and what to do, or ""; asked before a
+    run begins, which ends then."""
+
+    components: Mapping[str, Verifier] = field(default_factory=dict)
+    """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
+
+    problem_for: Callable[[str, Problem], Problem | None] | None = None
+    """The problem as the named component sees it; None where it has nothing to judge, and `merge` does without it."""
+
+    merge: Callable[..., Verdict | bool | float] | None = None
+    """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
+
+    measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
+    """Statistics over all rows of a batch, for `merge`."""
+
+    @classmethod
+    def of(cls, verifier: Any) -> VerifierTraits:
+        """Read the attributes of `verifier`. Raise ValueError, in one line, for one of the wrong type.
+
+        An attribute that is missing or None has its default. A functools.partial has the traits of its function, except
+        `fast_path`, `verify_batch` and the component traits, which would not get the options. A bound method takes
+        `isolate` from its object.
+        """
+        bare = verifier
+        while isinstance(bare, functools.partial):
+            bare = bare.func
+        found = {}
+        for item in fields(cls):
+            value = getattr(verifier if item.name in _WITH_OPTIONS else bare, item.name, None)
+            if value is None and item.name == "isolate":
+                value = getattr(getattr(bare, "__self__", None), "isolate", None)
+            if value is not None:
+                found[item.name] = _checked(bare, item.name, value)
+        traits = cls(**found)
+        if traits.components and (traits.problem_for is None or traits.merge is None):
+            raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
+        return traits
+
+
+def suited(verifier: Any, problems: Sequence[Problem]) -> tuple[Any, str]:
+    """Return the verifier for a pack with these problems, and what was chosen for them (see `for_problems`)."""
+    choose = VerifierTraits.of(verifier).for_problems
+    return (verifier, "") if choose is None else choose(problems)
+
+
+class Composite:
+    """Base of a verifier with components: it has a flag where any of them has it."""
+
+    components: Mapping[str, Any]
+
+    @abstractmethod
+    def problem_for(self, name: str, problem: Problem) -> Problem | None:
+        """Return the problem as the named component sees it; None where it has nothing to judge."""
+
+    def for_problems(self, problems: Sequence[Problem]) -> tuple[Any, str]:
+        """Return the verifier with each component suited to the problems that it judges."""
+        made, told = {}, []
+        for name, part in self.components.items():
+            if VerifierTraits.of(part).for_problems is None:
+                made[name] = part
+                continue
+            seen = [its for problem in problems if (its := self.problem_for(name, problem)) is not None]
+            made[name], chosen = suited(part, seen)
+            told += [f"{name}: {chosen}"] if chosen else []
+        copied = copy.copy(self)
+        object.__setattr__(copied, "components", made)
+        return copied, "; ".join(told)
+
+    @property
+    def isolate(self) -> bool:
+        """Whether any component runs in the worker pool."""
+        return any(VerifierTraits.of(part).isolate for part in self.components.values())
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether any component judges prompt and completion together."""
+        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether any component needs a step's pairs in one call."""
+        return any(VerifierTraits.of(part).whole_batch for part in self.components.values())
+
+
+_FLAGS = ("isolate", "whole_batch", "reads_prompt")
+_WITH_OPTIONS = ("fast_path", "verify_batch", "for_problems", "components", "problem_for", "merge", "measure")
+
+
+def _checked(verifier: Any, name: str, value: Any) -> Any:
+    """Return the value of a trait. Raise ValueError where it has the wrong type."""
+    if name in _FLAGS:
+        expected, fits = "True or False", isinstance(value, bool)
+    elif name == "components":
+        expected, fits = "a mapping of names to verifiers", isinstance(value, Mapping)
+    else:
+        expected, fits = "a method", callable(value)
+    if not fits:
+        raise ValueError(f"verifier {_name_of(verifier)}: {name} is {value!r:.80}; expected {expected}")
+    return value
+
+
+def _name_of(verifier: Any) -> str:
+    return str(getattr(verifier, "__qualname__", type(verifier).__qualname__))
+
+
+class BatchVerifier(Protocol):
+    """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
+
+    It may have the trait `whole_batch`, see VerifierTraits.
+    """
+
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
+
+
+@runtime_checkable
+class PartVerifier(BatchVerifier, Protocol):
+    """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
+
+    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
+    With `whole_batch` True it is given all pairs in one call instead.
+    """
+
+    whole_batch: bool
+
+    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
+
+    def count(self, verdicts: Sequence[Verdict]) -> None: ...

@@ -1,0 +1,403 @@
+"""The types that every part of the project speaks. Standard library only.
+
+Shape letters, used in docstrings: P problems a step, G completions of each, B rollouts in a batch (P*G for a whole
+step), T padded length (prompt and completion), V vocabulary, n tokens of one completion.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from random import Random
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from rlvr.core.turns import Reply as Reply
+from rlvr.core.turns import Turn as Turn
+
+Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
+Message = Mapping[str, str]
+Prompt = str | Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question. `reference` is the gold answer or the tests, and is never shown to the model."""
+
+    id: str
+    prompt: Prompt
+    reference: Any = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled answer, or with an environment all that follows the prompt.
+
+    An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
+    `finish_reason` "length": neither ended it; "filter": a server withheld the rest. `logprobs`: one for each token id,
+    after temperature and top-p; 0 under greedy sampling, and for tokens of replies.
+
+    With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
+    `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the
+    task's verifier judges. It may also end for "turns" or "context", when these are used up, or "error".
+    """
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish_reason: Finish = "stop"
+    turns: tuple[Turn, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def sampled_ids(self) -> tuple[int, ...]:
+        """The token ids that the model sampled, without those of replies: they are the completion's length."""
+        if not self.turns:
+            return self.token_ids
+        return tuple(token for token, own in zip(self.token_ids, self.trained(), strict=True) if own)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether a limit of tokens ended it."""
+        return self.finish_reason in ("length", "context")
+
+    def trained(self, *, mask_void: bool = False) -> list[bool]:
+        """Return for each token id whether it may be trained on: the model sampled it (mask_void: in no void turn)."""
+        turns = self.turns or (Turn("assistant", self.text, len(self.token_ids)),)
+        return [turn.sampled and not (mask_void and turn.void) for turn in turns for _ in range(turn.length)]
+
+
+class Status(StrEnum):
+    """The outcome of a check. Only BAD_REFERENCE and ERROR have no score: the model is not to blame for them."""
+
+    CORRECT = "correct"
+    INCORRECT = "incorrect"
+    PARTIAL = "partial"
+    NO_ANSWER = "no_answer"
+    UNPARSEABLE = "unparseable"
+    LIMIT = "limit"
+    TIMEOUT = "timeout"
+    BAD_REFERENCE = "bad_reference"
+    ERROR = "error"
+
+
+UNSCORED = frozenset({Status.BAD_REFERENCE, Status.ERROR})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verifier's verdict on one completion.
+
+    `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
+    and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
+    of a combined reward; `seconds` is the time the check took.
+
+    `steps` are process rewards: (end, score) of parts of the completion's text, in order; a part reaches from the end
+    of the one before it to `end`, in characters. The reward is the score plus those of the steps, with every
+    `algo.credit`. That credit per step be unbiased, end and score of a step must be functions of the text up to `end`.
+    """
+
+    status: Status
+    score: float | None
+    reason: str = ""
+    extracted: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    steps: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.status) is not Status:
+            object.__setattr__(self, "status", Status(self.status))
+        if (self.score is None) != (self.status in UNSCORED):
+            raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
+        if self.score is not None and not math.isfinite(self.score):
+            raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
+        # json does not take the scalars of numpy and torch, and verdicts go into logs.
+        if self.score is not None and type(self.score) is not float:
+            object.__setattr__(self, "score", float(self.score))
+        if self.parts and any(type(part) is not float for part in self.parts.values()):
+            object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
+        if self.extracted is not None and type(self.extracted) is not str:
+            object.__setattr__(self, "extracted", str(self.extracted))
+        if self.steps != ():
+            object.__setattr__(self, "steps", _checked_steps(self.steps))
+
+    @property
+    def correct(self) -> bool:
+        """Whether pass@k counts the completion. A shaped reward does not change this."""
+        return self.status is Status.CORRECT
+
+    @classmethod
+    def of(cls, result: Any) -> Verdict:
+        """Convert a verifier's result (bool, number or Verdict) to a Verdict.
+
+        True and scores of at least 1 are correct, False and scores of at most 0 incorrect, scores between partial.
+        Raise TypeError for anything else, ValueError for a number that is not finite.
+        """
+        if isinstance(result, Verdict):
+            return result
+        if isinstance(result, bool) or type(result).__name__ in ("bool_", "bool"):
+            return correct() if result else incorrect()
+        try:
+            score = float(result) if not isinstance(result, str) else None
+        except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for a tensor of several numbers
+            score = None
+        except OverflowError:
+            score = math.inf
+        if score is None:
+            found = "None (does it end without return?)" if result is None else f"a {type(result).__name__}"
+            raise TypeError(f"the verifier returned {found}; expected bool, float or Verdict")
+        if not math.isfinite(score):
+            raise ValueError(f"the verifier returned {score}; expected a finite number")
+        status = Status.CORRECT if score >= 1 else Status.INCORRECT if score <= 0 else Status.PARTIAL
+        return cls(status, score)
+
+    def timed(self, seconds: float) -> Verdict:
+        """Return the same verdict with its duration."""
+        return replace(self, seconds=seconds)
+
+
+def _checked_steps(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
+    """Return the steps of a verdict as plain numbers. Raise ValueError for one that is not (end, finite score)."""
+    checked: list[tuple[int, float]] = []
+    for step in steps:
+        end, score = (int(step[0]), float(step[1])) if len(step) == 2 else (-1, math.nan)
+        if end < (checked[-1][0] if checked else 0) or not math.isfinite(score):
+            raise ValueError(f"step {step!r:.80} of a verdict; expected (end, finite score), ends in order")
+        checked.append((end, score))
+    return tuple(checked)
+
+
+def correct(extracted: str | None = None, reason: str = "") -> Verdict:
+    """Return a verdict of score 1: right."""
+    return Verdict(Status.CORRECT, 1.0, reason, extracted)
+
+
+def incorrect(reason: str = "", extracted: str | None = None) -> Verdict:
+    """Return a verdict of score 0: wrong."""
+    return Verdict(Status.INCORRECT, 0.0, reason, extracted)
+
+
+def no_answer(reason: str = "no answer found") -> Verdict:
+    """Return a verdict of score 0: the completion holds no answer."""
+    return Verdict(Status.NO_ANSWER, 0.0, reason)
+
+
+def unparseable(reason: str, extracted: str | None = None) -> Verdict:
+    """Return a verdict of score 0: there is an answer, and it cannot be parsed."""
+    return Verdict(Status.UNPARSEABLE, 0.0, reason, extracted)
+
+
+def limit(reason: str, extracted: str | None = None) -> Verdict:
+    """Return a verdict of score 0: the answer is too large to check (length, depth, number size, memory)."""
+    return Verdict(Status.LIMIT, 0.0, reason, extracted)
+
+
+def timeout(reason: str) -> Verdict:
+    """Return a verdict of score 0: the check of this completion ran out of time."""
+    return Verdict(Status.TIMEOUT, 0.0, reason)
+
+
+def bad_reference(reason: str) -> Verdict:
+    """Return a verdict without score: the reference cannot be read."""
+    return Verdict(Status.BAD_REFERENCE, None, reason)
+
+
+def error(reason: str) -> Verdict:
+    """Return a verdict without score: the verifier failed."""
+    return Verdict(Status.ERROR, None, reason)
+
+
+class RunError(RuntimeError):
+    """Unrecoverable error with a one-line message, printed without a traceback."""
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Anything that can be called with a problem and a completion's text; a plain function is one.
+
+    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have: rlvr.core.traits.
+    """
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
+
+
+Pair = tuple[Problem, str]
+
+
+# A rollout of several turns as a generator function of the problem and a random stream of its own: `yield` gives what
+# the model said, `yield reply` replies and waits for the next turn. It returns the verdict; None: the verifier's.
+Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
+PACK = "mixture/pack"  # the key of Problem.info that names a problem's pack in a mixture
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task pack: problems to train on, held-out problems, and the verifier of both.
+
+    `demonstrations` are (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
+    `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
+    rollout has several turns, and the completions of demonstrations are the model's turns, in order. `shares`: of the
+    packs of a mixture, which `Problem.info[PACK]` names, in the problems that a run draws; they add up to 1.
+    `whole_fingerprint`: where training problems were left out, that of the task with them. A run prints at its
+    start `notes`, what was chosen for the verifier, and `split_notes`, how problems were divided into train and test.
+    """
+
+    name: str
+    train: Sequence[Problem]
+    test: Sequence[Problem]
+    verifier: Verifier
+    demonstrations: Sequence[tuple[Problem, str | Sequence[str]]] = ()
+    fingerprint: str = ""
+    environment: Environment | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    whole_fingerprint: str = ""
+    notes: tuple[str, ...] = ()
+    split_notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How completions are drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep the whole vocabulary."""
+
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One turn to be sampled: the token ids before it, how it is drawn, and its seed."""
+
+    context: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+
+
+class Conversations(Protocol):
+    """Rollouts of several turns, numbered rows, as a sampler sees them. One thread calls the methods."""
+
+    def asks(self, *, every: bool) -> Sequence[tuple[int, Ask]] | None:
+        """Return the turns that may be sampled now, by row, and each once; None when all rollouts have ended.
+
+        every: wait for the replies to all open rows, and return the turns of all; else wait for nothing.
+        """
+        ...
+
+    def heard(self, row: int, completion: Completion) -> None:
+        """Take a turn that was sampled, and begin to make the reply to it."""
+        ...
+
+    def on_reply(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called from now on, in any thread, when a reply was made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The G completions of one problem; `verdicts` is empty until they are verified.
+
+    Rewards come from `verdicts`. Where these are shuffled (run.shuffle_rewards), `own_verdicts` holds the verdicts of
+    these completions, and a score in `verdicts` includes the penalties of the completion it was made for. kept: the
+    group is trained on; groups that dynamic sampling drops are logged and monitored all the same. round: of dynamic
+    sampling, 0 for the problems that the step began with.
+    """
+
+    problem: Problem
+    prompt_ids: tuple[int, ...]
+    completions: tuple[Completion, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    kept: bool = True
+    round: int = 0
+    own_verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def unshuffled_verdicts(self) -> tuple[Verdict, ...]:
+        """The verifier's verdicts of these completions, even where shuffled ones are rewarded."""
+        return self.own_verdicts or self.verdicts
+
+
+class Sampler(Protocol):
+    """Samples completions. Subclass it, and write `generate` and `load_weights`; the other methods have defaults.
+
+    A completion is a function of (weights, prompt, sampling, its seed) and of nothing else in the call.
+    """
+
+    @abstractmethod
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
+    ) -> list[list[Completion]]:
+        """Return P lists of completions, in the order of the seeds.
+
+        prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
+        prompts). `Completion` says what its fields hold.
+        """
+
+    @abstractmethod
+    def load_weights(self, policy: Any) -> None:
+        """Sample from the present weights of the policy from now on. Called after each step."""
+
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[Sequence[int]],
+        on_group: Callable[[int, list[Completion]], None],
+    ) -> list[list[Completion]]:
+        """Do as `generate`, and call `on_group(p, completions)` once for each prompt that has seeds.
+
+        Override it to make each call as soon as a prompt's completions are complete, in the calling thread: they are
+        then verified while others are sampled. By default all come at the end. What `on_group` raises ends sampling.
+        """
+        groups = self.generate(prompts, sampling, seeds)
+        for p, (completions, wanted) in enumerate(zip(groups, seeds)):
+            if wanted:
+                on_group(p, completions)
+        return groups
+
+    def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
+        """Sample a completion for each ask, and call `on_row(place, completion)` in this thread; once for each.
+
+        By default those with the same settings are one call of `stream`. Override it to sample all of them together.
+        """
+        for sampling in dict.fromkeys(ask.sampling for ask in asks):
+            places = [place for place, ask in enumerate(asks) if ask.sampling == sampling]
+            prompts, seeds = [asks[place].context for place in places], [[asks[place].seed] for place in places]
+
+            def pass_on(p: int, made: list[Completion], places: list[int] = places) -> None:
+                on_row(places[p], made[0])
+
+            self.stream(prompts, sampling, seeds, pass_on)
+
+    def converse(self, rollouts: Conversations) -> None:
+        """Sample the turns of rollouts until all have ended.
+
+        By default in rounds: which rows are sampled together depends on no timing. Override it to sample a row's next
+        turn as soon as its reply is there.
+        """
+        while turns := rollouts.asks(every=True):
+
+            def pass_on(place: int, made: Completion, turns: Sequence[tuple[int, Ask]] = turns) -> None:
+                rollouts.heard(turns[place][0], made)
+
+            self.sample_rows([ask for _, ask in turns], pass_on)
+
+    def sleep(self) -> None:
+        """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""
+
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last `load_weights`; a step logs those of the weights before it. Default: none."""
+        return {}
+
+    def interrupt(self) -> None:
+        """End a `generate` or `stream` in another thread: it raises there, as all later calls do. Default: nothing."""
+        return
+
+    def close(self) -> None:
+        """Free what the sampler holds (an engine, a server). Default: nothing."""
+        return

@@ -1,0 +1,283 @@
+"""Attention over sequences laid end to end (packed): no padding is computed, and a prompt once for its group.
+
+A transformers model whose attention goes through `AttentionInterface` can run on one row of N tokens that belong to
+many sequences, if its attention knows which tokens see which. `PackedGroups` knows it for training and prefill:
+P prompts, then the completions that follow them; `rlvr.model.decode_cache.DecodeCache` for one decoding step.
+Everything else in the model (projections, norms, experts) works token by token and needs no change.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from rlvr.algo.transfer import copy_to
+from rlvr.model import blockwise, flex, fused_rows, kernels
+from rlvr.model.boundaries import text_configs
+from rlvr.model.llama import llama_hidden_states
+from rlvr.model.packing import ContextRows, Pad, Rows, Unpad, rectangles
+from rlvr.model.scores import Scores, layer_scores
+from rlvr.model.spans import Spans
+
+# The packed attention for models whose own attention is torch's fused one, and for those that multiply it out.
+PACKED = {"sdpa": "rlvr_packed", "eager": "rlvr_packed_eager"}
+
+
+class Unsupported(Exception):
+    """The model's attention has a part that packed attention does not compute."""
+
+
+class Layout(Protocol):
+    """Which token sees which."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
+    ) -> Tensor:
+        """query (N, H, D), key and value (N, H_kv, D) of one layer to the attention's output (N, H, D).
+
+        scores: the layer's window, soft cap and sinks; None: plain attention.
+        """
+        ...
+
+
+class PackedGroups:
+    """P prompts and the completions that continue them, laid end to end: all prompts first, then all completions.
+
+    prompts: P lists of ids; completions: for each prompt, a list of lists of ids (possibly empty ones). `ids` and
+    `positions` are (1, N). `prompt_ends` (P,) is the index of each prompt's last token; `starts[p, g]` that of each
+    completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
+    `heads_per_key` is then how many heads share keys.
+
+    Few scores are computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together:
+    `score_elements` counts the query-key pairs in them. Long rows are computed by torch's fused kernel for CPUs
+    (rlvr.model.fused_rows); other rows with more scores, and any scores that are not plain, tile by tile
+    (rlvr.model.blockwise), or on a GPU by flex_attention (rlvr.model.flex): in memory linear in the tokens.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        completions: Sequence[Sequence[Sequence[int]]],
+        device: torch.device,
+        *,
+        keep: bool = False,
+    ) -> None:
+        prompt_lengths = np.array([len(prompt) for prompt in prompts])
+        # An empty completion has no row.
+        places = [(p, g) for p, group in enumerate(completions) for g, row in enumerate(group) if len(row)]
+        rows = [completions[p][g] for p, g in places]
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        parents = np.array([p for p, _ in places], dtype=np.int64)
+        everything = [np.arange(len(prompts))]
+        prompt_parts = everything if keep else rectangles(prompt_lengths, np.zeros_like(prompt_lengths))
+        own_parts = rectangles(lengths, prompt_lengths[parents])
+        prompt_order, order = np.concatenate(prompt_parts), np.concatenate([*own_parts, []]).astype(np.int64)
+        ordered = [prompts[p] for p in prompt_order] + [rows[r] for r in order]
+        self.ids = copy_to(torch.tensor([i for row in ordered for i in row]), device)[None]
+        offsets = np.concatenate([np.zeros_like(prompt_lengths), prompt_lengths[parents[order]]])
+        positions = np.concatenate([np.arange(len(row)) + offset for row, offset in zip(ordered, offsets)])
+        self.positions = copy_to(positions, device)[None]
+        self.sizes = [int(prompt_lengths.sum()), int(lengths.sum())]
+        ends = np.cumsum(np.concatenate([prompt_lengths[prompt_order], lengths[order]]))
+        self.prompt_ends = np.empty_like(prompt_lengths)
+        self.prompt_ends[prompt_order] = ends[: len(prompts)] - 1
+        self.starts = np.zeros((len(prompts), max(map(len, completions), default=0)), dtype=np.int64)
+        for row, end in zip(order, ends[len(prompts) :]):
+            self.starts[places[row]] = end - lengths[row]
+        self.kept: dict[int, tuple[Tensor, Tensor]] | None = {} if keep else None
+        self.heads_per_key = 1
+        first = self.prompt_ends + 1 - prompt_lengths
+        self._prompts = [_Block(prompt_lengths[part], device) for part in prompt_parts]
+        self._own = [
+            _Block(lengths[part], device, ContextRows(first, prompt_lengths, parents[part], self.sizes[0], device))
+            for part in own_parts
+        ]
+        self.prompt_valid = copy_to(self._prompts[0].rows.valid, device)  # (P, Lp) with `keep`
+        self.longest = max(prompt_lengths.max(initial=0), (lengths + prompt_lengths[parents]).max(initial=0))
+        self.score_elements = sum(block.visible.size for block in self._prompts + self._own)
+        none = np.zeros_like(prompt_lengths)
+        self._rows = (
+            np.concatenate([prompt_lengths[prompt_order], lengths[order]]),
+            np.concatenate([none, first[parents[order]]]),
+            np.concatenate([none, prompt_lengths[parents[order]]]),
+        )
+        self._calls = fused_rows.RowsPlan(*self._rows)
+        self._plans: dict[tuple[int | None, int], Any] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
+    ) -> Tensor:
+        """See Layout. Computed in the type of `value`: rotary embeddings return float32 under autocast."""
+        dtype, device = value.dtype, value.device
+        query, key = (query * scaling).to(dtype), key.to(dtype)
+        if scores is not None and scores.plain_within(self.longest):
+            scores = None
+        held = self.score_elements * query.shape[1] <= kernels.MAX_SCORES
+        with torch.autocast(device.type, enabled=False):
+            if self.kept is not None:
+                rows = self._prompts[0].rows
+                self.kept[layer] = Pad.apply(key[: self.sizes[0]], rows), Pad.apply(value[: self.sizes[0]], rows)
+                self.heads_per_key = query.shape[1] // key.shape[1]
+            if device.type == "cuda" and flex.available(device):
+                return flex.attention(query, key, value, self._plan(scores, 0, device), scores)
+            if scores is None and self._calls.pays and fused_rows.can_fuse(query, key, value):
+                return fused_rows.attend_by_fused_rows(query, key, value, self._calls)
+            if scores is None and (held or device.type == "cuda"):
+                return self._in_rectangles(layer, query, key, value)
+            return blockwise.attend_by_tiles(query, key, value, self._plan(scores, query.shape[1], device), scores)
+
+    def bytes_per_layer(self) -> float:
+        """Return infinity: attention of many queries takes longer than reading their keys."""
+        return math.inf
+
+    def _plan(self, scores: Scores | None, heads: int, device: torch.device) -> Any:
+        """Return the plan of a window: tiles for so many heads, or with 0 flex_attention's block mask."""
+        kind = None if scores is None else scores.window, heads
+        if kind not in self._plans:
+            spans = Spans.of_rows(*self._rows, window=kind[0])
+            self._plans[kind] = blockwise.TilePlan(spans, heads, device) if heads else flex.FlexPlan(spans, device)
+        return self._plans[kind]
+
+    def _in_rectangles(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Compute plain attention of scaled queries, with its scores held on the CPU."""
+        pieces = []
+        prompt_query, own_query = query.split(self.sizes)
+        prompt_key, prompt_value = key[: self.sizes[0]], value[: self.sizes[0]]
+        for block, q, k, v in zip(self._prompts, *_cut(self._prompts, prompt_query, prompt_key, prompt_value)):
+            both = (Pad.apply(k, block.rows), Pad.apply(v, block.rows)) if self.kept is None else self.kept[layer]
+            pieces.append(block.attend(q, *both))
+        if len(self._own) == 1:
+            rows = self._own[0].keys
+            pieces.append(self._own[0].attend(own_query, Pad.apply(key, rows), Pad.apply(value, rows)))
+            return torch.cat(pieces)
+        own = _cut(self._own, own_query, key[self.sizes[0] :], value[self.sizes[0] :])
+        for block, q, k, v in zip(self._own, *own):
+            k, v = (Pad.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
+            pieces.append(block.attend(q, k, v))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+
+class _Block:
+    """Rows that are computed as one rectangle: prompts, or completions with their contexts."""
+
+    def __init__(self, lengths: np.ndarray, device: torch.device, context: ContextRows | None = None) -> None:
+        self.rows = Rows(lengths, device)
+        self.keys: Any = self.rows if context is None else context.followed_by(self.rows)
+        contexts = np.zeros_like(lengths) if context is None else context.lengths
+        self.visible = kernels.Visible(contexts, self.rows.width, device)
+        self.count = int(lengths.sum())
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """query (n, H, D) of its tokens, keys and values (R, H_kv, Lk, D) to (n, H, D)."""
+        grid = Pad.apply(query, self.rows)
+        return Unpad.apply(kernels.attention(grid, keys, values, self.visible), self.rows)
+
+
+def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Split each tensor (n, ...) into the tokens of the blocks."""
+    return [x.split([block.count for block in blocks]) for x in tensors]
+
+
+def packed_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Any]:
+    """Compute attention for transformers: query (1, H, N, D). Without a `layout`, as the model itself would."""
+    layout = options.pop("layout", None)
+    if isinstance(layout, Windows):
+        layout.read(module, attention_mask, query.shape[2])
+    if layout is None or isinstance(layout, Windows):
+        if module.config._attn_implementation == PACKED["eager"]:
+            own = sys.modules[type(module).__module__].eager_attention_forward
+        else:
+            own = ALL_ATTENTION_FUNCTIONS["sdpa"]
+        return own(module, query, key, value, attention_mask, **options)
+    if options.get("position_bias") is not None:
+        raise Unsupported("position_bias")
+    scores = layer_scores(window_of(module), options.get("softcap"), options.get("s_aux"))
+    scaling = options.get("scaling") or query.shape[-1] ** -0.5
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
+    return layout.attend(module.layer_idx, query, key, value, scaling, scores)[None], None
+
+
+class Windows:
+    """Read from the masks of a plain forward pass of one row which window each attention module has.
+
+    Not every model names the window where it calls the attention, and not every named one is used.
+    """
+
+    def read(self, module: Any, mask: Tensor | None, length: int) -> None:
+        """Set a module's window by its mask (1, 1, L, L), boolean or 0 where a key is seen. Unsupported: it is none.
+
+        A window that is known stays, where the text of L = `length` tokens is too short to show it.
+        """
+        known = getattr(module, "rlvr_window", None)
+        if known is not None and length <= known:
+            return
+        module.rlvr_window = None
+        if mask is None:
+            return
+        seen = mask[0, 0] if mask.dtype is torch.bool else mask[0, 0] == 0
+        window, place = int(seen[-1].sum()), torch.arange(len(seen), device=seen.device)
+        back = place[:, None] - place
+        if mask.shape[:2] != (1, 1) or not torch.equal(seen, (back >= 0) & (back < window)):
+            raise Unsupported("its mask is no window")
+        if window < len(seen):
+            module.rlvr_window = window
+
+
+def window_of(module: Any) -> int | None:
+    """Return the sliding window that `Windows` has read for an attention module."""
+    return getattr(module, "rlvr_window", None)
+
+
+def can_pack(causal: Any) -> str:
+    """Return why a model cannot be given the packed attention, or ""."""
+    own = causal.config._attn_implementation
+    layers = {kind for config in text_configs(causal.config) for kind in getattr(config, "layer_types", None) or []}
+    if other := sorted(layers - {"full_attention", "sliding_attention"}):
+        return f"it has layers of the type {other[0]}"
+    if own not in (*PACKED, *PACKED.values()) or not causal._supports_attention_backend:
+        return f"its attention ({own}) cannot be replaced"
+    return ""
+
+
+def pack(causal: Any) -> None:
+    """Give a model the packed attention, which does as the model's own where no layout is given."""
+    for own, name in PACKED.items():
+        if name not in ALL_ATTENTION_FUNCTIONS:
+            AttentionInterface.register(name, packed_attention)
+            AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
+    own = causal.config._attn_implementation
+    causal.set_attn_implementation(PACKED.get(own, own))
+
+
+def unpack(causal: Any) -> None:
+    """Give a model its own attention back."""
+    own = {name: own for own, name in PACKED.items()}
+    present = causal.config._attn_implementation
+    causal.set_attn_implementation(own.get(present, present))
+
+
+def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
+    return PASSES[causal.rlvr_pass](causal, layout, ids, positions)
+
+
+def _own_forward(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+    """Compute them by the model's own forward."""
+    # Every model passes a 4D mask on as it is, and builds none; the layout takes its place.
+    mask = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
+    out = causal.base_model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, layout=layout)
+    return out.last_hidden_state[0]
+
+
+PASSES = {"llama": llama_hidden_states, "own": _own_forward}

@@ -1,0 +1,429 @@
+"""pass@k of a policy: sample, verify, keep every answer, count.
+
+The trainer calls it on held-out problems, and so does `rlvr eval`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from accelerate import Accelerator
+
+from rlvr.core.files.write import write_whole, writing
+from rlvr.core.seeding import derive_seed
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
+from rlvr.distributed import gather, share
+from rlvr.model.progress import beat
+from rlvr.runs.log import turn_records
+from rlvr.training.evaluation.passk import (
+    Estimate,
+    best_of_kl,
+    clustered,
+    estimate_pass_at_k,
+    estimate_pass_power_k,
+    is_right,
+    majorities,
+    selected,
+    unbounded,
+    vote,
+)
+from rlvr.training.rollout.episodes import Play, Seed, Speaks, play
+from rlvr.training.rollout.rollout import count_given, judge
+
+# The file of an evaluation's answers: written as they come, read again, put in order; of each a short form is held.
+
+Answer = dict[str, Any]
+Key = tuple[str, int]
+
+TEXTS = ("reason", "turns")  # of an answer: no number of an evaluation depends on them
+VERDICT = ("status", "score", "correct", "finish_reason", "tokens", "completion")
+LONGEST = 31  # characters of a text that is held as it is; of longer ones their hash is, of 32
+RESUME = "what it holds is safe; run the same command to resume"
+
+
+class Answers:
+    """The answers of an evaluation: their short forms by (problem, sample), and their lines in a file.
+
+    Texts are in the file alone, so that many long answers need little memory. Without a path nothing is written.
+    Raises ValueError for a file with a line that is not an answer.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.held: dict[Key, Answer] = {}
+        for key, row in keyed(path):
+            if lacking := [name for name in VERDICT if name not in row]:
+                raise ValueError(f"{path}: sample {key[1]} of {key[0]!r} has no field {lacking[0]!r}")
+            self.held[key] = short(row)
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append answers to the file, and hold their short forms. Raises RunError where it cannot be written."""
+        if self.path is not None:
+            append_answers(self.path, rows)
+        self.held.update(((row["id"], row["sample"]), short(row)) for row in rows)
+
+    def order(self, keys: Sequence[Key]) -> None:
+        """Write the file anew, atomically: the answers of `keys` in their order, then others, once each.
+
+        Raises RunError where it cannot be written.
+        """
+        if self.path is None:
+            return
+        places = {(row["id"], row["sample"]): place for row, place in scanned(self.path)}
+        wanted = set(keys)
+        with self.path.open("rb") as lines:
+
+            def line(key: Key) -> bytes:
+                start, length = places[key]
+                lines.seek(start)
+                return lines.read(length)
+
+            write_whole(self.path, map(line, [*keys, *(key for key in places if key not in wanted)]))
+
+
+def short(row: Mapping[str, Any]) -> Answer:
+    """Return what the numbers of an evaluation are made of: long texts as hashes, names and words held once."""
+    texts = {"completion": row["completion"], "extracted": vote(row)}
+    rest = {name: value for name, value in row.items() if name not in TEXTS and name not in texts}
+    found = {sys.intern(name): sys.intern(held) if isinstance(held, str) else held for name, held in rest.items()}
+    return found | {name: _hashed(text) for name, text in texts.items()}
+
+
+def _hashed(text: str | None) -> str | None:
+    if text is None or len(text) <= LONGEST:
+        return text
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def read_answers(path: Path | None) -> dict[Key, Answer]:
+    """Return the answers of a file by (problem, sample). A last line cut off by a crash is removed from the file.
+
+    Raises ValueError naming a line that is not an answer.
+    """
+    return dict(keyed(path))
+
+
+def keyed(path: Path | None) -> Iterator[tuple[Key, Answer]]:
+    """Yield the answers of a file, each with its problem and sample, as `read_answers` does; none without a file."""
+    if path is not None and path.exists():
+        for row, _ in scanned(path):
+            yield (row["id"], row["sample"]), row
+
+
+def scanned(path: Path) -> Iterator[tuple[Answer, tuple[int, int]]]:
+    """Yield the answers of a file one by one, each with the place and length of its line, in bytes.
+
+    A last line cut off by a crash is removed from the file. Raises ValueError naming a line that is not an answer.
+    """
+    start = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                os.truncate(path, start)
+                return
+            try:
+                row = json.loads(line.decode())
+                if not isinstance(row["id"], str) or not isinstance(row["sample"], int):
+                    raise TypeError
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from error
+            yield row, (start, len(line))
+            start += len(line)
+
+
+def append_answers(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append lines to the file of answers."""
+    if not rows:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path, RESUME), path.open("a", encoding="utf-8") as file:
+        file.write(as_lines(rows))
+
+
+def as_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return answers as the lines of their file."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+class Renders(Protocol):
+    """The part of a policy that evaluation uses."""
+
+    def render(self, prompt: Prompt) -> list[int]: ...
+
+
+def evaluate(
+    policy: Renders,
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    verifier: BatchVerifier,
+    lenient: BatchVerifier | None = None,
+    strict: BatchVerifier | None = None,
+    selector: BatchVerifier | None = None,
+    *,
+    sampling: Sampling,
+    samples: int,
+    ks: Sequence[int] = (1,),
+    threshold: float | None = None,
+    seed: int = 0,
+    answers_file: Path | None = None,
+    answers_at_once: int = 512,
+    progress: Callable[[int], None] | None = None,
+    accelerator: Accelerator | None = None,
+    plan: Play | None = None,
+) -> dict[str, Any]:
+    """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
+
+    The seed of sample i of a problem depends only on (seed, problem id, i). `lenient` and `strict` verify the same
+    completions with a more and a less forgiving extraction of the answer; `selector` scores them for best@k. threshold:
+    the score from which on pass@k counts an answer as right, for verifiers with partial scores. answers_file: every
+    answer is appended as soon as it is verified; (problem, sample) pairs that are already there are not sampled again.
+    answers_at_once: completions between two writes; it does not change the result. `progress(count)` gets the number of
+    problems that are done. With `accelerator` each process answers its share of the problems, and all return the same
+    result. plan: the environment that the problems are played in, over several turns; its verdicts, where it gives any,
+    are those of all verifiers.
+
+    Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
+    """
+    check_problems(problems, ks, samples)
+    mine = problems if accelerator is None else share(problems, accelerator)
+    answers = Answers(answers_file)
+    others = named(lenient=lenient, strict=strict, selector=selector)
+    done = 0
+    for chunk in _chunks(mine, max(1, answers_at_once // samples)):
+        missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers.held]) for problem in chunk]
+        rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed, plan)
+        answers.add(rows)
+        done += len(chunk)
+        if progress:
+            progress(done)
+    ordered = [answers.held[problem.id, i] for problem in mine for i in range(samples)]
+    return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
+
+
+def named(**verifiers: BatchVerifier | None) -> dict[str, BatchVerifier]:
+    """Return the verifiers that there are, by the prefix that their verdicts have in answers."""
+    return {name: verifier for name, verifier in verifiers.items() if verifier is not None}
+
+
+def answer(
+    missing: Sequence[tuple[Problem, Sequence[int]]],
+    policy: Renders,
+    sampler: Sampler,
+    verifier: BatchVerifier,
+    others: Mapping[str, BatchVerifier],
+    sampling: Sampling,
+    seed: int,
+    plan: Play | None = None,
+) -> list[Answer]:
+    """Sample the given samples of each problem, and verify them with the verifier and with each of the others."""
+    if not missing:
+        return []
+    prompts = [policy.render(problem.prompt) for problem, _ in missing]
+    names: list[list[Seed]] = [[(seed, "eval", problem.id, i) for i in indices] for problem, indices in missing]
+    if plan is None:
+        seeds = [[derive_seed(*name) for name in row] for row in names]
+        groups = sampler.stream(prompts, sampling, seeds, lambda place, completions: beat())
+    else:
+        problems = [problem for problem, _ in missing]
+        groups = play(cast(Speaks, policy), sampler, problems, prompts, names, sampling, plan)
+    keys = [(problem, i) for problem, indices in missing for i in indices]
+    completions = [completion for group in groups for completion in group]
+    if len(completions) != len(keys):
+        raise ValueError(f"the sampler returned {len(completions)} completions for {len(keys)} seeds")
+    return verified([(*key, completion) for key, completion in zip(keys, completions)], verifier, others)
+
+
+def verified(
+    rows: Sequence[tuple[Problem, int, Completion]], verifier: BatchVerifier, others: Mapping[str, BatchVerifier]
+) -> list[Answer]:
+    """Return the answers of (problem, sample, completion), with the verdicts of the verifier and of each of the others.
+
+    Raises VerifierErrors where the verifier's budget of errors is exceeded.
+    """
+    played = [(problem, completion) for problem, _, completion in rows]
+    verdicts = judge(played, verifier.verify)
+    count_given([completion for _, completion in played], verifier)
+    second: list[dict[str, Verdict]] = [{} for _ in rows]
+    for name, other in others.items():
+        judges = getattr(other, "judges", None)  # of a mixture's variants, which are those of some packs
+        places = [place for place, (problem, _) in enumerate(played) if judges is None or judges(problem)]
+        for place, verdict in zip(places, judge([played[place] for place in places], other.verify)):
+            second[place][name] = verdict
+    return [_record(*row, verdict, found) for row, verdict, found in zip(rows, verdicts, second)]
+
+
+def _record(
+    problem: Problem, sample: int, completion: Completion, verdict: Verdict, others: Mapping[str, Verdict]
+) -> Answer:
+    pack = problem.info.get(PACK)
+    return {
+        "id": problem.id,
+        "sample": sample,
+        **({"pack": pack} if isinstance(pack, str) else {}),
+        "completion": completion.text,
+        "status": str(verdict.status),
+        "score": verdict.score,
+        "correct": verdict.correct,
+        "reason": verdict.reason,
+        "extracted": verdict.extracted,
+        **{f"{name}_status": str(other.status) for name, other in others.items()},
+        **{f"{name}_correct": other.correct for name, other in others.items()},
+        **{f"{name}_score": other.score for name, other in others.items()},
+        "finish_reason": completion.finish_reason,
+        "tokens": len(completion.sampled_ids),
+        **turn_records(completion),
+    }
+
+
+def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None = None) -> dict[str, Any]:
+    """Return the metrics of an evaluation.
+
+    For each k: "pass@k" with its 95 % interval over problems, "pass@k_ci", and from k = 2 likewise "pass^k" (all k
+    right), "maj@k" (the most frequent answer is right) and, where a selector scored the answers, "best@k" (the one that
+    it scores highest is right), with "best@k_kl", a bound of that choice's KL divergence from the policy. With the
+    prefix "lenient_" or "strict_": pass@k and pass^k by such a second verdict, where answers have one; in a mixture a
+    pack whose answers have none counts by its own. An answer is right if its verdict is `correct`, or, with `threshold`
+    (which is then in the result), if its score is at least that. "score": the mean over problems of their mean score,
+    with its interval "score_ci" (None where there is none, see `score_estimate`). "num_problems", "num_samples" (of all
+    problems together), "truncated" (share), "filtered" (share that a server withheld, where it did),
+    "completion_tokens" (mean), and "status": the count of each verdict.
+
+    Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
+    "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
+    "unscored_problems". "packs": of a mixture, the same for each of its packs. Raises ValueError where no problem is
+    left.
+    """
+    scored = [row for row in answers if row["score"] is not None]
+    status = Counter(row["status"] for row in answers)
+    problems = {row["id"] for row in answers}
+    result: dict[str, Any] = {
+        "num_problems": len(problems),
+        "num_samples": len(answers),
+        "truncated": sum(row["finish_reason"] in ("length", "context") for row in answers) / len(answers),
+        "completion_tokens": sum(row["tokens"] for row in answers) / len(answers),
+        "unscored": len(answers) - len(scored),
+        "unscored_problems": len(problems - {row["id"] for row in scored}),
+        "status": dict(status.most_common()),
+    }
+    if filtered := sum(row["finish_reason"] == "filter" for row in answers):
+        result["filtered"] = filtered / len(answers)
+    if threshold is not None:
+        result["threshold"] = threshold
+    result |= _pass_at(scored, "", ks, status, threshold)
+    result |= _chosen_of(scored, ks, threshold)
+    field = "correct" if threshold is None else "score"
+    for prefix in ("lenient_", "strict_"):
+        # From the same answers, so that the numbers can be compared.
+        if _in_whole_packs(scored, f"{prefix}{field}"):
+            result |= _pass_at(scored, prefix, ks, status, threshold)
+    if by_pack := packs_of(answers, ks, threshold):
+        result["packs"] = by_pack
+    score = score_estimate(scored)
+    known = math.isfinite(score.low) and math.isfinite(score.high)
+    return {**result, "score": score.mean, "score_ci": [score.low, score.high] if known else None}
+
+
+def _in_whole_packs(rows: Sequence[Answer], field: str) -> bool:
+    """Whether answers have a field: all of a pack, or none of it, and some; outside mixtures all."""
+    packs: dict[Any, set[bool]] = {}
+    for row in rows:
+        packs.setdefault(row.get("pack"), set()).add(field in row)
+    return {True} in packs.values() and {True, False} not in packs.values()
+
+
+def packs_of(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None) -> dict[str, Any]:
+    """Return what `summarize` gives for the answers of each pack of a mixture, None for one that cannot be measured."""
+    packs = sorted({row["pack"] for row in answers if "pack" in row})
+    found: dict[str, Any] = {}
+    for pack in packs:
+        own = [
+            {name: held for name, held in row.items() if name != "pack"} for row in answers if row.get("pack") == pack
+        ]
+        try:
+            found[pack] = summarize(own, ks, threshold)
+        except ValueError:  # too few samples with a score
+            found[pack] = None
+    return found
+
+
+def score_estimate(rows: Sequence[Answer]) -> Estimate:
+    """Return the mean over problems of their samples' mean score, with a 95 % interval.
+
+    If all scores are in [0, 1] the interval is that of pass@k, so that with a verifier that only says right or wrong
+    the score equals pass@1. Other scores (a reward model's) have a t interval without bounds at 0 and 1; it is nan for
+    a single problem, and where all problems score the same.
+    """
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        scores.setdefault(row["id"], []).append(row["score"])
+    means = [math.fsum(values) / len(values) for values in scores.values()]
+    bounded = all(0 <= row["score"] <= 1 for row in rows)
+    return clustered(means) if bounded else unbounded(means)
+
+
+def _pass_at(
+    rows: Sequence[Answer], prefix: str, ks: Sequence[int], status: Counter[str], threshold: float | None
+) -> Answer:
+    totals = Counter(row["id"] for row in rows)
+    right = Counter(row["id"] for row in rows if is_right(row, prefix, threshold))
+    result: Answer = {}
+    for k in ks:
+        counts = [(n, right[problem]) for problem, n in totals.items() if n >= k]
+        if not counts:
+            found = ", ".join(f"{count} {name}" for name, count in status.most_common())
+            raise ValueError(f"pass@{k}: no problem has {k} scored samples; the verdicts are {found}")
+        estimate = estimate_pass_at_k(counts, k)
+        result[f"{prefix}pass@{k}"] = estimate.mean
+        result[f"{prefix}pass@{k}_ci"] = [estimate.low, estimate.high]
+        if k > 1:
+            power = estimate_pass_power_k(counts, k)
+            result[f"{prefix}pass^{k}"] = power.mean
+            result[f"{prefix}pass^{k}_ci"] = [power.low, power.high]
+    return result
+
+
+def _chosen_of(rows: Sequence[Answer], ks: Sequence[int], threshold: float | None) -> Answer:
+    """Return maj@k and best@k from k = 2 on; problems with fewer samples that can be used are left out."""
+    result: Answer = {}
+    for k in (k for k in ks if k > 1):
+        for name, values in (("maj", majorities(rows, k, threshold)), ("best", selected(rows, k, threshold))):
+            if values:
+                estimate = clustered(list(values.values()))
+                result[f"{name}@{k}"] = estimate.mean
+                result[f"{name}@{k}_ci"] = [estimate.low, estimate.high]
+        if f"best@{k}" in result:
+            result[f"best@{k}_kl"] = best_of_kl(k)
+    return result
+
+
+def check_problems(problems: Sequence[Problem], ks: Sequence[int], samples: int) -> None:
+    """Raise ValueError without problems, for several that share an id, and for a k that the samples do not allow."""
+    if not problems:
+        raise ValueError("no problems to evaluate")
+    check_ks(ks, samples)
+    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if repeated:
+        raise ValueError(f"several problems have the id {repeated[0]!r}; expected one each")
+
+
+def check_ks(ks: Sequence[int], samples: int) -> None:
+    """Raise ValueError unless there is a k, and 1 <= k <= samples for each."""
+    if not ks:
+        raise ValueError("no k to compute pass@k for")
+    for k in ks:
+        if not 1 <= k <= samples:
+            raise ValueError(f"pass@{k} from {samples} samples; expected 1 <= k <= samples")
+
+
+def _chunks(problems: Sequence[Problem], size: int) -> Iterator[Sequence[Problem]]:
+    for start in range(0, len(problems), size):
+        yield problems[start : start + size]

@@ -1,0 +1,523 @@
+"""Rollouts with an environment: turns of the model and replies to them, until a verdict or a limit ends them.
+
+The ids that were sampled are never encoded again: a turn's context is the prompt's ids, then sampled ids and encoded
+replies in turn. Replies are made in threads while other rows are sampled. The sampler decides when rows are sampled: in
+rounds, or each as soon as its reply is there (rlvr.core.types.Sampler.converse); what an episode does is the same.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, pairwise
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
+
+from rlvr.config import RolloutConfig
+from rlvr.config.shared import TurnSettings
+from rlvr.core.seeding import derive_seed
+from rlvr.core.types import (
+    Ask,
+    Completion,
+    Environment,
+    Finish,
+    Problem,
+    Prompt,
+    Reply,
+    RunError,
+    Sampler,
+    Sampling,
+    Task,
+    Turn,
+    Verdict,
+    error,
+)
+from rlvr.model.progress import beat
+
+# Calls that run beside the sampling, each in a daemon thread and within a time limit: an environment's replies.
+
+T = TypeVar("T")
+AT_ONCE = 128
+
+
+class Overdue(Exception):
+    """A call took longer than its time limit; what it returns later is dropped."""
+
+
+class Call(Generic[T]):
+    """A call of `work`, known to the caller by its key; `late` is called in its thread where it came back too late."""
+
+    def __init__(self, key: int, work: Callable[[], T], late: Callable[[], None]) -> None:
+        self.key, self.work, self.late = key, work, late
+        self.deadline = float("inf")
+
+
+class Background(Generic[T]):
+    """Runs calls in threads, `at_once` at a time, and hands their outcomes to one consumer thread.
+
+    seconds: the time limit of a call, from when it begins. A call that exceeds it has the outcome Overdue, its thread
+    is left behind and another takes its place; the process does not wait for such threads when it ends. `wake` is
+    called, in any thread, when there is an outcome to collect; but only `collect` finds out that a call is overdue.
+    """
+
+    def __init__(self, seconds: float, at_once: int = AT_ONCE) -> None:
+        self.seconds, self.at_once = seconds, at_once
+        self.wake: Callable[[], None] = lambda: None
+        self._changed = threading.Condition()
+        self._waiting: deque[Call[T]] = deque()
+        self._running: set[Call[T]] = set()
+        self._finished: deque[tuple[int, T | BaseException]] = deque()
+        self._threads = self._idle = 0
+        self._closed = False
+
+    def submit(self, key: int, work: Callable[[], T], late: Callable[[], None] = lambda: None) -> None:
+        """Run `work` in a thread; `collect` returns its outcome with the key."""
+        with self._changed:
+            self._waiting.append(Call(key, work, late))
+            self._staff()
+            self._changed.notify_all()
+
+    def collect(self, *, wait: bool) -> list[tuple[int, T | BaseException]]:
+        """Return the outcomes since the last call by key: what a call returned or raised, or Overdue.
+
+        wait: until there is one, as long as any call is under way.
+        """
+        with self._changed:
+            while True:
+                self._expire()
+                if self._finished or not wait or not (self._waiting or self._running):
+                    found = list(self._finished)
+                    self._finished.clear()
+                    return found
+                nearest = min((call.deadline for call in self._running), default=float("inf"))
+                self._changed.wait(max(0.0, min(nearest - time.monotonic(), self.seconds)))
+
+    def close(self) -> None:
+        """Begin no more calls, but those of negative keys, which clean up. What calls return is dropped."""
+        with self._changed:
+            self._closed = True
+            self._waiting = deque(call for call in self._waiting if call.key < 0)
+            self._changed.notify_all()
+
+    def _staff(self) -> None:
+        """Start a thread where a call waits and none is free."""
+        if len(self._waiting) > self._idle and self._threads < self.at_once:
+            self._threads += 1
+            threading.Thread(target=self._work, name="rlvr-replies", daemon=True).start()
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for call in [call for call in self._running if call.deadline <= now]:
+            self._drop(call)
+
+    def _drop(self, call: Call[T]) -> None:
+        """Give up a running call; its thread no longer counts."""
+        self._running.discard(call)
+        self._finish(call, Overdue())
+        self._threads -= 1
+        self._staff()
+
+    def _work(self) -> None:
+        while (call := self._next()) is not None:
+            outcome: Any
+            try:
+                outcome = call.work()
+            except BaseException as error:  # for the consumer; a thread has nobody to raise it to
+                outcome = error
+            if not self._take(call, outcome):
+                call.late()
+                return
+
+    def _next(self) -> Call[T] | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            self._idle -= 1
+            if not self._waiting:
+                self._threads -= 1
+                return None
+            call = self._waiting.popleft()
+            call.deadline = time.monotonic() + self.seconds
+            self._running.add(call)
+            self._changed.notify_all()
+            return call
+
+    def _take(self, call: Call[T], outcome: T | BaseException) -> bool:
+        """Hand over the outcome of a call. Return False where it was too late, and the thread is to end."""
+        with self._changed:
+            if call in self._running and call.deadline <= time.monotonic():
+                self._drop(call)
+                self._changed.notify_all()
+                return False
+            if call not in self._running:
+                return False
+            self._running.discard(call)
+            if not self._closed:
+                self._finish(call, outcome)
+            self._changed.notify_all()
+            return True
+
+    def _finish(self, call: Call[T], outcome: T | BaseException) -> None:
+        self._finished.append((call.key, outcome))
+        self.wake()
+
+
+Seed = tuple[int | str, ...]
+SHOWN = 300  # characters of an exception in a reason
+
+
+class Speaks(Protocol):
+    """The part of a policy that rollouts with an environment use."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    def render(self, prompt: Prompt) -> list[int]: ...
+
+    def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]: ...
+
+    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str: ...
+
+    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str: ...
+
+    def check_turns(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Play:
+    """An environment and the limits of its rollouts. context: tokens of a row, prompt included; None: no limit."""
+
+    environment: Environment
+    limits: TurnSettings
+    context: int | None = None
+
+
+def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | None) -> Play | None:
+    """Return how a task's rollouts are played; None without an environment. contexts: what the model and engine read.
+
+    Raises ValueError for a chat template that changes earlier turns.
+    """
+    if task.environment is None:
+        return None
+    policy.check_turns()
+    known = [tokens for tokens in (*contexts, limits.context_tokens) if tokens]
+    return Play(task.environment, limits, min(known, default=None))
+
+
+def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
+    """Return the tokens of the longest row that a run may train on, of a prompt's number of tokens."""
+    if task.environment is None:
+        return prompt + config.max_new_tokens
+    return config.longest_row(prompt, config.max_new_tokens, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The environment has returned: its verdict, or None."""
+
+    verdict: Verdict | None
+
+
+Step = Reply | Ended
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """A rollout under way. seed: what all its random numbers are derived from."""
+
+    problem: Problem
+    prompt: tuple[int, ...]
+    seed: Seed
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    spent: int = 0
+    last: Completion | None = None
+    """The model's last turn, as it was sampled."""
+    world: Generator[Reply | None, str, Verdict | None] | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of turns of the model so far."""
+        return sum(turn.sampled for turn in self.turns)
+
+
+def play(
+    policy: Speaks,
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[Sequence[Seed]],
+    sampling: Sampling,
+    plan: Play,
+    on_group: Callable[[int, list[Completion]], None] = lambda place, made: None,
+) -> list[list[Completion]]:
+    """Return for each problem a completion with its turns for each of its seeds.
+
+    sampling: of a rollout; its max_new_tokens is for all turns of the model together. The first turn is drawn with the
+    seed derive_seed(*seed), as that of a rollout without an environment. `on_group(place, completions)` gets a
+    problem's rollouts as soon as all of them have ended. Raises RunError where the environment does: it cannot work.
+    """
+    made: list[list[Completion | None]] = [[None] * len(row) for row in seeds]
+    missing = [len(row) for row in seeds]
+    places = [(p, g) for p, row in enumerate(seeds) for g in range(len(row))]
+
+    def done(row: int, completion: Completion) -> None:
+        p, g = places[row]
+        made[p][g] = completion
+        missing[p] -= 1
+        if not missing[p]:
+            on_group(p, [completion for completion in made[p] if completion is not None])
+
+    episodes = [Episode(problems[p], tuple(prompts[p]), tuple(seeds[p][g])) for p, g in places]
+    with Episodes(policy, episodes, sampling, plan, done) as running:
+        sampler.converse(running)
+    return [[completion for completion in row if completion is not None] for row in made]
+
+
+class Episodes:
+    """Rollouts while they are sampled: the Conversations of Sampler.converse. A context manager."""
+
+    def __init__(
+        self,
+        policy: Speaks,
+        episodes: Sequence[Episode],
+        sampling: Sampling,
+        plan: Play,
+        on_done: Callable[[int, Completion], None],
+    ) -> None:
+        self.policy, self.episodes, self.sampling, self.plan, self.on_done = policy, episodes, sampling, plan, on_done
+        self.background: Background[Step] = Background(plan.limits.reply_seconds)
+        self.ready = [(row, self._ask(episode)) for row, episode in enumerate(episodes)]
+        self.open = len(episodes)
+        self.waiting = 0  # open rows whose reply is being made
+
+    def __enter__(self) -> Episodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop the replies that are still being made, and close the environments, in threads that nobody waits for."""
+        self.background.close()
+
+    def on_reply(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when a reply was made; see rlvr.core.types.Conversations."""
+        self.background.wake = wake
+
+    def asks(self, *, every: bool) -> list[tuple[int, Ask]] | None:
+        """Return the turns to sample next, by row; see rlvr.core.types.Conversations. Raises RunError as `play`."""
+        while self.waiting and every:
+            self._collect(wait=True)
+        self._collect(wait=False)
+        found = sorted(self.ready, key=lambda item: item[0])
+        self.ready = []
+        return found if self.open else None
+
+    def heard(self, row: int, completion: Completion) -> None:
+        """Take a turn of the model, and have the environment answer it."""
+        beat()
+        episode = self.episodes[row]
+        episode.last = completion
+        episode.ids += completion.token_ids
+        episode.logprobs += completion.logprobs
+        episode.spent += len(completion.token_ids)
+        marks = getattr(self.plan.environment, "marks", ())
+        said = self.policy.heard(completion.token_ids, completion.text, marks)
+        episode.turns.append(Turn("assistant", said, len(completion.token_ids)))
+        self.waiting += 1
+        self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
+
+    def drop(self, row: int) -> None:
+        """Give up a rollout whose next turn cannot be sampled: it ends, and nobody is told of it."""
+        self.open -= 1
+        self.background.submit(-1, partial(close, self.episodes[row]))
+
+    def cut(self, row: int) -> bool:
+        """End a rollout whose next turn does not fit the context any more; return False where it is the first turn."""
+        if not self.episodes[row].turns:
+            return False
+        self._leave_out_reply(self.episodes[row])
+        self.background.submit(-1, partial(close, self.episodes[row]))
+        self._finish(row, "context", None)
+        return True
+
+    def _collect(self, *, wait: bool) -> None:
+        for row, outcome in self.background.collect(wait=wait):
+            if row < 0:  # an environment that was closed
+                continue
+            beat()
+            self.waiting -= 1
+            self._follow(row, self.episodes[row], outcome)
+
+    def _follow(self, row: int, episode: Episode, outcome: Step | BaseException) -> None:
+        """Go on with a rollout after what its environment did: the next turn, or the end."""
+        if isinstance(outcome, RunError):
+            raise outcome
+        if isinstance(outcome, Overdue):
+            reason = f"the environment gave no reply within {self.plan.limits.reply_seconds:g} s"
+            self._finish(row, "error", error(reason))
+        elif isinstance(outcome, BaseException):
+            self._finish(row, "error", error(f"the environment raised {shown(outcome)}"))
+        elif isinstance(outcome, Ended):
+            unscored = outcome.verdict is not None and outcome.verdict.score is None
+            self._finish(row, "error" if unscored else self._reason(episode), outcome.verdict)
+        else:
+            episode.turns[-1] = replace(episode.turns[-1], reward=float(outcome.reward), void=bool(outcome.void))
+            if limit := self._limit(episode) or self._reply(episode, outcome):
+                self.background.submit(-1, partial(close, episode))
+                self._finish(row, limit, None)
+            else:
+                self.ready.append((row, self._ask(episode)))
+
+    def _reason(self, episode: Episode) -> Finish:
+        """Return how a rollout ended whose environment had nothing more to say: with its last turn."""
+        assert episode.last is not None
+        if not episode.last.cut_off:
+            return episode.last.finish_reason
+        return "context" if self._room(episode) <= 0 < self._budget(episode) else "length"
+
+    def _limit(self, episode: Episode) -> Finish | None:
+        """Return the limit that leaves no further turn."""
+        if self._budget(episode) <= 0:
+            return "length"
+        if self._room(episode) <= 0:
+            return "context"
+        return "turns" if episode.number >= self.plan.limits.max_turns else None
+
+    def _reply(self, episode: Episode, reply: Reply) -> Finish | None:
+        """Append a reply. Return "context", and leave it out, where no token of a turn would fit after it."""
+        assert episode.last is not None
+        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens, reply.payload)
+        ended = next((last for last in episode.last.token_ids[-1:] if last in self.policy.eos_ids), None)
+        ids = self.policy.encode_reply(replace(reply, text=text), ended=ended)
+        if self._room(episode) <= len(ids):
+            return "context"
+        episode.ids += ids
+        episode.logprobs += [0.0] * len(ids)
+        episode.turns.append(Turn(reply.role, text, len(ids), calls=reply.calls, failed=reply.failed))
+        return None
+
+    def _leave_out_reply(self, episode: Episode) -> None:
+        """Take the last reply away again: a completion ends with a turn of the model."""
+        while not episode.turns[-1].sampled:
+            length = episode.turns.pop().length
+            del episode.ids[len(episode.ids) - length :], episode.logprobs[len(episode.logprobs) - length :]
+
+    def _budget(self, episode: Episode) -> int:
+        return self.sampling.max_new_tokens - episode.spent
+
+    def _room(self, episode: Episode) -> float:
+        """Return the tokens that fit into the context."""
+        return math.inf if self.plan.context is None else self.plan.context - len(episode.prompt) - len(episode.ids)
+
+    def _ask(self, episode: Episode) -> Ask:
+        """Return the next turn to sample. That it may reach the context's end is no error, but a limit."""
+        number = episode.number
+        seed = derive_seed(*episode.seed, *(("turn", number) if number else ()))
+        most = min(self._budget(episode), self.plan.limits.turn_tokens or math.inf, self._room(episode))
+        sampling = replace(self.sampling, max_new_tokens=int(most))
+        context = (*episode.prompt, *episode.ids) if episode.ids else episode.prompt
+        return Ask(context, sampling, seed)
+
+    def _finish(self, row: int, reason: Finish, verdict: Verdict | None) -> None:
+        episode = self.episodes[row]
+        assert episode.last is not None
+        completion = Completion(
+            episode.last.text,
+            tuple(episode.ids),
+            tuple(episode.logprobs),
+            reason,
+            tuple(episode.turns),
+            verdict,
+        )
+        self.open -= 1
+        # What has ended is held by whoever is told of it.
+        episode.ids, episode.logprobs, episode.turns, episode.last = [], [], [], None
+        self.on_done(row, completion)
+
+
+def answer(environment: Environment, episode: Episode, said: str) -> Step:
+    """Return what the environment does after a turn. Raises what it raises, TypeError or ValueError for no Reply."""
+    try:
+        if episode.world is None:
+            episode.world = environment(episode.problem, Random(derive_seed(*episode.seed, "environment")))
+            opening = next(episode.world)
+            if opening is not None:
+                raise TypeError(f"it began with {opening!r:.80}; expected a bare `yield` first, which gives a turn")
+        return checked(episode.world.send(said))
+    except StopIteration as stop:
+        return Ended(None if stop.value is None else Verdict.of(stop.value))
+
+
+def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play, seed: int) -> list[Sequence[Reply]]:
+    """Return what the environment replies to each turn of demonstrations but the last.
+
+    Raises RunError where it fails, and where it ends before the last turn, naming the demonstration.
+    """
+    background: Background[Sequence[Reply]] = Background(plan.limits.reply_seconds)
+    found: dict[int, Sequence[Reply]] = {}
+    for number, (problem, turns) in enumerate(demonstrations):
+        background.submit(number, partial(replayed, plan.environment, problem, turns, seed))
+    try:
+        while len(found) < len(demonstrations):
+            for number, outcome in background.collect(wait=True):
+                if isinstance(outcome, BaseException):
+                    name = demonstrations[number][0].id
+                    late = f"TimeoutError: no reply within {plan.limits.reply_seconds:g} s"
+                    text = late if isinstance(outcome, Overdue) else shown(outcome)
+                    raise RunError(f"demonstration {name!r}: {text}") from outcome
+                found[number] = outcome
+    finally:
+        background.close()
+    return [found[number] for number in range(len(demonstrations))]
+
+
+def replayed(environment: Environment, problem: Problem, turns: Sequence[str], seed: int) -> Sequence[Reply]:
+    """Return the replies to all turns but the last. Raises RunError where the environment ends before."""
+    episode = Episode(problem, (), (seed, "demonstration", problem.id))
+    made: list[Reply] = []
+    try:
+        for said in turns[:-1]:
+            step = answer(environment, episode, said)
+            if isinstance(step, Ended):
+                reason = f": {step.verdict.status}, {step.verdict.reason}" if step.verdict else ""
+                raise RunError(f"the environment ends after turn {len(made) + 1} of {len(turns)}{reason}")
+            made.append(step)
+    finally:
+        close(episode)
+    return made
+
+
+def checked(reply: Any) -> Reply:
+    """Return what an environment yielded, text without lone surrogates. Raise TypeError or ValueError for no Reply."""
+    if not isinstance(reply, Reply):
+        raise TypeError(f"it yielded {reply!r:.80}; expected a Reply")
+    if not isinstance(reply.text, str) or not isinstance(reply.role, str):
+        raise TypeError(f"it yielded a Reply with text {reply.text!r:.80} and role {reply.role!r:.80}; expected text")
+    if reply.role == "assistant":
+        raise ValueError("it yielded a Reply of role 'assistant', which is the model's")
+    if not math.isfinite(reply.reward):
+        raise ValueError(f"it yielded a Reply with reward {reply.reward}; expected a finite number")
+    places = [0, *chain.from_iterable(reply.payload), len(reply.text)]
+    if any(before > after for before, after in pairwise(places)):
+        raise ValueError(f"it yielded a Reply with payload {reply.payload!r:.80}; expected parts of its text, in order")
+    return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
+
+
+def close(episode: Episode) -> Any:
+    """Close the environment of a rollout. What it raises is dropped: the rollout has ended."""
+    try:
+        if episode.world is not None:
+            episode.world.close()
+    except BaseException:
+        pass
+
+
+def shown(problem: BaseException) -> str:
+    """Return an exception as its type and the first line of its text."""
+    text = str(problem).strip().split("\n")[0][:SHOWN]
+    return f"{type(problem).__name__}: {text}".rstrip(": ")

@@ -1,0 +1,50 @@
+"""What is trained: the policy, its optimizer, and the models that training holds beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from rlvr.config import AlgoSettings, Config
+from rlvr.model.critic import Critic
+from rlvr.model.policy import Policy
+from rlvr.training.demonstrations import Demonstration
+from rlvr.training.rollout.episodes import Play
+
+
+@dataclass
+class Learner:
+    """The policy and its optimizer; the frozen reference policy and the critic, where the algorithm needs them.
+
+    The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
+    `adapted` holds the settings of the algorithm that follow the run, as they are now. `demonstrations` are those of
+    the pretraining mix, played by a `plan` in an environment. `rollbacks`: see rlvr.training.rollback.
+    """
+
+    config: Config
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    accelerator: Accelerator
+    reference: Policy | None = None
+    critic: Critic | None = None
+    adapted: dict[str, float] = field(default_factory=dict)
+    demonstrations: Sequence[Demonstration] = ()
+    plan: Play | None = None
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def lr_scale(self) -> float:
+        """What the rollbacks so far have multiplied the policy's learning rate by."""
+        return prod(rollback["lr"] for rollback in self.rollbacks)
+
+    @property
+    def algo(self) -> AlgoSettings:
+        """The algorithm's settings as they hold now."""
+        algo = self.config.algo
+        changed: dict[str, Any] = {name: value for name, value in self.adapted.items() if hasattr(algo, name)}
+        return replace(algo, **changed) if changed else algo

@@ -1,0 +1,183 @@
+"""What a batch needs before the updates: old and reference logprobs, values, token advantages, KL costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from rlvr.algo.batch import Batch, collate, is_trained
+from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
+from rlvr.algo.losses import KL
+from rlvr.core.types import Group
+from rlvr.distributed import sum_tensor
+from rlvr.model.logprobs.scoring import token_logprobs
+from rlvr.model.memory import microbatch_tokens
+from rlvr.model.policy import Policy
+from rlvr.model.progress import beat, enter
+from rlvr.training.step.learner import Learner
+
+# This process's microbatches of a batch that all processes hold.
+
+
+def microbatches(
+    batch: Batch, policy: Policy, accelerator: Accelerator, max_tokens: int
+) -> Iterator[tuple[Tensor, Batch, float]]:
+    """Yield this process's microbatches with the indices of their rows, each with its weight in loss and statistics.
+
+    All processes must run each of them forward and, where the loss is differentiated, backward. The weight is 1; 0 for
+    one that is there because other processes have more, and gather shards of the weights together with this one.
+    """
+    plan = batch.plan(accelerator.num_processes, max_tokens, shared_prompts=policy.packs, equal=policy.mesh is not None)
+    for index, weight in plan[accelerator.process_index]:
+        beat()
+        yield index, batch.rows(index), weight
+
+
+def prepare_batch(learner: Learner, batch: Batch) -> Batch:
+    """Return the batch with the old logprobs, reference logprobs, values and token advantages that the updates need.
+
+    Old logprobs are computed when a batch is used for more than one update, when a per-token KL penalty is in the
+    reward, and for KTO's estimate of the KL divergence.
+    """
+    if not len(batch):
+        return batch
+    algo, critic = learner.algo, learner.critic
+    kl_per_token = algo.row.per_token and learner.reference is not None and algo.kl_in == "reward"
+    needs_old = algo.epochs * algo.minibatches > 1 or kl_per_token or algo.row.labels
+    if critic is not None and critic.shares_trunk and needs_old:
+        old, values = logprobs_and_values(learner, batch)
+        batch = replace(batch, old_logprobs=old, values=values)
+    elif needs_old:
+        batch = replace(batch, old_logprobs=all_logprobs(learner, learner.policy, batch))
+    if learner.reference is not None and not subtracts_kl(learner):
+        batch = replace(batch, ref_logprobs=all_logprobs(learner, learner.reference, batch))
+    if algo.row.labels:
+        return with_kl(batch)
+    if critic is None:
+        return with_token_advantages(learner, batch) if algo.row.token_returns else batch
+    if batch.values is None:
+        values = over_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
+        batch = replace(batch, values=values)
+    return with_token_advantages(learner, batch)
+
+
+def with_kl(batch: Batch) -> Batch:
+    """Return the batch with KTO's estimate of KL(pi || ref) (B,): the mean of log pi/ref over its rollouts, from 0 on.
+
+    The rollouts are the policy's own, so that no mismatched pairs of prompts and completions are needed, as they are
+    for completions from elsewhere (arXiv:2402.01306, section 4.1).
+    """
+    assert batch.old_logprobs is not None
+    assert batch.ref_logprobs is not None
+    gains = ((batch.old_logprobs - batch.ref_logprobs) * batch.mask).sum(-1)
+    return replace(batch, kl=gains.mean().clamp(min=0).expand(len(batch)))
+
+
+def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
+    """Return the batch with the GAE advantages and returns (B, T), from its values and its `advantages` so far.
+
+    Those are still the rewards: (B,), since the advantage rule of such an algorithm leaves them as they are; (B, T)
+    with credit per turn or step, on the last token of each. Without values the advantages are the returns.
+    """
+    algo = learner.algo
+    values = torch.zeros_like(batch.sampler_logprobs) if batch.values is None else batch.values
+    cost = None
+    if learner.reference is not None and algo.kl_in == "reward":
+        cost = algo.kl_coef * divergence(learner, batch.old_logprobs, batch.ref_logprobs)
+    rewards = token_rewards(batch.advantages, batch.mask, cost)
+    advantages, returns = generalized_advantages(rewards, values, batch.mask, gamma=algo.gamma, lam=algo.gae_lambda)
+    if algo.scale == "whiten":
+        advantages = whiten_tokens(advantages, batch.mask)
+    return replace(batch, advantages=advantages, returns=returns)
+
+
+def critic_stats(batch: Batch) -> dict[str, float]:
+    """Return the critic's metrics before its updates: means over tokens, and explained variance."""
+    assert batch.values is not None
+    assert batch.returns is not None
+    return {
+        "critic/value": float(batch.values[batch.mask].mean()),
+        "critic/return": float(batch.returns[batch.mask].mean()),
+        "critic/explained_variance": explained_variance(batch.values, batch.returns, batch.mask),
+    }
+
+
+def divergence(learner: Learner, old: Tensor | None, ref: Tensor | None) -> Tensor:
+    """Return estimates (B, T) of the KL divergence between the trainer's present policy and the reference."""
+    assert old is not None
+    assert ref is not None
+    return KL[learner.algo.estimator](old, ref, torch.ones_like(old))
+
+
+def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
+    """Return the logprobs (B, T) of the whole batch under a policy."""
+    temperature = learner.config.rollout.temperature
+
+    def compute(micro: Batch) -> Tensor:
+        return token_logprobs(policy, micro.tokens, micro.scored, temperature=temperature)[0][None]
+
+    return over_rows(learner, batch, compute)[0]
+
+
+def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
+    """Return logprobs and values (2, B, T) of the whole batch, for a critic on the policy's trunk."""
+    critic, temperature = learner.critic, learner.config.rollout.temperature
+    assert critic is not None
+
+    def both(micro: Batch) -> Tensor:
+        logprobs, _, values = critic.logprobs_and_values(micro.tokens, micro.scored, temperature=temperature)
+        return torch.stack([logprobs.float(), values])
+
+    return over_rows(learner, batch, both, count=2)
+
+
+def learner_microbatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Batch, float]]:
+    """Yield this process's `microbatches`, by optim.tokens_per_microbatch and the device's memory."""
+    tokens = microbatch_tokens(learner.policy, learner.config)
+    return microbatches(batch, learner.policy, learner.accelerator, tokens)
+
+
+@torch.no_grad()
+def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor], *, count: int = 1) -> Tensor:
+    """Return (count, B, T) from `compute(microbatch)`, (count, b, t); each process computes its share of the rows."""
+    result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
+    enter("scoring")
+    for index, micro, weight in learner_microbatches(learner, batch):
+        part = compute(micro)
+        if weight:
+            result[:, index, : part.shape[-1]] = part.float()
+    return sum_tensor(result, learner.accelerator)
+
+
+def subtracts_kl(learner: Learner) -> bool:
+    """Return whether the KL term is a cost of whole completions (`kl_costs`), and not of tokens."""
+    algo = learner.algo
+    return learner.reference is not None and algo.kl_coef > 0 and algo.kl_in == "reward" and not algo.row.per_token
+
+
+def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float]], float]:
+    """Return the KL cost of each completion (P x G), and the mean of the KL estimate over all tokens.
+
+    A cost is kl_coef times the sum over the completion's tokens of the KL estimate between the present and the
+    reference policy; 0 for a completion without a score.
+    """
+    assert learner.reference is not None
+    algo = learner.algo
+    everything = [[1.0] * len(group.completions) for group in groups]
+    batch = collate(groups, everything, pad_id=learner.policy.pad_id, device=learner.policy.device)
+    now, before = (all_logprobs(learner, policy, batch) for policy in (learner.policy, learner.reference))
+    estimates = divergence(learner, now, before) * batch.mask
+    sums = iter(estimates.sum(-1).tolist())
+    # `collate` takes the rollouts that have a score and tokens that were sampled, in this order.
+    costs = [
+        [
+            algo.kl_coef * next(sums) if is_trained(c, v, mask_truncated=False) else 0.0
+            for c, v in zip(g.completions, g.verdicts)
+        ]
+        for g in groups
+    ]
+    return costs, float(estimates.sum() / batch.mask.sum().clamp(min=1))

@@ -1,0 +1,368 @@
+"""From verdicts to rewards and advantages: penalties, shuffling, the advantage rule."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TypeVar, cast
+
+from rlvr.algo.advantages import Rewards, compute_advantages, cost_advantages, gdpo, is_flat, subtract_costs
+from rlvr.algo.credit import Advantage, StepRewards, Steps, is_flat_in_all_steps, returns_to_go, step_advantages
+from rlvr.config import AlgoSettings, Config, RolloutConfig
+from rlvr.core.types import Completion, Group, Verdict
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def soft_overlong(num_tokens: int, *, max_new_tokens: int, buffer: int) -> float:
+    """Return DAPO's soft overlong penalty (arXiv:2503.14476, eq. 13): 0 up to max - buffer tokens, -1 at max."""
+    return -min(max(num_tokens - (max_new_tokens - buffer), 0) / buffer, 1.0)
+
+
+def length_penalty(num_tokens: int, *, penalty: float, limit: int) -> float:
+    """Return -penalty for each token beyond `limit`."""
+    return -penalty * max(num_tokens - limit, 0)
+
+
+def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]:
+    """Return the penalties (each <= 0) for a completion's length by name; only those that are switched on."""
+    length = len(completion.sampled_ids)
+    costs = {}
+    if config.truncated == "penalize":
+        costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
+    if config.length_penalty:
+        costs["length_penalty"] = length_penalty(length, penalty=config.length_penalty, limit=config.length_limit)
+    return costs
+
+
+def outcome_reward(
+    completion: Completion, verdict: Verdict, config: RolloutConfig, *, shuffled: bool = False
+) -> float | None:
+    """Return the verdict's score plus the penalties that are switched on; None without a score.
+
+    shuffled: the score is another rollout's, with its penalties in it (see `shuffle_verdicts`).
+    """
+    if verdict.score is None or shuffled:
+        return verdict.score
+    return verdict.score + sum(penalties(completion, config).values())
+
+
+def within_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]:
+    """Return what a rollout earns before its end by name: the rewards of turns, and of steps; only those it has."""
+    found = {}
+    if any(turn.reward for turn in completion.turns):
+        found["turn_rewards"] = sum(turn.reward for turn in completion.turns)
+    if verdict.steps:
+        found["step_scores"] = sum(score for _, score in verdict.steps)
+    return found
+
+
+def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
+    """Return the reward of a whole rollout: score and penalties, and the rewards of turns and steps."""
+    outcome = outcome_reward(completion, verdict, config)
+    return None if outcome is None else outcome + sum(within_rewards(completion, verdict).values())
+
+
+def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:
+    """Return the rewards of all groups (P x G), as they are logged; which of them count: `credited_rewards`."""
+    return [
+        [
+            verdict.score if group.own_verdicts else reward(completion, verdict, config)
+            for completion, verdict in zip(group.completions, group.verdicts)
+        ]
+        for group in groups
+    ]
+
+
+def group_advantages(
+    groups: Sequence[Group],
+    rewards: Sequence[Sequence[float | None]],
+    algo: AlgoSettings,
+    costs: Sequence[Sequence[float]] | None = None,
+) -> list[list[float]]:
+    """Return the advantages of all groups (P x G) by the algorithm's rule.
+
+    costs: the KL costs of the completions where the KL term is in the reward (`kl_costs`). Their centred negatives are
+    added after the rule has normalised the task's rewards. A rule that chooses completions (raft) chooses by reward
+    minus cost. Raises ValueError where the rule needs named parts of the reward and the verifier gives none.
+    """
+    rule = algo.row.advantages
+    if costs is not None and algo.row.chooses:
+        rewards, costs = subtract_costs(rewards, costs), None
+    if rule is not None:
+        # Where tokens get their own these are still the rewards; prepare.py makes and scales the advantages.
+        rows = compute_advantages(rewards, rule, "none" if algo.row.per_token else algo.scale)
+        if costs is None:
+            return rows
+        added = cost_advantages(rewards, costs, algo.row.kl_baseline)
+        return [[a + b for a, b in zip(row, more, strict=True)] for row, more in zip(rows, added, strict=True)]
+    weights = {name: float(weight) for name, _, weight in (item.partition("=") for item in algo.reward_weights)}
+    names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
+    if not names:
+        raise ValueError("algo gdpo needs a verifier with named parts, such as combine; this one gives none")
+    named = [named_rewards(group, row) for group, row in zip(groups, rewards, strict=True)]
+    names += sorted({name for group in named for found in group for name in found or ()} - set(names))
+    parts = [
+        {name: [None if found is None else found.get(name, 0.0) for found in group] for name in names}
+        for group in named
+    ]
+    return gdpo(parts, weights)
+
+
+def named_rewards(group: Group, rewards: Sequence[float | None]) -> list[dict[str, float] | None]:
+    """Return the named parts of each rollout's reward, those earned within it counted in; None without a reward."""
+    return [
+        None
+        if reward is None
+        else {**verdict.parts, **({} if group.own_verdicts else within_rewards(completion, verdict))}
+        for completion, verdict, reward in zip(group.completions, group.verdicts, rewards, strict=True)
+    ]
+
+
+def has_signal(advantages: Sequence[Advantage]) -> bool:
+    """Return whether any advantage of a group, or of a step of its rollouts, differs from 0.
+
+    Equal rewards make all of them 0 under a group-relative rule; reinforce and ppo have a signal there too.
+    """
+    values = (a.values if isinstance(a, Steps) else (a,) for a in advantages)
+    return any(abs(value) > 1e-9 for row in values for value in row)
+
+
+def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: int) -> list[Group]:
+    """Return the groups with their verdicts permuted over the whole batch: a control whose rewards mean nothing.
+
+    A verdict keeps all rewards of its own completion in its score: length penalties, those of turns and of steps. The
+    groups keep the verdicts of their own completions as `own_verdicts`.
+    """
+    verdicts = [
+        verdict
+        if verdict.score is None
+        else replace(
+            verdict,
+            score=reward(completion, verdict, config),
+            parts={**verdict.parts, **within_rewards(completion, verdict)},
+            steps=(),
+        )
+        for group in groups
+        for completion, verdict in zip(group.completions, group.verdicts, strict=True)
+    ]
+    random.Random(seed).shuffle(verdicts)
+    shuffled = iter(verdicts)
+    return [
+        replace(group, verdicts=tuple(next(shuffled) for _ in group.completions), own_verdicts=group.verdicts)
+        for group in groups
+    ]
+
+
+def among_all(groups: Sequence[Group], rows: Sequence[T], dropped: Sequence[U]) -> list[T | U]:
+    """Return `rows` (of the kept groups) in their places among all groups, rows of `dropped` in the others."""
+    kept = iter(rows)
+    return [next(kept) if group.kept else other for group, other in zip(groups, dropped, strict=True)]
+
+
+# What the tokens of a rollout are credited with: its reward as a whole, or the rewards of its turns and steps.
+
+MOST_LOGGED = 8  # steps whose mean return is logged
+Decode = Callable[[Sequence[int]], str]
+GroupRewards = Sequence[float | None] | Sequence[Steps | None]  # of whole rollouts, or of their steps
+
+
+def check_credit(groups: Sequence[Group], config: Config) -> None:
+    """Raise ValueError for credit per step where no verdict has steps. Credit per turn is checked before a run."""
+    if config.algo.credit != "step":
+        return
+    verdicts = [v for group in groups for v in group.unshuffled_verdicts if v.score is not None]
+    if verdicts and not any(verdict.steps for verdict in verdicts):
+        raise ValueError("algo.credit step needs a verifier whose verdicts have steps, and this one gives none")
+
+
+def credited_rewards(groups: Sequence[Group], config: Config, decode: Decode) -> list[GroupRewards]:
+    """Return the rewards (P x G) that advantages are made of: of whole rollouts, or by algo.credit of their steps.
+
+    decode: of token ids into text without special tokens.
+
+    With rollout.truncated "mask" a completion that was cut off has none, like one without a score: it is neither
+    trained on nor in the baseline of its group. The advantages of those that ended then sum to 0 in each group, so
+    that they learn to be right and nothing of ending. With its score in the mean (as in TRL and SkyRL), mostly 0,
+    their sum would be above 0: a reward for ending, the larger the more were cut; and a group whose rewards differ
+    only in what is masked would count as one with signal.
+    """
+    credit, masked = config.algo.credit, config.rollout.truncated == "mask"
+    if credit == "outcome":
+        rewards: list[GroupRewards] = list(group_rewards(groups, config.rollout))
+    else:
+        rewards = [
+            [
+                step_rewards(
+                    completion,
+                    verdict,
+                    outcome_reward(completion, verdict, config.rollout, shuffled=bool(group.own_verdicts)),
+                    decode if credit == "step" else None,
+                    shuffled=bool(group.own_verdicts),
+                )
+                for completion, verdict in zip(group.completions, group.verdicts)
+            ]
+            for group in groups
+        ]
+    return [without_cut_off(group, row) for group, row in zip(groups, rewards)] if masked else rewards
+
+
+def without_cut_off(group: Group, rewards: GroupRewards) -> GroupRewards:
+    """Return the rewards of a group's rollouts, None for those that a limit of tokens ended."""
+    kept = [None if completion.cut_off else reward for completion, reward in zip(group.completions, rewards)]
+    return cast(GroupRewards, kept)
+
+
+def step_rewards(
+    completion: Completion, verdict: Verdict, outcome: float | None, decode: Decode | None, *, shuffled: bool = False
+) -> Steps | None:
+    """Return the rewards of a rollout's steps, the outcome in the last; None without a score.
+
+    A step is a turn of the model with the reply to it; with `decode` the last turn is cut at the verdict's steps.
+    shuffled: the outcome is another rollout's, and holds all rewards of that; the turns' own do not count.
+    """
+    if outcome is None:
+        return None
+    lengths, rewards = turns_of(completion)
+    steps = () if shuffled else verdict.steps
+    if decode is None or not steps:
+        rewards[-1] += sum(score for _, score in steps)
+    else:
+        start = sum(lengths[:-1])
+        last = [turn.length for turn in completion.turns if turn.sampled][-1:] or [len(completion.token_ids)]
+        parts = cut(completion.token_ids[start : start + last[0]], steps, decode)
+        reward, rest = rewards.pop(), lengths.pop() - last[0]
+        lengths += [length for length, _ in parts]
+        rewards += [score for _, score in parts]
+        rewards[-1] += reward
+        lengths[-1] += rest
+    if shuffled:
+        rewards = [0.0] * len(rewards)
+    rewards[-1] += outcome
+    return Steps(tuple(rewards), tuple(lengths))
+
+
+def turns_of(completion: Completion) -> tuple[list[int], list[float]]:
+    """Return tokens and reward of each turn of the model, the reply to it counted in; without turns, of the whole."""
+    if not any(turn.sampled for turn in completion.turns):
+        return [len(completion.token_ids)], [0.0]
+    lengths: list[int] = []
+    rewards: list[float] = []
+    before = 0
+    for turn in completion.turns:
+        if turn.sampled:
+            lengths.append(before + turn.length)
+            rewards.append(turn.reward)
+            before = 0
+        elif lengths:
+            lengths[-1] += turn.length
+        else:
+            before += turn.length
+    return lengths, rewards
+
+
+def cut(ids: Sequence[int], steps: Sequence[tuple[int, float]], decode: Decode) -> list[tuple[int, float]]:
+    """Return the tokens of each step, and its score; at least one step.
+
+    A token belongs to the step in which it begins, that is, by the number of ends that the text of the tokens before it
+    has reached: that is settled when the token is sampled. Tokens after the last end are a step of their own, with
+    score 0. A step in which no token begins is joined to the one before.
+    """
+
+    @cache
+    def reached(count: int) -> int:
+        """Return the characters of the first tokens; the bytes of one that is not complete make none."""
+        return len(decode(ids[:count]).rstrip("\N{REPLACEMENT CHARACTER}"))
+
+    found: list[tuple[int, float]] = []
+    done, carried = 0, 0.0
+    for end, score in steps:
+        place = bisect_left(range(len(ids)), end, lo=done, key=reached)
+        if place > done:
+            found.append((place - done, score + carried))
+            carried = 0.0
+        elif found:
+            found[-1] = (found[-1][0], found[-1][1] + score)
+        else:
+            carried += score
+        done = place
+    if done < len(ids) or not found:
+        found.append((len(ids) - done, carried))
+    return found
+
+
+def credited_advantages(
+    groups: Sequence[Group],
+    rewards: Sequence[GroupRewards],
+    algo: AlgoSettings,
+    costs: Sequence[Sequence[float]] | None = None,
+) -> Sequence[Sequence[Advantage]]:
+    """Return the advantages of all groups (P x G) from their `credited_rewards`: of rollouts, or of their steps.
+
+    costs: KL costs of whole rollouts, as in `group_advantages`; what they add is the same in all steps of a rollout.
+    """
+    if algo.credit == "outcome":
+        return group_advantages(groups, cast(Sequence[Rewards], rewards), algo, costs)
+    steps = cast(Sequence[StepRewards], rewards)
+    if algo.row.critic:  # GAE makes advantages of the rewards, see prepare.py
+        return [[0.0 if found is None else found.on_last_tokens() for found in row] for row in steps]
+    assert algo.row.advantages is not None
+    rows = step_advantages(steps, algo.row.advantages)
+    if costs is None:
+        return rows
+    scores = [[None if found is None else 0.0 for found in row] for row in steps]
+    added = cost_advantages(scores, costs, algo.row.kl_baseline)
+    return [
+        [raised(a, more) for a, more in zip(row, others, strict=True)] for row, others in zip(rows, added, strict=True)
+    ]
+
+
+def raised(advantage: Advantage, amount: float) -> Advantage:
+    """Return the advantage with an amount added in each step."""
+    if isinstance(advantage, Steps):
+        return Steps(tuple(value + amount for value in advantage.values), advantage.lengths)
+    return advantage + amount
+
+
+def informative_groups(groups: Sequence[Group], config: Config, decode: Decode) -> list[Group]:
+    """Return the groups whose rewards are not all equal: those that dynamic sampling keeps (DAPO, arXiv:2503.14476).
+
+    With credit per turn or step, those whose returns to go are not all equal in every step.
+    """
+    rewards = credited_rewards(groups, config, decode)
+    return [group for group, row in zip(groups, rewards) if not is_uninformative(row)]
+
+
+def keep_informative(groups: Sequence[Group], count: int, config: Config, decode: Decode) -> list[Group]:
+    """Return all groups, with `kept` set on those that are trained on: the first `count` informative ones.
+
+    Where no group is informative, the first `count` are kept: under a group-relative rule only a KL term can then move
+    the policy; reinforce and ppo learn from equal rewards too.
+    """
+    informative = [not is_uninformative(row) for row in credited_rewards(groups, config, decode)]
+    eligible = informative if any(informative) else [True] * len(groups)
+    places = [place for place, holds in enumerate(eligible) if holds][:count]
+    return [replace(group, kept=place in places) for place, group in enumerate(groups)]
+
+
+def is_uninformative(row: GroupRewards) -> bool:
+    """Return whether the rewards of a group carry no signal: too few of them, or all alike, in every step."""
+    if any(isinstance(reward, Steps) for reward in row):
+        return is_flat_in_all_steps(cast(StepRewards, row))
+    return is_flat(cast(Rewards, row))
+
+
+def credit_metrics(rewards: Sequence[GroupRewards]) -> dict[str, float]:
+    """Return the mean number of steps, and of the first ones the mean return to go over the rollouts that have it."""
+    rows = [returns_to_go(r.values) for group in rewards for r in group if isinstance(r, Steps)]
+    if not rows:
+        return {}
+    found = {"credit/steps": sum(map(len, rows)) / len(rows)}
+    for k in range(min(MOST_LOGGED, max(map(len, rows)))):
+        there = [row[k] for row in rows if len(row) > k]
+        found[f"credit/return_{k + 1}"] = sum(there) / len(there)
+    return found

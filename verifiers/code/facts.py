@@ -1,0 +1,307 @@
+"""What the proof of strength knows of values while it executes test code: containers, who made them, who holds them."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal
+
+from rlvr.sandbox.inside.live import called_name
+
+_LONGEST = 300  # characters
+
+Key = tuple[int, str]  # a variable: the number of its scope, its name
+Kind = Literal["own", "answer", "object", "lazy"]
+
+
+class NotProved(Exception):
+    """Why test code is not proved to be strong."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value: the containers that it may be, by number; numbers, texts and tuples of them are none.
+
+    `answer`: computed from what the program has answered. `text`: the literal, how it was computed, or a name of its
+    own where it is not known ("?7"; for a number or text "?n7", drawn at random "?r7" and "?rn7"). `origin`: the
+    function or method of the program that it is an answer of; `given`: the texts of its arguments, and what the same
+    computation makes of them.
+    """
+
+    places: frozenset[int] = frozenset()
+    answer: bool = False
+    text: str = ""
+    origin: str = ""
+    given: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container. `made`: how many calls of the program there were before; `parts`: the containers that it holds.
+
+    "own" ones were made by the tests, "lazy" ones are iterators of theirs; an "answer" is whatever the program has
+    returned; an "object" stays with the program. `passed`: the number of the call that an own one was last handed to.
+    `altered`: it may have another value in Python now. `literal`: nothing else can hold its parts.
+    """
+
+    kind: Kind
+    made: int
+    parts: frozenset[int] = frozenset()
+    passed: int = 0
+    altered: bool = False
+    changed: bool = False
+    literal: bool = False
+
+
+@dataclass
+class State:
+    """Variables and containers at one place of the code, and how often the program was called."""
+
+    variables: dict[Key, Value] = field(default_factory=dict)
+    containers: dict[int, Container] = field(default_factory=dict)
+    calls: int = 0
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def copy(self) -> State:
+        """Return a state that changes by itself; numbers of containers are never used twice."""
+        return State(dict(self.variables), dict(self.containers), self.calls, self.numbers)
+
+    def join(self, other: State) -> None:
+        """Become what is true at a place that is reached in either state."""
+        for key, value in other.variables.items():
+            mine = self.variables.get(key)
+            self.variables[key] = value if mine is None else either(mine, value)
+        for number, theirs in other.containers.items():
+            ours = self.containers.get(number, theirs)
+            self.containers[number] = replace(
+                ours,
+                parts=ours.parts | theirs.parts,
+                passed=max(ours.passed, theirs.passed),
+                altered=ours.altered or theirs.altered,
+                changed=ours.changed or theirs.changed,
+                literal=ours.literal and theirs.literal,
+            )
+        self.calls = max(self.calls, other.calls)
+
+    def make(self, kind: Kind, parts: Iterable[int] = (), *, literal: bool = False) -> frozenset[int]:
+        """Return the place of a new container."""
+        number = next(self.numbers)
+        self.containers[number] = Container(kind, self.calls, frozenset(parts), literal=literal)
+        return frozenset((number,))
+
+    def mark(self, places: Iterable[int], **changes: int) -> None:
+        """Set flags of containers."""
+        for place in places:
+            self.containers[place] = replace(self.containers[place], **changes)  # type: ignore[arg-type]
+
+    def reach(self, places: Iterable[int]) -> set[int]:
+        """Return containers with all that they hold, directly or through others."""
+        found: set[int] = set()
+        left = list(places)
+        while left:
+            place = left.pop()
+            if place not in found:
+                found.add(place)
+                left += self.containers[place].parts
+        return found
+
+    def parts(self, value: Value) -> frozenset[int]:
+        """Return the containers that may be taken out of a value; a part of an answer is the answer."""
+        found: set[int] = set()
+        for place in value.places:
+            container = self.containers[place]
+            found |= {place} if container.kind == "answer" else container.parts
+        return frozenset(found)
+
+    def kinds(self, places: Iterable[int]) -> set[Kind]:
+        """Return the kinds of containers."""
+        return {self.containers[place].kind for place in places}
+
+    def forget(self, others: Iterable[Value]) -> None:
+        """Drop the containers that neither variables nor other values hold."""
+        kept = self.reach(place for value in (*self.variables.values(), *others) for place in value.places)
+        self.containers = {place: self.containers[place] for place in kept}
+
+    def holders(self, place: int) -> int:
+        """Return how many variables and containers hold a container."""
+        named = sum(place in value.places for value in self.variables.values())
+        return named + sum(place in container.parts for container in self.containers.values())
+
+
+def short(text: str) -> str:
+    """Return a text that is not a literal, or where it is long another one for it: texts are only compared."""
+    return text if len(text) < _LONGEST or "?" not in text else f"{text[:2]}{hash(text)}"
+
+
+def is_scalar(value: Value) -> bool:
+    """Whether a value is known to be a number or text, or None."""
+    return not value.places and (value.text[:1] not in "?({[" or value.text.startswith(("?n", "?rn")))
+
+
+def either(one: Value, other: Value) -> Value:
+    """Return a value that is one of two."""
+    same = one.text == other.text
+    kind = "?n" if is_scalar(one) and is_scalar(other) else "?"
+    text, origin = (one.text, one.origin) if same else (short(f"{kind}({one.text}|{other.text})"), "")
+    return Value(one.places | other.places, one.answer or other.answer, text, origin, one.given if same else ())
+
+
+# What the proof of strength knows of Python: what computes and changes nothing, what changes its first argument.
+
+_MODULES = frozenset(
+    "bisect cmath collections copy datetime decimal fractions functools heapq itertools json math numbers numpy "
+    "operator pytest random re statistics string sys textwrap typing unicodedata".split()
+)
+# Of these modules only some names: others change what the program shares with the tests, or lose their type on the way.
+_ONLY = {
+    "collections": "Counter deque namedtuple abc",
+    "numpy": "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp "
+    "eye float32 float64 floor full hstack inf int32 int64 isclose isnan linspace log max mean median min nan ndarray "
+    "newaxis ones outer pi prod random round sign sin sort sqrt stack std sum tan transpose unique var vstack where "
+    "zeros",
+    "pytest": "raises approx",
+    "sys": "getsizeof maxsize",
+}
+_NEVER = frozenset("getstate setstate SystemRandom setitem delitem set_state get_state RandomState default_rng".split())
+CHANGING_FUNCTIONS = frozenset(
+    "shuffle heapify heappush heappop heapreplace heappushpop insort insort_left insort_right".split()
+)
+CHANGING = frozenset(
+    "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end "
+    "pop popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update".split()
+)
+_KINDS: tuple[Any, ...] = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, deque, Counter, range)
+_KINDS += (Fraction, Decimal, date, datetime, timedelta)
+RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
+METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | RANDOM
+METHODS |= frozenset("tolist sum mean all any max min reshape flatten group groups".split())
+ATTRIBUTES = frozenset(
+    "real imag numerator denominator shape size ndim dtype T year month day hour minute second days seconds value "
+    "args".split()
+)
+TYPES = frozenset("bool int float complex str bytes list tuple dict set frozenset range".split())
+FUNCTIONS = TYPES | frozenset(
+    "abs all any ascii bin bytearray chr divmod enumerate filter format hash hex isinstance len map max min oct ord "
+    "pow print repr reversed round sorted sum type zip".split()
+)
+EXCEPTIONS = frozenset(
+    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
+) - {"StopIteration", "StopAsyncIteration"}
+LAZY = frozenset("map filter zip enumerate reversed".split())
+# What returns a number, a text or a truth value, whatever it is given.
+SCALAR = frozenset(
+    "len all any str repr print isinstance hash round int float bool ord chr bin hex oct complex format ascii isclose "
+    "allclose array_equal join randint randrange uniform gcd sqrt factorial isdigit isalpha count index startswith "
+    "endswith lower upper strip random gauss getrandbits".split()
+)
+# What returns a container of its own, which holds parts of its arguments.
+FRESH = frozenset(
+    "list tuple dict set frozenset sorted bytearray deque Counter sample choices split splitlines tolist most_common "
+    "array zeros ones arange full deepcopy range".split()
+)
+# What may read an object of the program: an operation of it.
+READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())
+_CONVERTING = frozenset("int float complex bool abs round hash isinstance".split())
+# What keeps the value that it is given, but for its type.
+KEEPING = frozenset("list tuple round str repr int float copy deepcopy array".split())
+# What shows an object, by methods of its own; what tells only its size or kind.
+SHOWING = frozenset("str repr format ascii format_map".split())
+SIZES = frozenset("len bool set frozenset type isinstance any all hash callable".split())
+# What adds to a container, and reads nothing of it.
+ADDING = frozenset("append appendleft extend extendleft insert".split())
+EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
+
+
+def imports(tree: ast.Module) -> dict[str, str]:
+    """Return what test code imports, as {name: dotted name}. Raise NotProved for modules that are not known."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for path in found.values():
+        if path.split(".")[0] not in _MODULES or path.endswith("*"):
+            raise NotProved(f"the tests import {path}")
+    return found
+
+
+def path(node: ast.AST, modules: dict[str, str]) -> str:
+    """Return the dotted name of what is imported, "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        above = path(node.value, modules)
+        return f"{above}.{node.attr}" if above else ""
+    return modules.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+
+def is_allowed(dotted: str) -> bool:
+    """Whether something in a module computes, and changes nothing but what it is given."""
+    module, *names = dotted.split(".")
+    if module not in _MODULES or any(name[:1] == "_" or name in _NEVER for name in names):
+        return False
+    if module in _ONLY:
+        return not names or names[0] in _ONLY[module].split()
+    return module != "operator" or not any(name[:1] == "i" for name in names)
+
+
+def bound(node: ast.AST) -> set[str]:
+    """Return the names that a statement binds, but for those in functions that it defines."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Lambda, ast.Import, ast.ImportFrom)):
+        return set()
+    found = {node.id} if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else set()
+    if isinstance(node, ast.ExceptHandler) and node.name:
+        found.add(node.name)
+    return found.union(*map(bound, ast.iter_child_nodes(node)))
+
+
+def leaves(node: ast.AST, kinds: tuple[type[ast.AST], ...] = (ast.Break, ast.Continue, ast.Return)) -> bool:
+    """Whether a statement may end a loop or function before its end."""
+    return any(isinstance(part, kinds) for part in ast.walk(node))
+
+
+def is_type(node: ast.expr) -> bool:
+    """Whether an expression names a builtin type, or is a tuple of such."""
+    if isinstance(node, ast.Tuple):
+        return all(map(is_type, node.elts))
+    return isinstance(node, ast.Name) and node.id in TYPES
+
+
+def atoms(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the parts of a condition that are decided by themselves."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for value in node.values:
+            yield from atoms(value)
+    else:
+        yield node
+
+
+def classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
+    """Return the program's names that tests use as classes: with a capital letter, and an object is looked into."""
+    capital = {name for name in names if name[:1].isupper()}
+    made: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and called_name(node.value) in capital and isinstance(node.value, ast.Call):
+            for name in set().union(*map(bound, node.targets)):
+                made.setdefault(name, set()).add(called_name(node.value))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        looked: list[ast.expr] = []
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            looked = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING | _CONVERTING:
+            looked = node.args
+        for part in looked:
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+                found |= {part.func.id} & capital
+            elif isinstance(part, ast.Name):
+                found |= made.get(part.id, set())
+    return frozenset(found)

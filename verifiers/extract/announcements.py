@@ -1,0 +1,299 @@
+"""Marked answers: what follows "the answer is", "####", a heading "Answer", or comes before "is the answer"."""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import NamedTuple
+
+from rlvr.verifiers.extract.rejections import (
+    MATH_VALUE,
+    NUMBER_VALUE,
+    alternative,
+    clause_before,
+    continues,
+    denied,
+    names_another,
+    refused,
+    refused_sentence,
+    taken_back,
+)
+
+MAX_TAIL = 10_000  # marked answers are searched in these last characters only
+MAX_SENTENCE = 400
+MAX_LAST = 300  # characters at the end of a text, of which one announces the answer after a box
+MAX_REFUSED = 40  # so many rejected answers in a row are passed over
+
+_IS = r"(?:is|equals|(?:should|must|would|will)\s+be|(?:comes|turns|works)\s+out\s+to(?:\s+be)?)"
+# The name of an answer in other languages; on a line of its own, or before a formula, it marks one.
+_NAMED = (
+    r"(?:(?:final\s+|correct\s+)?answer|respuesta(?:\s+final)?|r[ée]ponse(?:\s+finale)?|(?:endg[üu]ltige\s+)?antwort"
+    r"|resposta(?:\s+final)?|risposta(?:\s+finale)?|(?:окончательный\s+)?ответ|antwoord|svar|odpowied[źz]|odpověď|cevap"
+    r"|jawaban|відповідь|απάντηση|최종\s*답|答案|最终答案|答え)"
+)
+_PHRASES = (
+    rf"(?:the\s+)?\b(?:final|correct|right)\s+(?:answer|result|option|choice)(?:\s+{_IS})?",
+    rf"(?:the|our|my)\s+(?:\w+\s+)?(?:answer|solution)\s*(?:to\s+[^.\n]{{1,80}}\s)?(?:{_IS}|=|:)",
+    rf"answer\s*(?:{_IS}|=|:)",
+    r"(?:the|our|my)\s+(?:\w+\s+)?(?:answers|solutions)\s+are",
+    rf"answer\s+{_IS}",
+    r"answer\*\*\s*:?",
+    r"answer(?:\*|__?)\s*:",
+    rf"^[ >#*_|-]{{0,12}}{_NAMED}(?![^\W_])[*_:：| \t]{{0,8}}(?=\s*[\n$\\]|[*_:： \t]{{0,8}}\|)\|?",
+    r"\bans\s*[:.=]",
+    r"(?<![A-Za-z])A:",
+    r"#{1,4}\s*answer\b",
+    r"####",
+    r"(?:the\s+)?result\s+is",
+    r"最终答案(?:是|为)?",
+    r"答案(?:是|为)?\s*[：:]?",
+    r"答[：:]",
+    r"answer\s*(?:->|→|=>|⇒)",
+    r"answer,\s+\w+,\s+is",
+    r"\b(?:I|we)\s+(?:choose|pick|select)\s+(?:(?:option|choice|answer)\s+)?(?=\(?[A-J](?![A-Za-z]))",
+    r"所以(?:是|为)",
+    r"故选",
+    r"选(?:择|项|擇|項)?(?:是|为)?\s*[：:]?(?=\s*[（(]?\s*[A-J](?![A-Za-z]))",
+    r"答え(?:は|:|：)?",
+    r"정답(?:은|:)?",
+    r"답(?:은|:)",
+    r"la\s+respuesta(?:\s+\w+)?\s+es",
+    r"respuesta(?:\s+final)?\s*:",
+    r"la\s+(?:bonne\s+)?r[ée]ponse(?:\s+\w+)?\s+est(?:\s+donc)?",
+    r"r[ée]ponse(?:\s+finale)?\s*:",
+    r"die\s+(?:\w+\s+)?antwort\s+(?:ist|lautet)(?:\s+(?:also|daher))?",
+    r"ist\s+die\s+(?:\w+\s+)?antwort",
+    r"antwort\s*:",
+    r"l[öo]sung\s*:(?=[ \t*]*(?:[-−+$\\(\[{\d]|[a-z]\s*=))",
+    r"die\s+l[öo]sung\s+(?:ist|lautet)",
+    r"a\s+resposta(?:\s+\w+)?\s+[ée]",
+    r"resposta(?:\s+final)?\s*:",
+    r"la\s+risposta(?:\s+\w+)?\s+[èe]",
+    r"risposta(?:\s+finale)?\s*:",
+    r"(?:окончательный\s+)?ответ\s*(?:[:—-]|равен)?",
+    r"(?:الجواب|الإجابة)(?:\s+النهائي[ة]?)?(?:\s+ه[وي])?\s*:?",
+    r"उत्तर(?:\s+है)?\s*:?",
+    r"উত্তর(?:\s*(?:হল|হলো))?\s*:?",
+    r"సమాధానం\s*:?",
+    r"คำตอบ(?:สุดท้าย)?\s*(?:คือ|:)",
+    r"jibu\s*(?:la\s+mwisho\s+)?(?:ni|:)",
+    r"antwoord\s*(?:is|:)",
+    r"svaret\s+är|svar\s*:",
+    r"svaret\s+er",
+    r"odpowied[źz]\s*(?:to|:)",
+    r"odpověď\s*(?:je|:)",
+    r"cevap\s*:",
+    r"jawaban(?:nya)?\s*(?:adalah|:)",
+    r"відповідь\s*[:—-]",
+    r"απάντηση\s*(?:είναι|:)",
+    r"đáp\s+(?:án|số)(?:\s+là)?\s*:?",
+)
+_BEHIND = (
+    r"(?P<behind>\bis\s+(?:therefore\s+|thus\s+|indeed\s+)?(?:(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+|required\s+"
+    r"|desired\s+)?(?:answer|choice|option)|(?P<lettered>correct|right))(?=[ \t]*(?:[.!,;*\n)]|\Z)))"
+)
+_MARKER = re.compile("|".join((_BEHIND, *(f"(?:{phrase})" for phrase in _PHRASES))), re.IGNORECASE | re.MULTILINE)
+# Every marker contains one of these; a text without them is not searched.
+_KEYWORDS = (
+    *"answer result solution ans a: #### respuesta ponse antwort sung resposta risposta đáp ответ option choice jibu "
+    "choose pick select antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
+    *"答 所以 选 정답 답 الجواب الإجابة उत्तर উত্তর సమాధానం คำตอบ".split(),
+)
+_SPECIAL = re.compile(
+    r"<\|[A-Za-z_]{1,40}\|>|</s>|<eos>|<end_of_turn>"
+    r"|</?(?:b|i|u|em|strong|p|br|span|div)\s*/?>"
+)
+DISPLAYED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$)|</answer>")
+# A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
+_CLAUSE = re.compile(
+    r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b"
+    r"|,\s+(?:car|puisque|parce\s+que|denn|weil|porque|ya\s+que|pues|perché|poiché|pois|так\s+как|потому|поскольку)\b"
+    r"|\s*\((?:and\s+)?(?:not|et\s+non|und\s+nicht|y\s+no|e\s+non|e\s+não|а\s+не)\s+[$\\(]{0,3}[-−]?\d"
+    r"|,\s+(?:and\s+)?(?:not|nicht|no|non|pas|não|не)\b|\s+and\s+not\b|(?<=\$):\s|[，,]\s*(?:而)?不是",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(
+    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also"
+    r"|quindi|exactement|exactamente|exatamente|esattamente"
+    r"|genau|ровно)\b|\b(?:la|el)\s+(?=\(?[A-J]\)?(?:\W|\Z))|是|为|一?共|总共)*",
+    re.IGNORECASE,
+)
+_BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+
+
+class Mark(NamedTuple):
+    """What a marker announces: the answer, where it ends in the text, and whether the words around it reject it."""
+
+    answer: str
+    end: int
+    rejected: bool
+
+
+def without_special_tokens(text: str) -> str:
+    """Return the text that is searched for marks, its end."""
+    text = text[-MAX_TAIL:]
+    return _SPECIAL.sub(" ", text) if "<" in text else text
+
+
+def has_marker(text: str) -> bool:
+    """Whether a text may have a marker; this is quick."""
+    lower = text.lower()
+    return any(keyword in lower for keyword in _KEYWORDS)
+
+
+def marked(text: str) -> tuple[str | None, str] | None:
+    """Return the last marked answer that is not rejected, and "marker" or "bold"; or None and why there is none.
+
+    A rejected mark ("the wrong answer is 41", "the answer is not 41") is passed over, but takes back the same answer
+    before it.
+    """
+    text = without_special_tokens(text)
+    found = list(_MARKER.finditer(text)) if has_marker(text) else []
+    denials: set[str] = set()
+    for index in range(len(found) - 1, -1, -1):
+        mark = _read(text, found, index)
+        if mark is None:
+            if not found[index]["behind"] and not denials:
+                break  # nothing follows the last marker
+            continue
+        if not mark.rejected:
+            if mark.answer in denials or taken_back(text, mark.end, mark.answer):
+                return None, "the answer is taken back"
+            other = alternative(text, mark.end)
+            return (f"{mark.answer} or {other}" if other else mark.answer), "marker"
+        denials.add(_VALUE_ONLY.sub("", mark.answer))
+        if len(denials) > MAX_REFUSED:
+            return None, "the answer is rejected"
+    return _bold(text) or ((None, "the answer is rejected") if denials else None)
+
+
+_VALUE_ONLY = re.compile(r"\A\W*(?:(?:not|no|nicht|pas|non|não|не|不是|不等于)\b\s*)?|\W+\Z", re.IGNORECASE)
+
+
+def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
+    """The mark at a marker; None where it announces nothing."""
+    marker = found[index]
+    clause = clause_before(text, marker.start())
+    if marker["behind"]:
+        return _before(marker, clause, text)
+    while index and continues(text, marker.start()) and marker.start() - found[index - 1].end() < 100:
+        index -= 1
+        marker = found[index]
+    answer, end = sentence(text[marker.end() : marker.end() + 4 * MAX_SENTENCE])
+    if "|" in marker.group():
+        answer = answer.split("|")[0].strip(" *_")
+    if not answer:
+        return None
+    if instead := _NOT_BUT.match(answer):
+        answer = instead[1]
+    announced = f"{clause} {marker.group()}"
+    rejected = refused(announced) or names_another(announced) or denied(answer)
+    rejected = rejected or refused_sentence(text, marker.start(), marker.end())
+    return Mark(answer, marker.end() + end, rejected)
+
+
+_VALUE_BEHIND = re.compile(
+    rf"[\s:：=*_]*(?:(?:therefore|thus|indeed|then|now)\s+)?(?P<value>\$\$[^$]{{1,200}}\$\$|\\\[[^\n]{{1,200}}?\\\]"
+    rf"|{MATH_VALUE}|{NUMBER_VALUE}|\(?[A-J]\)?)(?:\s[A-Za-z]{{2,12}}){{0,2}}(?=[\s$)*_]*(?:[.!。\n]|\Z))"
+)
+_MAY_HOLD_VALUE = re.compile(r"\d|\$.|\\[(\[a-z]|[A-J]\b")
+_SUPPOSING = re.compile(
+    r"\b(?:if|had|were|would|when|naive(?:ly)?|without|instead|part|question|example|case|other|next|alternative(?:ly)?)\b"
+    r"|\([a-h]\)",
+    re.IGNORECASE,
+)
+
+
+def announced_behind(text: str, end: int) -> str:
+    """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
+    text = text[max(end, len(text) - MAX_LAST) :]
+    if not _MAY_HOLD_VALUE.search(text) or not has_marker(text):
+        return ""
+    text = without_special_tokens(text)
+    for mark in reversed(list(_MARKER.finditer(text))):
+        found = None if mark["behind"] else _VALUE_BEHIND.match(text, mark.end())
+        sentence = re.split(r"[.!?\n]", text[max(mark.start() - 200, 0) : mark.start()])[-1]
+        if found is None or _SUPPOSING.search(sentence) or refused(f"{sentence} {mark.group()}"):
+            continue
+        displayed = DISPLAYED.fullmatch(found["value"])
+        return next(filter(None, displayed.groups())).strip() if displayed else found["value"]
+    return ""
+
+
+_NOT_BUT = re.compile(r"not\s+[^\s,.]{1,40},?\s+but\s+(?:rather\s+)?(?=\S)(.*)", re.DOTALL)  # not 41 but 42
+_INTRODUCTION = re.compile(r"\s*(?:(?:we\s+(?:see|conclude)\s+)?that\s+)?", re.IGNORECASE)
+_CHOSEN = re.compile(r"(?:(?:the\s+)?(?:option|choice|answer)\s+)?\(?([A-J])\)?", re.IGNORECASE)
+_HAS_VALUE = re.compile(r"\d|\$|\\[A-Za-z(]")
+
+
+def _before(marker: re.Match[str], clause: str, text: str) -> Mark | None:
+    """The mark of `42 is the answer`, `Option D is correct`."""
+    answer = clause[_INTRODUCTION.match(clause).end() :].strip(" *_")  # type: ignore[union-attr]
+    chosen = _CHOSEN.fullmatch(answer)
+    if not chosen and (marker["lettered"] or len(answer) > 60 or not _HAS_VALUE.search(answer)):
+        return None
+    if text[marker.end() : marker.end() + 2].strip().startswith("?"):
+        return None
+    return Mark(
+        chosen[1] if chosen else answer,
+        marker.end(),
+        refused(clause) or refused_sentence(text, marker.start(), marker.end()),
+    )
+
+
+def _bold(text: str) -> tuple[str | None, str] | None:
+    """The last bold text of the last line."""
+    tail = text.rstrip()
+    start = max(tail.rfind("\n") + 1, len(tail) - 1000)
+    found = last_match(_BOLD, tail, start)
+    if found is None or found[1].rstrip().endswith(":"):
+        return None
+    answer = found[1].strip()
+    if refused(clause_before(tail, found.start())) or denied(answer) or taken_back(tail, found.end(), answer):
+        return None, "the answer is rejected"
+    other = alternative(tail, found.end())
+    return (f"{answer} or {other}" if other else answer), "bold"
+
+
+def last_match(pattern: re.Pattern[str], text: str, start: int) -> re.Match[str] | None:
+    """Return the last match from `start` on."""
+    matches = collections.deque(pattern.finditer(text, start), maxlen=1)
+    return matches.pop() if matches else None
+
+
+def sentence(text: str) -> tuple[str, int]:
+    """Return the answer at the start of `text`, up to the end of its sentence, without delimiters and emphasis, and
+    where that ends."""
+    lead = _LEADING.match(text)
+    start = lead.end() if lead else 0
+    text = text[start:]
+    if text.startswith(("$$", "\\[")) and (displayed := DISPLAYED.match(text)):
+        return next(group for group in displayed.groups() if group is not None).strip(), start + displayed.end()
+    whole = text
+    for cut in (_SENTENCE_END, _CLAUSE):
+        end = cut.search(text)
+        text = text[: end.start()] if end else text
+    text = text[: _unmatched(text)]
+    if _LETTER.fullmatch(text.strip("*_ ")) and (rest := _OPTIONS.match(whole, len(text))):
+        text = whole[: rest.end()]
+    answer = text.replace("**", " ").replace("__", " ").strip().strip('*_`"').strip()
+    return answer[:MAX_SENTENCE], start + len(text)
+
+
+# "A. B, C, D": a letter, then all of them.
+_LETTER = re.compile(r"[A-J]")
+_OPTIONS = re.compile(
+    r"\.[*_ ]*[A-J](?:\s*[,;/&.)]?\s*(?:and\s+|or\s+)?[A-J](?![A-Za-z]))+|\.[*_ ]*[A-J](?=[\s.,]*(?:\n|\Z))"
+)
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+
+
+def _unmatched(text: str) -> int:
+    """Return the position of the first brace that closes none, or the length of the text."""
+    depth = 0
+    for brace in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth < 0:
+            return brace.start()
+    return len(text)

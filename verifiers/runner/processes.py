@@ -1,0 +1,308 @@
+"""The caller's side of the pool's server process: starting it, its requests and reports."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rlvr.core.types import RunError, Verdict
+from rlvr.verifiers.runner import by_value
+from rlvr.verifiers.runner.base import describe
+from rlvr.verifiers.runner.worker import (
+    KILL,
+    NO_MEMORY,
+    REPORT,
+    REQUEST,
+    SPAWN,
+    frame,
+    read_frame,
+    seconds_waited,
+    split_frames,
+)
+
+logger = logging.getLogger("rlvr.verifiers")
+
+LOAD_SECONDS = 120.0
+STOP_SECONDS = 5.0  # for killing the workers
+OPT_OUT = (
+    "let it run in this process, where no deadline holds: @register(NAME, isolate=False), or isolate = False as an "
+    "attribute of the function or class"
+)
+_BOOT = (
+    "import sys, socket; sys.path[:] = sys.argv[3:]; from rlvr.verifiers.runner.worker import serve; "
+    "serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))"
+)
+
+
+class PoolError(RunError):
+    """The worker processes cannot be started or keep dying, or the pool is closed."""
+
+
+class Ending(NamedTuple):
+    """The end of a worker process, in words, and whether it was out of memory."""
+
+    text: str
+    out_of_memory: bool = False
+
+
+class WorkerServer:
+    """A running server process with the verifier loaded. Raises PoolError when it cannot be started.
+
+    `pickled` is the result of `pickle_verifier`, `memory_bytes` the memory of each worker beyond what it starts with.
+    The server dies with the thread that makes this object.
+    """
+
+    def __init__(self, pickled: bytes, memory_bytes: int) -> None:
+        self.control, theirs = socket.socketpair()
+        self._reports = bytearray()
+        # Numerical libraries must not start threads in a process that forks.
+        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), *sys.path],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **single},
+            start_new_session=True,  # ctrl-C at the terminal is for the caller
+        )
+        theirs.close()
+        self.control.settimeout(LOAD_SECONDS)
+        try:
+            self.control.sendall(frame(pickle.dumps((pickled, memory_bytes))))
+            answer = read_frame(self.control)
+        except (TimeoutError, BrokenPipeError, ConnectionResetError):
+            answer = None
+        if answer != b"":
+            self.stop()
+            if answer is None:
+                raise PoolError("the verifier's server process did not start; see its output above")
+            reason, _, trace = answer.decode().partition("\n")
+            logger.error("the verifier cannot be loaded in a worker process\n%s", trace)
+            raise PoolError(f"{reason}; the verifier cannot be loaded in a worker process; {OPT_OUT}")
+        self.control.settimeout(None)
+
+    def spawn(self, number: int) -> socket.socket:
+        """Fork worker `number`. Returns the (non-blocking) socket to it."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._request(SPAWN, number, theirs)
+        theirs.close()
+        return ours
+
+    def kill(self, number: int) -> None:
+        """Kill worker `number`, if it still runs, and what it has started."""
+        self._request(KILL, number)
+
+    def reports(self) -> list[tuple[int, Ending]] | None:
+        """Read `control` once: return the workers that have ended, and how; None when the server itself has."""
+        try:
+            data = self.control.recv(4096)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            return None
+        self._reports += data
+        whole = len(self._reports) // REPORT.size * REPORT.size
+        ended = [(number, _ending(status)) for number, status in REPORT.iter_unpack(bytes(self._reports[:whole]))]
+        del self._reports[:whole]
+        return ended
+
+    def abandon(self) -> None:
+        """In a forked process: close this copy of the connection; the server is the parent's."""
+        self.control.close()
+        self._process.returncode = 0  # not a child of this process: nothing to wait for
+
+    def stop(self) -> None:
+        """End the server, which kills its workers and what they have started."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.control.close()
+
+    def _request(self, kind: bytes, number: int, sock: socket.socket | None = None) -> None:
+        fds = [] if sock is None else [sock.fileno()]
+        # The pool notices a dead server when it reads `control`.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self.control, [REQUEST.pack(kind, number)], fds)
+
+
+def _ending(status: int) -> Ending:
+    """Return a wait status in words."""
+    if os.WIFSIGNALED(status):
+        return Ending(f"was killed by signal {os.WTERMSIG(status)}")
+    code = os.waitstatus_to_exitcode(status)
+    return Ending("ran out of memory", True) if code == NO_MEMORY else Ending(f"ended with exit code {code}")
+
+
+def pickle_verifier(verifier: Any) -> bytes:
+    """Pickle the verifier for the worker processes. Raise ValueError where it cannot be sent to another process."""
+    try:
+        return by_value.dumps(verifier)
+    # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
+    except Exception as error:
+        raise ValueError(
+            f"the verifier {describe(verifier)} cannot be pickled for the worker processes, which make a hanging "
+            f"verifier killable ({_first_line(error)}); define it in a module of its own, make open files, "
+            f"locks and connections inside the call, or {OPT_OUT}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# The state that the pool keeps of what was submitted, of each item, and of each worker process.
+
+START_SECONDS = 30.0
+
+
+@dataclass(eq=False, slots=True)
+class Submission:
+    """Items submitted in one call. `done` is set when `verdicts` is complete, or `error` says why it never will be.
+
+    Set `abandoned` to have the items that have not begun dropped.
+    """
+
+    verdicts: list[Verdict | None]
+    left: int
+    done: threading.Event = field(default_factory=threading.Event)
+    error: PoolError | None = None
+    abandoned: bool = False
+
+    def settle(self, index: int, verdict: Verdict) -> None:
+        """Record the verdict of an item."""
+        self.verdicts[index] = verdict
+        self.left -= 1
+        if self.left == 0:
+            self.done.set()
+
+    def fail(self, error: PoolError) -> None:
+        """Give up: no further verdict will come."""
+        self.error = error
+        self.done.set()
+
+    def wait(self) -> list[Verdict | None]:
+        """Wait for the verdicts. Raise PoolError where the pool failed or was closed."""
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.verdicts
+
+
+class Call(NamedTuple):
+    """What a worker verifies: a completion of a pickled problem. answer: the problem's reference where it is a text."""
+
+    problem: bytes
+    completion: str
+    answer: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """One check to run.
+
+    `deaths`: workers that ended while they ran it, `verdicts_before`: verdicts of the pool at the first of these.
+    `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.blame. `late_after`: seconds
+    after which it was stopped at its deadline, `late_at_start`: in the first call of its process, for the first time.
+    """
+
+    call: Call
+    submission: Submission
+    index: int
+    deaths: int = 0
+    verdicts_before: int = 0
+    control_of: Item | None = None
+    late_after: float = 0.0
+    late_at_start: bool = False
+
+    def settle(self, verdict: Verdict) -> None:
+        """Put its verdict into its submission."""
+        self.submission.settle(self.index, verdict)
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker process as the pool sees it.
+
+    It has a `pid` once it runs, and has `answered` once its first item is done. It works on the first item of `queue`,
+    since the time `since`; while `dispatching`, that item's message is not sent completely. `waited`: the seconds for
+    which it was ready and had no processor, until then. `served` counts the items given to it.
+    """
+
+    number: int
+    sock: socket.socket
+    queue: deque[Item] = field(default_factory=deque)
+    pid: int = 0
+    waited: float = 0.0
+    answered: bool = False
+    since: float = 0.0
+    dispatching: bool = False
+    served: int = 0
+    unsent: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
+
+    def give(self, items: Sequence[Item]) -> None:
+        """Queue items and send as much of them as the socket takes."""
+        if not self.queue:
+            self.since = time.monotonic()
+            self.dispatching = True
+        self.queue.extend(items)
+        self.served += len(items)
+        self.unsent += frame(pickle.dumps([(item.call.problem, item.call.completion) for item in items]))
+        self.send()
+
+    def send(self) -> None:
+        """Send what the socket takes of what is unsent."""
+        try:
+            while self.unsent:
+                del self.unsent[: self.sock.send(self.unsent)]
+                if self.dispatching:
+                    self.since = time.monotonic()
+                    self.dispatching = bool(self.unsent)
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self.unsent.clear()  # it has ended; the server will report it
+
+    def receive(self) -> tuple[list[bytes], bool]:
+        """Return the answers that have arrived, and whether more may come."""
+        alive = True
+        try:
+            while data := self.sock.recv(1 << 18):
+                self.received += data
+                # The item is done, even if its answer is long and the pool is slow to read it.
+                self.since = time.monotonic()
+            alive = False
+        except BlockingIOError:
+            pass
+        except ConnectionResetError:
+            alive = False
+        return list(split_frames(self.received)), alive
+
+    def seconds(self) -> float:
+        """Return how long it has worked on its first item."""
+        return time.monotonic() - self.since
+
+    def seconds_left(self, timeout: float) -> float:
+        """Return the time to the deadline of its first item.
+
+        The start of the process does not count, nor what it has waited for a processor, which is read when that
+        matters.
+        """
+        left = (timeout if self.pid else max(timeout, START_SECONDS)) - self.seconds()
+        if left > 0 or not self.pid:
+            return left
+        return left + max(seconds_waited(self.pid) - self.waited, 0.0)

@@ -44,11 +44,11 @@ from rlvr.config import AlgoConfig, EvalConfig, ModelConfig, MonitorConfig, SFTC
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig
 from rlvr.pipeline.judged_pairs import PAIRS as FILE
-from rlvr.pipeline.judged_pairs import JudgedPairsArgs, judged, names_judge, verified
-from rlvr.pipeline.revisions import RevisionArgs, revised
+from rlvr.pipeline.judged_pairs import JudgedPairsArgs, label_by_judge, label_by_verifier, names_judge
+from rlvr.pipeline.revisions import RevisionArgs, revise_answers
 from rlvr.pipeline.sampled import Constitution
 from rlvr.recipes import rm_pairs, tiny_math
-from rlvr.tasks.generated import secret_sums as world
+from rlvr.tasks.generated import private_sums as world
 
 if TYPE_CHECKING:
     from rlvr.pipeline.stages import Stages
@@ -115,16 +115,18 @@ def stages(pipeline: Stages) -> None:
     answers = pipeline.sample("answers", own, policy=start)
     revise = dataclasses.replace(REVISE, add=answers.path / DATA)
     policy = pipeline.sft(
-        "sl", REVISED, policy=start, data=revised(pipeline, "revise", revise, PRINCIPLES, policy=start)
+        "sl", REVISED, policy=start, data=revise_answers(pipeline, "revise", revise, PRINCIPLES, policy=start)
     )
 
-    people = verified(pipeline, "helpful_pairs", dataclasses.replace(rm_pairs.CONFIG, pairs=PAIRS), policy=policy)
+    people = label_by_verifier(
+        pipeline, "helpful_pairs", dataclasses.replace(rm_pairs.CONFIG, pairs=PAIRS), policy=policy
+    )
     label = dataclasses.replace(LABEL, add=people.path / FILE)
     judge = None
     if not names_judge(pipeline.changed("label", label)):
         judge = pipeline.sft("judge", JUDGE)
         label = dataclasses.replace(label, form=world.JUDGE_FORM, lead="", separators=world.SEPARATORS)
-    pairs = judged(pipeline, "label", label, PRINCIPLES, policy=policy, judge=judge)
+    pairs = label_by_judge(pipeline, "label", label, PRINCIPLES, policy=policy, judge=judge)
     learnt = dataclasses.replace(rm_pairs.CONFIG, pairs=dataclasses.replace(PAIRS, file=pairs.path / FILE))
     reward = pipeline.reward_model("reward", learnt, policy=policy)
     run = dataclasses.replace(RL.run, verifier_option=(f"model={reward.path}",))

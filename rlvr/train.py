@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 
 from rlvr.core.seeding import derive_seed
-from rlvr.model.health import GradientWatch, dropped_updates, streak_of
+from rlvr.model.optim.health import GradientWatch, dropped_updates, streak_of
 from rlvr.model.progress import enter
-from rlvr.training.after_step import check_trained, finish_step, gradient_advice, is_due, log_alarm
-from rlvr.training.guards import GuardStop
-from rlvr.training.regression import act_on_regression, find_regression
-from rlvr.training.rollback import can_roll_back
+from rlvr.training.monitor.guards import GuardStop, act_on_regression, find_regression
+from rlvr.training.records import check_trained, finish_step, gradient_advice, is_due, log_alarm
 from rlvr.training.rollout.worker import RolloutPrefetcher
 from rlvr.training.run import Run
-from rlvr.training.saving import CheckpointSaver
+from rlvr.training.saving import CheckpointSaver, can_roll_back
 from rlvr.training.step.adaptive_coefficients import follow
 from rlvr.training.step.prepare import kl_costs, subtracts_kl
 from rlvr.training.step.rewards import check_credit, credit_metrics, credited_advantages, credited_rewards

@@ -1,36 +1,35 @@
-"""Task packs: prompts paired with a verifier.
+"""Task packs: problems to train on, held-out problems, and the verifier of both.
 
-Nothing is imported before it is used, as in rlvr.verifiers.
+base        `build_task` and what packs share           sources     reading rows of published data sets
+generated/  packs that make their problems              published/  packs of published data sets
+jsonl, hub  your own files; any data set of the hub     libraries   packs of reasoning-gym and verifiers
+mixture     several packs in one                        contamination  training prompts that are held out elsewhere
+
+A pack's module is imported when the pack is first asked for by name.
 """
 
 from __future__ import annotations
 
-# The registered names, and the module that registers each.
-BUILT_IN = {
-    **dict.fromkeys(("gsm8k", "math500", "svamp", "aime24"), "math.sets"),
-    **dict.fromkeys(("hendrycks_math", "dapo_math", "deepscaler", "big_math", "openr1_math"), "math.train"),
-    **dict.fromkeys(("aime25", "aime26", "amc23", "olympiadbench", "minerva", "hmmt"), "math.held_out"),
-    **dict.fromkeys(("mbpp", "humaneval"), "code.functions"),
-    **dict.fromkeys(("mbpp_plus", "humaneval_plus"), "code.plus_tests"),
-    **dict.fromkeys(("apps", "taco", "code_contests", "livecodebench"), "code.contests"),
-    **dict.fromkeys(("gpqa", "mmlu_pro"), "language.choices"),
-    **dict.fromkeys(("ifeval", "ifbench"), "language.instructions"),
-    "knights_knaves": "language.knights",
-    "arithmetic": "generated.arithmetic",
-    "bilingual_sums": "generated.bilingual_sums",
-    "constraints": "generated.constraints",
-    "countdown": "generated.countdown",
-    "higher_lower": "generated.higher_lower",
-    "hops": "generated.hops",
-    "notes": "generated.notes",
-    "private_sums": "generated.private_sums",
-    "product": "generated.product",
-    **dict.fromkeys(("secret_sums", "judged_sums"), "generated.secret_sums"),
-    "propositions": "generated.propositions",
-    "tiny_code": "generated.tiny_code",
-    "reasoning_gym": "libraries.reasoning_gym",
-    "verifiers": "libraries.verifiers",
+_MODULES = {
+    "published.math_sets": "gsm8k math500 svamp aime24 hendrycks_math dapo_math deepscaler big_math openr1_math aime25 "
+    "aime26 amc23 olympiadbench minerva hmmt",
+    "published.functions": "mbpp humaneval mbpp_plus humaneval_plus",
+    "published.contests": "apps taco code_contests livecodebench",
+    "published.language": "gpqa mmlu_pro ifeval ifbench knights_knaves",
+    "generated.arithmetic": "arithmetic",
+    "generated.bilingual_sums": "bilingual_sums notes",
+    "generated.constraints": "constraints",
+    "generated.countdown": "countdown",
+    "generated.higher_lower": "higher_lower",
+    "generated.hops": "hops",
+    "generated.private_sums": "private_sums secret_sums judged_sums",
+    "generated.product": "product",
+    "generated.propositions": "propositions",
+    "generated.tiny_code": "tiny_code",
+    "libraries": "reasoning_gym verifiers",
     "hub": "hub",
     "jsonl": "jsonl",
     "mixture": "mixture",
 }
+# The module that registers each name.
+BUILT_IN = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -89,7 +89,7 @@ def prompt_text(prompt: Prompt) -> str:
     return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
-def normalized(prompt: Prompt) -> str:
+def normalize_prompt(prompt: Prompt) -> str:
     """Return a prompt as it is compared for overlap: NFKC, case-folded, each run of white space one space."""
     return " ".join(unicodedata.normalize("NFKC", prompt_text(prompt)).casefold().split())
 
@@ -105,7 +105,7 @@ _TOKEN = re.compile(r"\\[a-z]+|\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
 _POINTS = frozenset('.,;:?"`“”')
 
 
-def spelled(prompt: Prompt) -> list[str]:
+def spell_prompt(prompt: Prompt) -> list[str]:
     """Return a prompt's words, numbers and signs, as it is looked for in other packs.
 
     NFKC and case-folded. White space, LaTeX's spaces and delimiters of formulas, the size of fractions and brackets,
@@ -119,7 +119,7 @@ def spelled(prompt: Prompt) -> list[str]:
 
 def prompt_digest(prompt: Prompt) -> str:
     """Return 16 hexadecimal digits that tell a prompt from others, as it is compared for overlap."""
-    return hashlib.sha256(normalized(prompt).encode(errors="surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(normalize_prompt(prompt).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 class HeldPrompts:
@@ -133,7 +133,7 @@ class HeldPrompts:
 
     @staticmethod
     def _forms_of(prompt: Prompt) -> tuple[str, str]:
-        return normalized(prompt), " ".join(spelled(prompt))
+        return normalize_prompt(prompt), " ".join(spell_prompt(prompt))
 
 
 LEAST_HELD_OUT = 10  # problems; of a file whose share is less, that share
@@ -148,7 +148,7 @@ def hold_out(
     of the others. Since it may hold out none of a few problems, up to ten prompts, or the share of fewer, are held out
     in any case, lowest hashes first. A training prompt in another spelling of a held-out one is left out.
     """
-    of = {problem.id: derive_seed(name, seed, normalized(problem.prompt)) for problem in problems}
+    of = {problem.id: derive_seed(name, seed, normalize_prompt(problem.prompt)) for problem in problems}
     ranked = sorted(set(of.values()), key=lambda number: (number % 10_000, number))
     least = min(LEAST_HELD_OUT, math.ceil(round(share * len(ranked), 6)), len(ranked) - 1)
     held = {number for place, number in enumerate(ranked) if number % 10_000 < share * 10_000 or place < least}
@@ -188,7 +188,7 @@ class Overlap:
         if problem.id in self._ids:
             raise ValueError(f"task {self._name!r}: two problems have the id {problem.id!r}; expected unique ids")
         self._ids.add(problem.id)
-        first, first_id = self._held.setdefault(normalized(problem.prompt), (part, problem.id))
+        first, first_id = self._held.setdefault(normalize_prompt(problem.prompt), (part, problem.id))
         if first != part:
             raise ValueError(
                 f"task {self._name!r}: {first} and {part} overlap: {first_id} and {problem.id} have the same prompt "
@@ -288,7 +288,7 @@ def build_task(
     return _seal(task, Fingerprint(verifier, options))
 
 
-def sealed(task: Task) -> Task:
+def seal_task(task: Task) -> Task:
     """Return a task that was made without `build_task`, checked and with a fingerprint; one that has it, unchanged."""
     if task.fingerprint:
         return task
@@ -309,10 +309,10 @@ def _seal(task: Task, fingerprint: Fingerprint) -> Task:
         for problem in problems:
             overlap.add(part, problem)
             fingerprint.add(part, problem)
-    return replace(judged_by(task, task.verifier), fingerprint=fingerprint.hexdigest())
+    return replace(judge_with(task, task.verifier), fingerprint=fingerprint.hexdigest())
 
 
-def judged_by(task: Task, verifier: Any) -> Task:
+def judge_with(task: Task, verifier: Any) -> Task:
     """Return the task with a verifier, of which options that were left open are chosen for the task's problems."""
     train, test = task.train, task.test
     problems = Generated(len(train) + len(test), lambda i: train[i] if i < len(train) else test[i - len(train)])

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr.core.types import Problem, Prompt
-from rlvr.tasks.base import normalized, prompt_text, spelled
+from rlvr.tasks.base import normalize_prompt, prompt_text, spell_prompt
 
 Gram = tuple[str, ...]
 _WORD = re.compile(r"\w+")
@@ -75,9 +75,9 @@ def bare(texts: Sequence[list[str]]) -> list[list[str]]:
 
 def written(problems: Sequence[Problem]) -> list[set[str]]:
     """Return what each prompt is compared by for equality: as `spelled` without instructions, and whole."""
-    texts = [spelled(problem.prompt) for problem in problems]
+    texts = [spell_prompt(problem.prompt) for problem in problems]
     return [
-        {" ".join(text), " ".join(whole), normalized(problem.prompt)} - {""}
+        {" ".join(text), " ".join(whole), normalize_prompt(problem.prompt)} - {""}
         for problem, text, whole in zip(problems, bare(texts), texts)
     ]
 

@@ -10,8 +10,8 @@ from typing import Any
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import VERIFIERS, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
-from rlvr.tasks.base import build_task, hold_out, normalized, prompt_text, without_held_out, without_weak
-from rlvr.tasks.rows import Row, column, find_split, located
+from rlvr.tasks.base import build_task, hold_out, normalize_prompt, prompt_text, without_held_out, without_weak
+from rlvr.tasks.sources import Row, column, find_split, located
 from rlvr.verifiers.runner.base import check_references
 
 
@@ -96,7 +96,7 @@ class Seen:
         first = self._ids.setdefault(problem.id, where)
         if first != where:
             raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {first} too")
-        held, first = self._splits.setdefault(normalized(problem.prompt), (split, where))
+        held, first = self._splits.setdefault(normalize_prompt(problem.prompt), (split, where))
         if held != split:
             raise ValueError(f"{where}: overlap of train and test: the same prompt as in {first}; remove one")
         # Not normalised: 3² and 32 are the same after normalisation, and have different answers.

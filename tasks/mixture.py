@@ -19,7 +19,7 @@ from rlvr.core.registry import make_task, make_verifier, register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import Composite
 from rlvr.core.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
-from rlvr.tasks.base import HeldPrompts, check_ids, sealed
+from rlvr.tasks.base import HeldPrompts, check_ids, seal_task
 from rlvr.verifiers.combine import parse_part
 
 logger = logging.getLogger("rlvr.tasks")
@@ -72,7 +72,7 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
     """
     if not parts:
         raise ValueError("a mixture of no packs; expected one at least")
-    tasks = {pack: sealed(task) for pack, (task, _) in parts.items()}
+    tasks = {pack: seal_task(task) for pack, (task, _) in parts.items()}
     weights = {pack: float(weight) for pack, (_, weight) in parts.items() if len(tasks[pack].train)}
     for pack, (_, weight) in parts.items():
         if not 0 < weight < float("inf"):

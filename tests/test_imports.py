@@ -84,7 +84,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.environments.tools": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers"),
-    "rlvr.tasks.code": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
+    "rlvr.tasks.published": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
     "rlvr.tasks.generated": (*FOUNDATION, "rlvr.tasks", "rlvr.sandbox"),
     "rlvr.tasks.language": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
     "rlvr.tasks.libraries": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),

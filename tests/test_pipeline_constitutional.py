@@ -20,8 +20,8 @@ from rlvr.pipeline.sampled import Constitution, filled, read_constitution
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes.constitutional import CONFIG, LABEL, REVISE, stages
 from rlvr.reward_model.preferences import read_pairs
-from rlvr.tasks.generated.secret_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
-from rlvr.training.demonstrations import read_demonstrations
+from rlvr.tasks.generated.private_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
+from rlvr.training.sft.demonstrations import read_demonstrations
 from rlvr.verifiers.llm_judge import PLAIN_ANSWER
 from tests.helpers.pipelines import ANSWERED, QUICK
 

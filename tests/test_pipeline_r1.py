@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.training.demonstrations import read_demonstrations
+from rlvr.training.sft.demonstrations import read_demonstrations
 from tests.helpers.pipelines import QUICK
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy
 import pytest
 
-from rlvr.commands.list import described
+from rlvr.commands.list import describe
 from rlvr.commands.list import main as list_main
 from rlvr.core.registry import VERIFIERS, Registry, did_you_mean, make_environment, make_verifier
 from rlvr.core.types import Problem, Reply, Status, Verdict
@@ -382,7 +382,7 @@ def test_what_is_no_environment_is_refused_in_one_line(spec, options, said):
 
 def test_list_shows_environments_by_name_and_by_place(capsys):
     """A generator function, or a class whose call is one, is an environment."""
-    assert described(f"{__name__}:counting")[0].startswith(f"{__name__}:counting (environment, ")
-    assert "--run.environment-option start=VALUE" in described(f"{__name__}:Countdown")[0]
+    assert describe(f"{__name__}:counting")[0].startswith(f"{__name__}:counting (environment, ")
+    assert "--run.environment-option start=VALUE" in describe(f"{__name__}:Countdown")[0]
     assert list_main([]) == 0
     assert "\nenvironments\n" in capsys.readouterr().out

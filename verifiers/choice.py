@@ -10,7 +10,7 @@ from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
-from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
+from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 # LaTeX commands around the letter, emphasis and delimiters carry no meaning.

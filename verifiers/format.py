@@ -9,7 +9,7 @@ from typing import ClassVar
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
-from rlvr.verifiers.extract.answers import excerpt
+from rlvr.verifiers.extract.answer import excerpt
 
 
 @register("format")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, extract
-from rlvr.verifiers.extract.answers import excerpt, without_answer
+from rlvr.verifiers.extract.answer import excerpt, without_answer
 
 MOST = 10_000  # characters of an answer; a longer one is no list of identities
 # With a colon, or alone on its line.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
-from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
+from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
 
 MAX_CHARS = 1_000_000
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re.MULTILINE)

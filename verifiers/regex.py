@@ -11,7 +11,7 @@ from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
-from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, without_answer
+from rlvr.verifiers.extract.answer import Part, excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 

@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from rlvr.core.registry import did_you_mean, load, register_environment
 from rlvr.core.types import Problem, Reply, Verdict, error
-from rlvr.environments.tools.calculator import calculator
+from rlvr.environments.tools.builtin import calculator, python_tool
 from rlvr.environments.tools.calls import MARKS, Call, Format, announcement, read_calls, shown, written
-from rlvr.environments.tools.python import python_tool
 from rlvr.environments.tools.tool import Running, SandboxFailure, Tool, ToolError, started, tool
 from rlvr.verifiers.extract import THINKING
 

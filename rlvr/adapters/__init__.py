@@ -4,7 +4,6 @@
 Nothing of another program is imported before its adapter is used.
 """
 
-from rlvr.adapters.judging import Judge, Unscored, judge
-from rlvr.adapters.spoken import messages
+from rlvr.adapters.judges import Judge, Unscored, judge, messages
 
 __all__ = ["Judge", "Unscored", "judge", "messages"]

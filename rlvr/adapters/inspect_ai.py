@@ -15,8 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, judge
-from rlvr.adapters.spoken import messages, with_thinking
+from rlvr.adapters.judges import Judge, judge, messages, with_thinking
 from rlvr.core.types import Prompt, Verdict
 
 MISSING = "this needs the package inspect_ai: pip install inspect_ai"

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.adapters.judging import judge
+from rlvr.adapters.judges import judge
 from rlvr.core.types import Prompt
 
 MISSING = "this needs the package lm_eval: pip install lm_eval"

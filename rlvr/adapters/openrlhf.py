@@ -26,8 +26,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, Unscored, rewarded, scored
-from rlvr.adapters.worlds import World
+from rlvr.adapters.judges import Judge, Unscored, World, rewarded, scored
 from rlvr.core.types import Verdict
 
 

@@ -12,8 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judging import Judge, scored
-from rlvr.adapters.worlds import World
+from rlvr.adapters.judges import Judge, World, scored
 from rlvr.core.types import Problem, Reply, Verdict
 
 MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.adapters.judging import Judge
-from rlvr.adapters.spoken import said
+from rlvr.adapters.judges import Judge, said
 from rlvr.core.types import Problem
 
 MISSING = "this needs the package tinker-cookbook, version 0.6: pip install tinker-cookbook"

@@ -19,9 +19,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, rewarded
-from rlvr.adapters.spoken import messages, said
-from rlvr.adapters.worlds import World
+from rlvr.adapters.judges import Judge, World, messages, rewarded, said
 from rlvr.core.types import Verdict
 
 Reward = Callable[..., list[float | None]]

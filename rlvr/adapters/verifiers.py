@@ -5,7 +5,7 @@
     Sums = taskset("arithmetic", num_test=100)
     __all__ = ["Sums"]
 
-The other way, its tasksets as task packs: rlvr.verifiers.verifiers_task and rlvr.tasks.libraries.verifiers.
+The other way, its tasksets as task packs: rlvr.verifiers.verifiers_task and rlvr.tasks.libraries.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rlvr.adapters.judging import Judge, judge, rewarded
-from rlvr.adapters.spoken import with_thinking
+from rlvr.adapters.judges import Judge, judge, rewarded, with_thinking
 from rlvr.core.types import Prompt
 from rlvr.verifiers.verifiers_task import v1
 

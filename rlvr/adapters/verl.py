@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.adapters.judging import Judge, Unscored, rewarded
-from rlvr.adapters.spoken import messages
+from rlvr.adapters.judges import Judge, Unscored, messages, rewarded
 
 Score = dict[str, Any]
 

@@ -22,7 +22,7 @@ from rlvr.core.printable import printable
 from rlvr.core.registry import make_task
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Task, Verdict, Verifier
-from rlvr.tasks.base import is_weak, normalized, prompt_digest, sealed
+from rlvr.tasks.base import is_weak, normalize_prompt, prompt_digest, seal_task
 from rlvr.tasks.contamination import HeldOut
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     print(printable("\n".join((f"{task.name}: {sizes}{fingerprint}", *task.split_notes, *task.notes))))
     failed = False
     if args.against:
-        finding = contaminated(task, args)
+        finding = find_contamination(task, args)
         print(printable(str(finding)))
         failed = bool(finding.failed)
     with Runner(task.verifier, workers=args.workers, timeout=args.timeout) as runner:
@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
     return int(failed)
 
 
-def contaminated(task: Task, args: AuditArgs) -> CheckResult:
+def find_contamination(task: Task, args: AuditArgs) -> CheckResult:
     """Find training problems and demonstrations that repeat a held-out problem; write their ids where that is asked."""
     if args.found is not None:
         check_found(args.found)
@@ -165,7 +165,7 @@ def seal(task: Task) -> tuple[Task, CheckResult]:
     """Check a pack as `rlvr train` does. Return it, with a fingerprint unless it is refused, and the result."""
     refusals: tuple[str, ...] = ()
     try:
-        task = sealed(task)
+        task = seal_task(task)
     except ValueError as error:
         refusals = (str(error),)
     return task, CheckResult("packs that `rlvr train` refuses", 1, len(refusals), refusals)
@@ -178,36 +178,36 @@ def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterat
         "train": list(task.train),
         "test": list(task.test),
     }
-    yield overlap(parts)
+    yield find_overlap(parts)
     for part, problems in parts.items():
         if problems:
-            yield repeated(part, problems)
+            yield find_repeats(part, problems)
     problems = [*parts["train"][:max_problems], *parts["test"][:max_problems]]
-    yield unreadable(task, problems)
+    yield find_unreadable(task, problems)
     yield from verifier_checks(problems, task.verifier, runner)
     yield from null_checks(task, {part: parts[part][:max_problems] for part in ("train", "test")}, runner)
     if task.demonstrations and task.environment is None:
-        yield wrong_demonstrations(task, runner, max_problems)
+        yield count_wrong_demonstrations(task, runner, max_problems)
 
 
-def overlap(parts: dict[str, list[Problem]]) -> CheckResult:
+def find_overlap(parts: dict[str, list[Problem]]) -> CheckResult:
     """Find prompts that occur in more than one split."""
     where: dict[str, dict[str, str]] = {}
     for part, problems in parts.items():
         for problem in problems:
-            where.setdefault(normalized(problem.prompt), {}).setdefault(part, problem.id)
+            where.setdefault(normalize_prompt(problem.prompt), {}).setdefault(part, problem.id)
     shared = [" and ".join(found.values()) for found in where.values() if len(found) > 1]
     return CheckResult("prompts in more than one part", len(where), len(shared), tuple(shared[:EXAMPLES]))
 
 
-def repeated(part: str, problems: Sequence[Problem]) -> CheckResult:
+def find_repeats(part: str, problems: Sequence[Problem]) -> CheckResult:
     """Find problems whose prompt occurred before in the same split."""
-    counts = Counter(normalized(problem.prompt) for problem in problems)
+    counts = Counter(normalize_prompt(problem.prompt) for problem in problems)
     examples = tuple(f"{count} times: {prompt[:80]}" for prompt, count in counts.most_common(EXAMPLES) if count > 1)
     return CheckResult(f"repeated prompts in {part}", len(problems), len(problems) - len(counts), examples, note=True)
 
 
-def unreadable(task: Task, problems: Sequence[Problem]) -> CheckResult:
+def find_unreadable(task: Task, problems: Sequence[Problem]) -> CheckResult:
     """Find references that the verifier cannot use."""
     bad = []
     for problem in problems:
@@ -226,12 +226,12 @@ def gold_answer(problem: Problem) -> str | None:
     return str(reference) if isinstance(reference, (str, int, float)) and not isinstance(reference, bool) else None
 
 
-def boxed(answer: str) -> str:
+def box(answer: str) -> str:
     """Return an answer in a box, as prompts ask for it."""
     return f"The answer is \\boxed{{{answer}}}."
 
 
-def perturbed(answer: str) -> str:
+def perturb(answer: str) -> str:
     """Return a wrong answer: the last whole number raised by one, else the letter of a choice, else "+ 1" appended."""
     number = re.search(r"\d+(?!.*\d)", answer, re.DOTALL)
     if number is not None:
@@ -246,25 +246,25 @@ def verifier_checks(problems: Sequence[Problem], verifier: Verifier, runner: Run
     """Run the verifier on correct answers, on altered ones and on empty completions."""
     answers = [(problem, answer) for problem in problems if (answer := gold_answer(problem)) is not None]
     if answers:
-        yield rejected_gold(answers, runner)
-        yield from altered(answers, verifier, runner)
+        yield find_rejected_gold(answers, runner)
+        yield from check_altered(answers, verifier, runner)
     unknown = len(problems) - len(answers)
     if unknown:
         yield CheckResult("references that are not an answer, not checked", len(problems), unknown, note=True)
-    yield accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
+    yield find_accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
 
 
-def altered(answers: Sequence[tuple[Problem, str]], verifier: Verifier, runner: Runner) -> Iterator[CheckResult]:
+def check_altered(answers: Sequence[tuple[Problem, str]], verifier: Verifier, runner: Runner) -> Iterator[CheckResult]:
     """Find altered answers that are accepted: a note for problems of which several answers may be right."""
     closed: list[tuple[Problem, str]] = []
     several: list[tuple[Problem, str]] = []
     for problem, answer in answers:
-        pair = (problem, boxed(perturbed(answer)))
+        pair = (problem, box(perturb(answer)))
         (several if has_open_answers(verifier, problem) else closed).append(pair)
     if closed:
-        yield accepted("wrong answers accepted", closed, runner)
+        yield find_accepted("wrong answers accepted", closed, runner)
     if several:
-        yield replace(accepted("altered answers accepted, where several may be right", several, runner), note=True)
+        yield replace(find_accepted("altered answers accepted, where several may be right", several, runner), note=True)
 
 
 def has_open_answers(verifier: Any, problem: Problem) -> bool:
@@ -320,9 +320,9 @@ def null_checks(task: Task, parts: dict[str, Sequence[Problem]], runner: Runner)
         yield CheckResult(f"other weak problems of {part}", len(problems), len(marked), tuple(marked[:EXAMPLES]), True)
 
 
-def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
+def find_rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
     """Find correct answers that are rejected both in a box and, for verifiers that want bare text, without one."""
-    first = runner.verify([(problem, boxed(answer)) for problem, answer in answers])
+    first = runner.verify([(problem, box(answer)) for problem, answer in answers])
     again = [pair for pair, verdict in zip(answers, first) if not verdict.correct]
     bad = [describe(pair, verdict) for pair, verdict in zip(again, runner.verify(again)) if not verdict.correct]
     examples = bad[:EXAMPLES]
@@ -331,7 +331,7 @@ def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> Che
     return CheckResult("correct answers rejected", len(answers), len(bad), tuple(examples))
 
 
-def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
+def find_accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
     """Find completions that should be rejected and are accepted, or that the verifier fails on."""
     verdicts = runner.verify(pairs)
     bad = [
@@ -340,7 +340,7 @@ def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -
     return CheckResult(check, len(pairs), len(bad), tuple(bad[:EXAMPLES]))
 
 
-def wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> CheckResult:
+def count_wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> CheckResult:
     """Count demonstrations that the verifier rejects: a note, since a pack may hold mistakes on purpose."""
     pairs = [(problem, said) for problem, said in task.demonstrations[:max_problems] if isinstance(said, str)]
     bad = sum(not verdict.correct for verdict in runner.verify(pairs))

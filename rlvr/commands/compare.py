@@ -24,7 +24,7 @@ from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import in_one_line, printable
 from rlvr.runs.folder import EVALUATION, read_record
 from rlvr.runs.reading import read_alarms, read_lines
-from rlvr.runs.records import graded, pass_names
+from rlvr.runs.records import is_graded, pass_names
 from rlvr.training.evaluation.evaluate import Answer, read_answers
 from rlvr.training.evaluation.passk import Paired, by_problem, compare_pairs, is_right, pass_at_k
 
@@ -291,7 +291,7 @@ def from_to(pairs: Sequence[tuple[float, float] | None]) -> str:
 def held_out_names(conditions: Mapping[str, Sequence[RunRecords]]) -> list[str]:
     """Return the names to show: pass@k of the smallest k that any run measured, and the score where it is graded."""
     evaluations = [row for runs in conditions.values() for run in runs for row in run.eval]
-    return pass_names(evaluations)[:1] + (["score"] if graded(evaluations) else [])
+    return pass_names(evaluations)[:1] + (["score"] if is_graded(evaluations) else [])
 
 
 def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) -> None:
@@ -331,7 +331,7 @@ def draw_condition(
     axis: Axes, curves: Sequence[tuple[list[float], list[float]]], label: str, color: str, stream: str
 ) -> None:
     """Draw each run as a thin smoothed line, and their mean over the steps that all runs have."""
-    curves = [(steps, smoothed(values, stream)) for steps, values in curves if steps]
+    curves = [(steps, smooth(values, stream)) for steps, values in curves if steps]
     if not curves:
         return
     for steps, values in curves if len(curves) > 1 else ():
@@ -344,7 +344,7 @@ def draw_condition(
     )
 
 
-def smoothed(values: Sequence[float], stream: str) -> list[float]:
+def smooth(values: Sequence[float], stream: str) -> list[float]:
     """Return metrics as running means over a twentieth of the steps, evaluations unchanged."""
     return list(values) if stream == "eval" else running_mean(values, max(1, len(values) // 20))
 
@@ -353,7 +353,7 @@ def draw_alarms(axis: Axes, runs: Sequence[RunRecords], color: str) -> None:
     """Mark each run's first alarm with a cross on its curve of the monitor."""
     for run in runs:
         steps, values = series(run.metrics, "monitor/score")
-        curve = dict(zip(steps, smoothed(values, "metrics")))
+        curve = dict(zip(steps, smooth(values, "metrics")))
         for alarm in run.alarms[:1]:
             if alarm["step"] in curve:
                 axis.plot(

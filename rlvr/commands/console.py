@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlvr.core.printable import printable
-from rlvr.runs.records import describe_shuffled, graded, pass_names, with_interval
+from rlvr.runs.records import describe_shuffled, is_graded, pass_names, with_interval
 
 LINES_WITHOUT_TERMINAL = 20  # progress lines for a whole phase where stdout is not a terminal
 WIDEST_TABLE = 1000  # columns of text
@@ -178,7 +178,7 @@ def describe_alarm(record: Mapping[str, Any]) -> str:
 
 def describe_evaluation(result: Mapping[str, Any], ks: Sequence[int]) -> str:
     """Return an evaluation as one line of text."""
-    names = [f"pass@{k}" for k in ks] + (["score"] if graded([result]) else [])
+    names = [f"pass@{k}" for k in ks] + (["score"] if is_graded([result]) else [])
     return "  ".join(f"{name} {result[name]:.3f}" for name in names)
 
 
@@ -189,7 +189,7 @@ def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
     """
     ks = pass_names(evaluations)
     forms = [f"{form}_{ks[0]}" for form in ("strict", "lenient") if any(f"{form}_{ks[0]}" in e for e in evaluations)]
-    shown = [*ks, *(["score"] if graded(evaluations) else [])]
+    shown = [*ks, *(["score"] if is_graded(evaluations) else [])]
     counts = sorted({record["num_problems"] for record in evaluations})
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     title = f"{count} held-out problems, 95 % intervals"

@@ -71,14 +71,14 @@ class Finding:
     advice: str = ""
 
 
-def python() -> Finding:
+def check_python() -> Finding:
     """Check the Python version; name the platform."""
     supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
     found = f"{platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}"
     return Finding("Python", found, "ok" if supported else "note", "" if supported else "3.11 to 3.13 are tested")
 
 
-def cores() -> Finding:
+def check_cores() -> Finding:
     """Count the cores this process may use, by CPU affinity and by the cgroup's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota(_read(LIMITS["cpu"]))
@@ -92,7 +92,7 @@ def cpu_quota(text: str) -> float | None:
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
-def memory() -> Finding:
+def check_memory() -> Finding:
     """Report total and available memory, and the cgroup's limit where that is lower."""
     sizes = meminfo(_read(Path("/proc/meminfo")))
     if "MemTotal" not in sizes:
@@ -111,7 +111,7 @@ def meminfo(text: str) -> dict[str, int]:
     return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
 
 
-def isolation() -> Finding:
+def check_isolation() -> Finding:
     """Report the isolation level that the sandbox's self-test reaches here, and what the next level needs."""
     from rlvr.sandbox import level
 
@@ -120,7 +120,7 @@ def isolation() -> Finding:
     return Finding("sandbox", f"level {found.number}: {LEVELS[found.number]}", state, "; ".join(found.missing))
 
 
-def imports() -> Finding:
+def check_imports() -> Finding:
     """Run a program in the sandbox that imports the promised packages."""
     from rlvr.sandbox import Job, Limits, Pool, RunStatus, level
 
@@ -146,7 +146,7 @@ def imports() -> Finding:
     )
 
 
-def torch_version() -> Finding:
+def check_torch() -> Finding:
     """Report torch's version, build and number of threads."""
     try:
         import torch
@@ -156,7 +156,7 @@ def torch_version() -> Finding:
     return Finding("torch", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
 
 
-def gpu() -> Finding:
+def check_gpu() -> Finding:
     """Report the GPUs that torch can use, with their memory."""
     try:
         import torch
@@ -173,7 +173,7 @@ def gpu() -> Finding:
     return Finding("GPU", "none that torch can use; the tiny recipes run without", "note", advice)
 
 
-def transformers_version() -> Finding:
+def check_transformers() -> Finding:
     """Report the version of transformers, by importing it."""
     try:
         module = importlib.import_module("transformers")
@@ -182,7 +182,7 @@ def transformers_version() -> Finding:
     return Finding("transformers", str(module.__version__))
 
 
-def vllm_version() -> Finding:
+def check_vllm() -> Finding:
     """Report vLLM's version, imported in a subprocess: its distribution has several names, and the import may crash."""
     if importlib.util.find_spec("vllm") is None:
         return Finding("vLLM", "not installed", "note", INSTALL_VLLM)
@@ -198,7 +198,7 @@ def vllm_version() -> Finding:
     return Finding("vLLM", versions[0])
 
 
-def hub(timeout: float) -> Finding:
+def check_hub(timeout: float) -> Finding:
     """Send one small request to the Hugging Face hub."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding("hub", "switched off by HF_HUB_OFFLINE: only what is in the cache", "note", LOCAL)
@@ -227,19 +227,19 @@ def _read(path: Path) -> str:
 def examine(arguments: DoctorArgs) -> list[Finding]:
     """Run all checks, in the order of the table."""
     checks: list[Callable[[], Finding]] = [
-        python,
-        isolation,
-        imports,
-        cores,
-        memory,
-        torch_version,
-        gpu,
-        transformers_version,
-        vllm_version,
+        check_python,
+        check_isolation,
+        check_imports,
+        check_cores,
+        check_memory,
+        check_torch,
+        check_gpu,
+        check_transformers,
+        check_vllm,
     ]
     findings = [check() for check in checks]
     if not arguments.offline:
-        findings.append(hub(arguments.timeout))
+        findings.append(check_hub(arguments.timeout))
     if arguments.model is not None:
         findings += engine(arguments.model, arguments.dtype)
     return findings
@@ -283,10 +283,10 @@ def show(findings: Sequence[Finding]) -> int:
     for finding in findings:
         table.add_row(finding.name, escape(finding.found), MARKS[finding.state], escape(finding.advice))
     Console().print(table)
-    return int(failed(findings))
+    return int(has_failed(findings))
 
 
-def failed(findings: Sequence[Finding]) -> bool:
+def has_failed(findings: Sequence[Finding]) -> bool:
     """Return whether rewards from running programs would be refused or wrong on this machine."""
     return any(finding.name.startswith("sandbox") and finding.state == "missing" for finding in findings)
 

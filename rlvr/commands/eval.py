@@ -42,9 +42,9 @@ from rlvr.core.files.write import write_whole
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Sampling, Task, Verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, texts
-from rlvr.runs.records import graded, with_interval
+from rlvr.runs.records import is_graded, with_interval
 from rlvr.sampling.samplers import check_sampler
-from rlvr.tasks.base import prompt_text, sealed
+from rlvr.tasks.base import prompt_text, seal_task
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
 
@@ -88,7 +88,7 @@ def answer_from_server(args: EvalArgs, task: Task, problems: Sequence[Problem], 
         speaker = open_speaker(args)
         speaker.announce(task.environment)
         plan = plan_of(speaker, task, args, endpoint.max_model_len if args.tokenizer else None)
-        problems = fitting(args, speaker, problems, endpoint.max_model_len, display)
+        problems = fit_problems(args, speaker, problems, endpoint.max_model_len, display)
         display.say(
             f"{args.task}: {len(problems)} problems, {args.samples} samples each; {args.model} at {args.url}, "
             f"{args.api}, {args.concurrency} requests at once"
@@ -134,7 +134,7 @@ def open_speaker(args: EvalArgs) -> Speaker:
     return TokenSpeaker(tokenizer, system_prompt=args.system_prompt, chat=args.chat)
 
 
-def fitting(
+def fit_problems(
     args: EvalArgs, speaker: Speaker | Policy, problems: Sequence[Problem], limit: int | None, display: Display
 ) -> Sequence[Problem]:
     """Return the problems whose prompts are short enough; ValueError for one that leaves no room for a completion.
@@ -256,7 +256,7 @@ class EvalArgs(PassKSettings, ModelOnTask):
 
 def load_task(args: EvalArgs) -> Task:
     """Return the pack, with the verifier that was asked for."""
-    task = with_verifier(with_environment(sealed(make_pack(args, "--")), args, "--"), args, "--")
+    task = with_verifier(with_environment(seal_task(make_pack(args, "--")), args, "--"), args, "--")
     check_turns(task, args, "--")
     if args.verifier is not None or args.verifier_option:
         check_references(task.verifier, chosen_problems(task, args))
@@ -368,7 +368,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
     display = Display()
     stop.bars = display.height
     limit = context_limit(policy.causal.config)
-    problems = fitting(args, policy, problems, limit, display)
+    problems = fit_problems(args, policy, problems, limit, display)
     plan = plan_of(policy, task, args, limit, args.sampler.max_model_len)
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (
@@ -424,7 +424,7 @@ def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    shows_score = graded([result])
+    shows_score = is_graded([result])
     table.add_column("extraction", no_wrap=True)
     for name in (*(f"pass@{k}" for k in ks), *(["score"] if shows_score else [])):
         table.add_column(name, justify="right", no_wrap=True)
@@ -478,7 +478,7 @@ def extractions(result: dict[str, Any], ks: Sequence[int]) -> list[tuple[str, li
 
 def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
     """Return a hint where pass@k is 0 because the verifier grades and never says `correct`; else ""."""
-    silent = not any(result[f"pass@{k}"] for k in ks) and graded([result]) and "threshold" not in result
+    silent = not any(result[f"pass@{k}"] for k in ks) and is_graded([result]) and "threshold" not in result
     return "no verdict is `correct` and scores are graded: --threshold X counts a score of at least X" if silent else ""
 
 

@@ -21,7 +21,7 @@ from rlvr.core.files.secrets import without_secrets
 from rlvr.core.files.write import PARTIAL, check_place, writing
 from rlvr.core.printable import in_one_line, note
 from rlvr.core.types import RunError
-from rlvr.runs.conclusions import conclusions_of, ended_below, eras
+from rlvr.runs.conclusions import conclusions_of, ended_below, group_comparable
 from rlvr.runs.folder import TRAINING, read_record
 from rlvr.runs.reading import read_lines
 from rlvr.runs.records import quality
@@ -157,7 +157,7 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
     """
     if not run.is_dir():
         raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
-    from rlvr.training.checkpoint import checkpoint_folder, damage, list_whole
+    from rlvr.training.checkpoint.checkpoint import checkpoint_folder, damage, list_whole
     from rlvr.training.evaluation.held_out import best_steps
 
     record = read_record(run / TRAINING.record)
@@ -243,7 +243,7 @@ def _public_text(found: re.Match[str]) -> str:
 def number_chosen_from(run: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> int:
     """Return of how many trained policies that were measured a step's is the best; 0 where it is not, or is not above
     the start."""
-    for comparable in eras(run, evaluations)[-1:]:
+    for comparable in group_comparable(run, evaluations)[-1:]:
         own = next((row for row in comparable if row["step"] == step), None)
         if own is not None and quality(own) == max(map(quality, comparable)):
             others = [row for row in comparable if row["step"] > 0]
@@ -254,7 +254,7 @@ def number_chosen_from(run: Path, evaluations: Sequence[Mapping[str, Any]], step
 
 def warnings_of(run: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> list[str]:
     """Return what the card of a step's checkpoint must not hide: it, or the end of its run, is below the start."""
-    comparable = next(iter(eras(run, evaluations)[-1:]), [])
+    comparable = next(iter(group_comparable(run, evaluations)[-1:]), [])
     own = [row for row in comparable if row["step"] in (comparable[0]["step"], step)]
     said = ended_below(own, "This checkpoint is") if own and own[-1]["step"] == step else ""
     return [text for text in (said, *conclusions_of(run)) if text]

@@ -41,16 +41,16 @@ def main(argv: Sequence[str]) -> int:
     """Run `rlvr list [NAME] [--options]`."""
     args = parse(ListArgs, argv, prog="rlvr list")
     if args.name is not None:
-        print(printable("\n\n".join(described(args.name))))
+        print(printable("\n\n".join(describe(args.name))))
         return 0
-    print_section("verifiers", registered(VERIFIERS, args.options))
-    print_section("task packs", registered(TASKS, args.options))
-    print_section("environments", registered(ENVIRONMENTS, args.options))
+    print_section("verifiers", list_entries(VERIFIERS, args.options))
+    print_section("task packs", list_entries(TASKS, args.options))
+    print_section("environments", list_entries(ENVIRONMENTS, args.options))
     print_section("recipes", recipes())
     return 0
 
 
-def registered(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
+def list_entries(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
     """Return name and summary of each entry, with its options as name=default."""
     rows = []
     for name in registry.names():
@@ -63,7 +63,7 @@ def registered(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
     return rows
 
 
-def described(name: str) -> list[str]:
+def describe(name: str) -> list[str]:
     """Return a text for each verifier, pack, environment and recipe of this name. LookupError with the nearest names if
     none.
 
@@ -106,7 +106,7 @@ def entry(registry: Registry, name: str) -> str:
     given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
     given = " --data PATH" if options and options[0][0] == "data" else given
     return "\n".join(
-        [f"{name} ({kind}, {place(made)})", "", indented(documentation(made)), ""]
+        [f"{name} ({kind}, {place(made)})", "", indent(documentation(made)), ""]
         + (["  options", *lines, ""] if lines else ["  no options", ""])
         + [f"  {use.format(name=name)}{given}"]
     )
@@ -135,7 +135,7 @@ def recipe_entry(file: Path) -> str:
         [
             f"{file.stem} (recipe, {file})",
             "",
-            indented(ast.get_docstring(ast.parse(source)) or ""),
+            indent(ast.get_docstring(ast.parse(source)) or ""),
             "",
             f"  rlvr {command} {file.stem} --help lists its settings",
         ]
@@ -148,7 +148,7 @@ def recipe_command(file: Path) -> str:
     return "rm" if "CONFIG = RewardConfig(" in text else "pipeline" if "CONFIG = PipelineConfig(" in text else "train"
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     """Return a text indented by two spaces."""
     return textwrap.indent(text, "  ") or "  (no docstring)"
 

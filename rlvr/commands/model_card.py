@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr.core.files.models import HUB_NAME
 from rlvr.core.printable import in_one_line
-from rlvr.runs.records import graded, is_number, pass_names, with_interval
+from rlvr.runs.records import is_graded, is_number, pass_names, with_interval
 
 Record = Mapping[str, Any]
 LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)[\"']?\s*$", re.MULTILINE)
@@ -143,7 +143,7 @@ def results(facts: CardFacts) -> str:
     measured = [row for row in facts.evaluations if row.get("step") in (0, facts.step)]
     if not measured:
         return ""
-    names = pass_names(measured) + (["score"] if graded(measured) else [])
+    names = pass_names(measured) + (["score"] if is_graded(measured) else [])
     ks = [prefix + name for name in names for prefix in ("", "strict_", "lenient_")]
     ks = [name for name in ks if any(is_number(row.get(name)) for row in measured)]
     head = ["step", *(name.replace("_", " ") for name in ks), "truncated"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr.config import Config, RolloutConfig
 from rlvr.config.shared import TurnSettings
-from rlvr.runs.records import graded, pass_names, with_interval
+from rlvr.runs.records import is_graded, pass_names, with_interval
 
 
 def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
@@ -24,7 +24,7 @@ def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
     if not evaluations:
         return ""
     first, last = evaluations[0], evaluations[-1]
-    names = pass_names(evaluations)[:1] + (["score"] if graded(evaluations) else [])
+    names = pass_names(evaluations)[:1] + (["score"] if is_graded(evaluations) else [])
     if len(evaluations) == 1:
         found = " and ".join(f"{name} is {with_interval(last, name)}" for name in names)
         return f"Held-out {found}, at step {last['step']}, on {last['num_problems']} problems."
@@ -42,7 +42,7 @@ def saved_models(config: Config) -> list[tuple[str, Path]]:
 
     That is the last checkpoint, or the fine-tuned policy where no step was trained.
     """
-    from rlvr.training.checkpoint import list_checkpoints  # imports torch
+    from rlvr.training.checkpoint.checkpoint import list_checkpoints  # imports torch
 
     saved = list_checkpoints(config.run.out_dir)
     if saved:

@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     assert recipe is not None
     gpus, flags = take_option(flags, "--gpus")
     gib, flags = take_option(flags, "--gib")
-    machine = Machine(whole("--gpus", gpus or "1"), positive("--gib", gib or f"{DEFAULT_GIB:g}"))
+    machine = Machine(whole("--gpus", gpus or "1"), parse_positive("--gib", gib or f"{DEFAULT_GIB:g}"))
     check_model_flag(flags)
     config = recipe_config(load_recipe(recipe), flags, "rlvr doctor --plan")
     config.check()
@@ -46,7 +46,7 @@ def whole(flag: str, text: str) -> int:
     return int(text)
 
 
-def positive(flag: str, text: str) -> float:
+def parse_positive(flag: str, text: str) -> float:
     """Return a number above 0. Raises ValueError, naming the flag, for anything else."""
     try:
         value = float(text)

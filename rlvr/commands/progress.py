@@ -7,8 +7,8 @@ from typing import Any
 
 from rlvr.commands.console import Display, describe_alarm, describe_evaluation, describe_step
 from rlvr.config import Config
-from rlvr.training.after_step import is_due
 from rlvr.training.callbacks import TrainerCallback
+from rlvr.training.records import is_due
 
 
 class ConsoleCallback(TrainerCallback):

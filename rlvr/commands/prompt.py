@@ -31,11 +31,11 @@ def main(argv: Sequence[str]) -> int:
     config = recipe_config(module, flags, f"rlvr show-prompt {name}")
     config.check()
     from rlvr.commands.task import build_task, check_names, corpus
-    from rlvr.tasks.base import sealed
-    from rlvr.training.demonstrations import with_demonstrations
+    from rlvr.tasks.base import seal_task
+    from rlvr.training.sft.demonstrations import with_demonstrations
 
     check_names(config)
-    task = with_demonstrations(sealed(build_task(config)), config.sft)
+    task = with_demonstrations(seal_task(build_task(config)), config.sft)
     problem = find_problem(task, wanted)
     if config.model.name != "tiny":
         find_model(config.model.name, config.model.revision)
@@ -118,7 +118,7 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
     from rlvr.commands.task import corpus
     from rlvr.model.context import fit_task, run_limit
     from rlvr.model.policy import load_rendering
-    from rlvr.training.checkpoint import list_checkpoints
+    from rlvr.training.checkpoint.checkpoint import list_checkpoints
 
     run, r, folder = config.run, config.rollout, config.run.out_dir
     rendering, settings = load_rendering(config.model, corpus=corpus(task))

@@ -87,7 +87,7 @@ def sample(args: SampleArgs) -> dict[str, Any]:
     problems = {problem.id: problem for problem in chosen_problems(load_task(args.evaluation()), args.evaluation())}
     path = args.out_dir / "answers.jsonl"
     wanted = [row for row in Answers(path).held.values() if row["id"] in problems and row["sample"] < args.samples]
-    chosen = [row for own in by_problem(wanted).values() for row in kept(own, args)]
+    chosen = [row for own in by_problem(wanted).values() for row in choose_best(own, args)]
     if not chosen:
         cut = sum(row["finish_reason"] in CUT_SHORT for row in wanted)
         least = "" if args.min_score is None else f" with a score of {args.min_score:g} or more"
@@ -112,7 +112,7 @@ def sample(args: SampleArgs) -> dict[str, Any]:
     return measured
 
 
-def kept(rows: Sequence[Row], args: SampleArgs) -> list[Row]:
+def choose_best(rows: Sequence[Row], args: SampleArgs) -> list[Row]:
     """Return the completions of one problem that are kept: different ones, of the highest scores, ties at random.
 
     Truncated and empty completions, and those without a score, are not.

@@ -24,7 +24,7 @@ from rlvr.core.registry import (
     with_options,
 )
 from rlvr.core.types import Prompt, Task, Verifier
-from rlvr.tasks.base import judged_by, prompt_digest, sealed
+from rlvr.tasks.base import judge_with, prompt_digest, seal_task
 from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.verifiers.runner.base import check_references, describe
 
@@ -61,7 +61,7 @@ def with_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
     """
     options = key_values(settings.verifier_option, f"{at}verifier-option")
     if settings.verifier is not None:
-        return judged_by(task, make_verifier(settings.verifier, **options))
+        return judge_with(task, make_verifier(settings.verifier, **options))
     if not options:
         return task
     own = f"the verifier of task {task.name!r} ({describe(task.verifier)})"
@@ -130,7 +130,7 @@ def without(task: Task, path: Path) -> Task:
     unknown = len(ids.keys() - {problem.id for problem in trained})
     told = f"; {unknown} of its {len(ids)} ids are not in the task" if unknown else ""
     logger.warning(f"task {task.name!r}: {left} training problems and demonstrations of {path} are left out{told}")
-    whole = sealed(task).fingerprint
+    whole = seal_task(task).fingerprint
     digest = hashlib.sha256("\n".join([whole, *sorted(ids)]).encode()).hexdigest()[:16]
     return dataclasses.replace(
         task, train=train, demonstrations=shown, fingerprint=digest, whole_fingerprint=task.whole_fingerprint or whole
@@ -193,7 +193,7 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
     options = key_values(settings.verifier_option, "--monitor.verifier-option")
     monitor: Verifier = make_verifier(settings.verifier, **options)
     check_references(monitor, [*task.train, *task.test])
-    return judged_by(task, monitor).verifier
+    return judge_with(task, monitor).verifier
 
 
 def corpus(task: Task) -> Iterator[str]:

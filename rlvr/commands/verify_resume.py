@@ -19,7 +19,7 @@ from rlvr.commands.train import check_model_flag, expand, load_recipe, recipe_co
 from rlvr.core.files.write import check_place
 from rlvr.core.types import RunError
 from rlvr.runs.reading import Tail, all_rollouts, read_lines
-from rlvr.training.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder
 from rlvr.training.supervision.signals import StopRequest
 
 # Whether two runs have written the same: weights, optimizer states, rollouts, evaluations, metrics.
@@ -44,12 +44,12 @@ def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:
         "rollouts.jsonl": all_rollouts,
         "eval.jsonl": lambda run: read_lines(run / "eval.jsonl"),
         "alarms.jsonl": lambda run: read_lines(run / "alarms.jsonl"),
-        "metrics.jsonl": lambda run: map(untimed, read_lines(run / "metrics.jsonl")),
+        "metrics.jsonl": lambda run: map(without_durations, read_lines(run / "metrics.jsonl")),
     }
     return [*findings, *((name, lines_differ(read(one), read(other))) for name, read in logs.items())]
 
 
-def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
+def without_durations(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a line of metrics without durations."""
     return {name: value for name, value in row.items() if not name.startswith(TIMED)}
 
@@ -184,7 +184,7 @@ def check_free(base: Path) -> None:
     base.mkdir(parents=True, exist_ok=True)
 
 
-def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def start_run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a run in a process group of its own; its output goes into a file."""
     with log.open("wb") as file:
         return subprocess.Popen(
@@ -194,7 +194,7 @@ def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 def carry_out(command: Sequence[str], log: Path) -> None:
     """Run to the end. Raise RunError, with its last line, where it fails; an interruption ends it."""
-    process = started(command, log)
+    process = start_run(command, log)
     try:
         code = process.wait()
     except BaseException:
@@ -206,7 +206,7 @@ def carry_out(command: Sequence[str], log: Path) -> None:
 
 def kill_at(command: Sequence[str], folder: Path, step: int, log: Path) -> None:
     """Run until a step is logged, and kill it. Raise RunError where it fails or ends before."""
-    process, tail, seen = started(command, log), Tail(folder / "metrics.jsonl"), 0
+    process, tail, seen = start_run(command, log), Tail(folder / "metrics.jsonl"), 0
     try:
         while seen < step:
             code = process.poll()

@@ -22,30 +22,27 @@ from rlvr.core.types import Task, Verifier
 from rlvr.launch.prepare import Prepared
 from rlvr.model.context import TYPICAL, fit_task, run_limit
 from rlvr.model.device import pick_device, tuned_cpu
-from rlvr.model.health import check_weights
-from rlvr.model.optim import check_optimizer, make_optimizer
+from rlvr.model.optim.health import check_weights
+from rlvr.model.optim.optimizer import check_optimizer, make_optimizer
+from rlvr.model.optim.sharding import check_shard, make_mesh
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.sharding import check_shard, make_mesh
-from rlvr.runs.conclusions import conclusions_of, eras
+from rlvr.runs.conclusions import conclusions_of, group_comparable
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog, append_event
 from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
-from rlvr.training.after_step import is_due
-from rlvr.training.callbacks import TrackerCallback, TrainerCallback
-from rlvr.training.checkpoint import list_checkpoints
+from rlvr.training.callbacks import Reporter, TrackerCallback, TrainerCallback
+from rlvr.training.checkpoint.checkpoint import list_checkpoints
+from rlvr.training.checkpoint.resume import describe_changes, train_folder
 from rlvr.training.evaluation.held_out import HeldOutEvaluation, describe_checkpoints, describe_early_end
-from rlvr.training.guards import GuardStop, RollBack
-from rlvr.training.monitor import Monitor
-from rlvr.training.regression import act_on_regression, find_regression
-from rlvr.training.reporter import Reporter
-from rlvr.training.restore import restore
-from rlvr.training.resume import describe_changes, train_folder
-from rlvr.training.rollback import roll_back
+from rlvr.training.monitor.guards import GuardStop, RollBack, act_on_regression, find_regression
+from rlvr.training.monitor.monitor import Monitor
+from rlvr.training.records import is_due
 from rlvr.training.rollout.episodes import longest_row, plan_of
 from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.run import Run
+from rlvr.training.saving import restore, roll_back
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.training.supervision.stopping import recorded_end, stop_requested, stopped, what_is_left
@@ -247,7 +244,7 @@ def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, 
     """
     if evaluations:
         display.print_table(evaluation_table(evaluations))
-    for comparable in eras(config.run.out_dir, evaluations)[-1:]:
+    for comparable in group_comparable(config.run.out_dir, evaluations)[-1:]:
         display.say(what_happened(comparable), wrap=True)
     checkpoints = saved_models(config)
     lines = describe_checkpoints(config.run.out_dir, evaluations)

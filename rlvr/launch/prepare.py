@@ -12,10 +12,10 @@ from rlvr.core.files.models import find_model
 from rlvr.core.types import Task, Verifier
 from rlvr.runs.trackers import check_trackers
 from rlvr.sampling.samplers import check_sampler
-from rlvr.tasks.base import judged_by, sealed
-from rlvr.training.demonstrations import with_demonstrations
+from rlvr.tasks.base import judge_with, seal_task
+from rlvr.training.checkpoint.resume import started_from
 from rlvr.training.problems.pass_rates import choose_problems
-from rlvr.training.start_from import started_from
+from rlvr.training.sft.demonstrations import with_demonstrations
 from rlvr.training.supervision.signals import StopRequest
 
 
@@ -49,9 +49,9 @@ def prepare(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     check_trackers(config.run)
     named = task is None and verifier is None
     check_names(config if task is None else dataclasses.replace(config, run=RunConfig()))
-    task, chosen = choose_problems(sealed(task or build_task(config)), config.curriculum)
+    task, chosen = choose_problems(seal_task(task or build_task(config)), config.curriculum)
     task = with_demonstrations(task, config.sft)
-    task = task if verifier is None else judged_by(task, verifier)
+    task = task if verifier is None else judge_with(task, verifier)
     check_turns(task, config.rollout, "rollout.")
     monitor = build_monitor(config, task)
     check_demonstrations(config, task)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from rlvr.config import CriticConfig, OptimConfig
 from rlvr.model.logprobs.scoring import logprobs_of, on_tokens, preceding_states
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
+from rlvr.model.optim.sharding import fill, full, shard_module, within
 from rlvr.model.policy import Policy
-from rlvr.model.sharding import fill, full, shard_module, within
 from rlvr.model.softmax import Entropy
 
 

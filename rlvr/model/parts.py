@@ -15,10 +15,10 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from rlvr.config import ModelConfig
 from rlvr.core.files.models import Place
-from rlvr.model.sharding import fill
+from rlvr.model.optim.sharding import fill
 
 
-def empty_model(place: Place, config: ModelConfig, dtype: torch.dtype) -> Any:
+def make_empty_model(place: Place, config: ModelConfig, dtype: torch.dtype) -> Any:
     """Return the causal LM of a folder or hub name with its weights on the meta device, as transformers makes it."""
     trust = {"trust_remote_code": config.trust_remote_code}
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
@@ -43,7 +43,7 @@ def weight_files(place: Place) -> list[Path]:
     return [Path(file) for file in get_checkpoint_shard_files(place.name, index, **place.options())[0]]
 
 
-def fits(model: Any, files: list[Path]) -> bool:
+def holds_every_weight(model: Any, files: list[Path]) -> bool:
     """Return whether files hold every weight of a model by its name and in its shape.
 
     They need not: transformers renames weights, and joins those of experts.

@@ -18,7 +18,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlvr.config import Config, TorchSamplerConfig
 from rlvr.config.settings import carry
 from rlvr.core.files.models import find_model
-from rlvr.model.causal import check_decoder
 from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.memory import (
     FP32,
@@ -47,6 +46,7 @@ from rlvr.model.memory import (
     token_bytes,
     weight_bytes,
 )
+from rlvr.model.probe.trial import check_decoder
 
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take

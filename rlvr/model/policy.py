@@ -15,16 +15,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
 from rlvr.core.files.models import Place, Source, check_weights, find_model
-from rlvr.model.causal import check_causal, check_decoder
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
 from rlvr.model.modes import recompute_activations, set_attention, shorten, store_weights, switch_off_dropout
-from rlvr.model.parts import empty_model, fits, read_weights, weight_files
-from rlvr.model.probe import Decoders, PackedTrial, check_length
+from rlvr.model.optim.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
+from rlvr.model.parts import holds_every_weight, make_empty_model, read_weights, weight_files
+from rlvr.model.probe.small_copy import SmallCopyTrial
+from rlvr.model.probe.trial import Decoders, PackedTrial, check_causal, check_decoder, check_length
 from rlvr.model.rendering import Rendering
-from rlvr.model.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
-from rlvr.model.stand_in import SmallCopyTrial
 from rlvr.model.tiny import tiny_config, tiny_model, tiny_tokenizer
 from rlvr.model.tokenizer import load_tokenizer, use_template
 
@@ -37,7 +36,7 @@ class Policy(Rendering):
     and forgetting one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
     (rlvr.model.forward.packed), which `packed` False rules out; `trial` tells for which lengths, or why not.
     continues_adapter: the trained adapter was loaded, not newly made. mesh: of the processes that hold the weights in
-    shards (rlvr.model.sharding); None: they are whole.
+    shards (rlvr.model.optim.sharding); None: they are whole.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Policy(Rendering):
         return f"{kind} with {total / 1e6:,.2f}M parameters{share}{parts}, {dtype} on {self.device}{slow}"
 
     def check_rows(self, length: int, *, samples: bool) -> str:
-        """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.
+        """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.trial.
 
         samples: the torch sampler is used. Raises ValueError where no way equals the plain forward.
         """
@@ -236,7 +235,7 @@ class Policy(Rendering):
             return
         check_weights(Path(folder))
         files = weight_files(Place(str(folder)))
-        if self.mesh is not None and fits(self._blank, files):
+        if self.mesh is not None and holds_every_weight(self._blank, files):
             read_weights(self.model, files)
             return
         saved = type(self._blank or self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
@@ -367,7 +366,7 @@ def load_pretrained(
         settings = AutoConfig.from_pretrained(place.name, **place.options(), **trust)
         check_decoder(settings, config.name)
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
-        if in_parts and fits(model := empty_model(place, config, dtype), weight_files(place)):
+        if in_parts and holds_every_weight(model := make_empty_model(place, config, dtype), weight_files(place)):
             return tokenizer, model
         model = AutoModelForCausalLM.from_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention

@@ -97,7 +97,7 @@ def names_judge(args: JudgedPairsArgs) -> bool:
     return bool(args.judge or args.judge_option)
 
 
-def judged(
+def label_by_judge(
     pipeline: Stages,
     name: str,
     args: JudgedPairsArgs,
@@ -146,7 +146,7 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
     added = [] if args.add is None else read_pairs(args.add)
     task, problems = args.problems()
     judge = open_judge(args)
-    drawn = compared(Writer(args), problems, constitution)
+    drawn = draw_comparisons(Writer(args), problems, constitution)
     if not drawn:
         raise RunError(
             f"nothing to compare: none of {len(problems)} problems has two different completions that end within "
@@ -155,7 +155,7 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
     preferences = both_orders(judge, [comparison for _, comparison in drawn])
     write_rows(folder / "comparisons.jsonl", map(record, drawn, preferences))
     check_unread(args, preferences)
-    found = (labelled(args, *one, preference) for one, preference in zip(drawn, preferences, strict=True))
+    found = (label_pair(args, *one, preference) for one, preference in zip(drawn, preferences, strict=True))
     rows = [row for row in found if row is not None]
     if not rows:
         raise RunError(f"no pairs: of none of {len(drawn)} comparisons the judge is sure by {args.confidence}")
@@ -173,7 +173,7 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
     }
 
 
-def compared(
+def draw_comparisons(
     writer: Writer, problems: Sequence[Problem], constitution: Constitution
 ) -> list[tuple[Problem, Comparison]]:
     """Return comparisons of different completions of each problem, in a random order, each with a principle.
@@ -207,7 +207,7 @@ def check_unread(args: JudgedPairsArgs, preferences: Sequence[Preference]) -> No
         )
 
 
-def labelled(
+def label_pair(
     args: JudgedPairsArgs, problem: Problem, comparison: Comparison, preference: Preference
 ) -> tuple[Problem, Mapping[str, Any]] | None:
     """Return a pair as `rlvr rm` reads it, with probability and principle; None where the judge is not sure."""
@@ -247,7 +247,7 @@ def agreement(
     return told_apart | share("label is the verifier's", [sum(own) / len(own) for own in by_problem.values()])
 
 
-def verified(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made) -> Made:
+def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made) -> Made:
     """Run a stage that writes pairs of the policy's completions, told apart by a verifier: no model is trained.
 
     The settings are those of `rlvr rm`, of which only the pairs' are read. The result's folder has `pairs.jsonl`.

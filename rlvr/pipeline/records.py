@@ -38,7 +38,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
     return {**found, "settings": portable(found["settings"], path.parent)}
 
 
-def plain(config: Any) -> Any:
+def as_json(config: Any) -> Any:
     """Return settings as JSON has them."""
     held = dataclasses.asdict(config) if dataclasses.is_dataclass(config) and not isinstance(config, type) else config
     return json.loads(json.dumps(held, default=str))
@@ -93,9 +93,9 @@ def with_new_settings(held: Any, config: Any) -> Any:
         elif setting.name in held:
             found[setting.name] = with_new_settings(held[setting.name], getattr(config, setting.name))
         elif setting.default is not dataclasses.MISSING:
-            found[setting.name] = plain(setting.default)
+            found[setting.name] = as_json(setting.default)
         elif setting.default_factory is not dataclasses.MISSING:
-            found[setting.name] = plain(setting.default_factory())
+            found[setting.name] = as_json(setting.default_factory())
     return found
 
 

@@ -30,10 +30,10 @@ def figures(record: Mapping[str, Any]) -> Iterator[Figure]:
     """Yield what a stage's record holds: pass@k before and after, a reward model's accuracy, other numbers."""
     measured = record["measured"]
     evaluations = measured.get("evaluations", [])
-    yield from evaluated(evaluations, "")
+    yield from figures_of_evaluations(evaluations, "")
     for pack in sorted({pack for row in evaluations for pack in row.get("packs", {})}):
         of_pack = [row["packs"][pack] for row in evaluations if row.get("packs", {}).get(pack)]
-        yield from evaluated(of_pack, f"{pack}: ")
+        yield from figures_of_evaluations(of_pack, f"{pack}: ")
     model = measured.get("reward model", {})
     if is_number(model.get("accuracy")):
         yield Figure("accuracy on held-out pairs", float(model["accuracy"]), with_interval(model, "accuracy"))
@@ -43,7 +43,7 @@ def figures(record: Mapping[str, Any]) -> Iterator[Figure]:
             yield Figure(name, float(value), text)
 
 
-def evaluated(evaluations: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[Figure]:
+def figures_of_evaluations(evaluations: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[Figure]:
     """Yield pass@k of the first and the last evaluation, and best-of-k with the bound of its KL divergence."""
     chosen = sorted({name for row in evaluations for name in row if name.startswith("best@") and name[5:].isdigit()})
     for name in (*pass_names(evaluations), *chosen):

@@ -26,7 +26,7 @@ from rlvr.pipeline.sampled import (
     share,
     write_rows,
 )
-from rlvr.training.demonstrations import read_demonstrations
+from rlvr.training.sft.demonstrations import read_demonstrations
 
 if TYPE_CHECKING:
     from rlvr.pipeline.stages import Made, Stages
@@ -72,7 +72,9 @@ class Draft:
     requests: list[tuple[str, str]] = field(default_factory=list)
 
 
-def revised(pipeline: Stages, name: str, args: RevisionArgs, constitution: Constitution, *, policy: Made) -> Made:
+def revise_answers(
+    pipeline: Stages, name: str, args: RevisionArgs, constitution: Constitution, *, policy: Made
+) -> Made:
     """Run a stage that criticizes and revises; the result's folder has a data set, `data.jsonl`.
 
     Measured: the share that the verifier accepts of the first answers and after each round.
@@ -96,7 +98,7 @@ def write_revisions(args: RevisionArgs, constitution: Constitution, folder: Path
         raise ValueError(f"{args.add}: it has completions of several turns; expected those of one")
     task, problems = args.problems()
     writer = Writer(args)
-    drafts = [Draft(problem, answers) for problem, answers in zip(problems, asked(writer, problems, "answer"))]
+    drafts = [Draft(problem, answers) for problem, answers in zip(problems, ask_each(writer, problems, "answer"))]
     for number in range(args.revisions):
         revise(writer, drafts, constitution, number)
     done = [draft for draft in drafts if draft.answers[-1] is not None]
@@ -113,7 +115,7 @@ def write_revisions(args: RevisionArgs, constitution: Constitution, folder: Path
     return counts | measured(args, task.verifier, done)
 
 
-def asked(writer: Writer, problems: Sequence[Problem], key: str) -> list[list[str | None]]:
+def ask_each(writer: Writer, problems: Sequence[Problem], key: str) -> list[list[str | None]]:
     """Return one completion of each problem."""
     return writer.write([p.id for p in problems], [p.prompt for p in problems], samples=1, key=key)
 
@@ -128,14 +130,14 @@ def revise(writer: Writer, drafts: Sequence[Draft], constitution: Constitution, 
         draft.requests.append(draw.choice(constitution.requests))
     chat = writer.policy.chat
     questions = [dataclasses.replace(draft.problem, prompt=critique_prompt(draft, args, chat)) for draft in going]
-    said = asked(writer, questions, f"critique {number}")
+    said = ask_each(writer, questions, f"critique {number}")
     for draft, (critique,) in zip(going, said, strict=True):
         draft.critiques.append(critique or "")
         if critique is None:
             draft.answers.append(None)
     going = [draft for draft in going if draft.answers[-1] is not None]
     questions = [dataclasses.replace(draft.problem, prompt=revision_prompt(draft, args, chat)) for draft in going]
-    for draft, (answer,) in zip(going, asked(writer, questions, f"revision {number}"), strict=True):
+    for draft, (answer,) in zip(going, ask_each(writer, questions, f"revision {number}"), strict=True):
         draft.answers.append(answer or None)
 
 

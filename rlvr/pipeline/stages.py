@@ -30,17 +30,17 @@ from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, write_whole, writing
 from rlvr.pipeline.records import (
     RECORD,
+    as_json,
     check_planned,
     dependents,
     first_difference,
     holds,
-    plain,
     portable,
     read_record,
     with_new_settings,
 )
 from rlvr.pipeline.report import write_pipeline_report
-from rlvr.runs.folder import locked
+from rlvr.runs.folder import hold_lock
 
 C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)
@@ -95,7 +95,7 @@ class Stages:
 
     def _trained(self, name: str, config: Config, policy: Made | None) -> Made:
         from rlvr.launch import launch
-        from rlvr.training.start_from import find_checkpoint
+        from rlvr.training.checkpoint.resume import find_checkpoint
 
         model = config.model
         if policy is not None:
@@ -182,7 +182,7 @@ class Stages:
             raise ValueError(f"two stages have the name {name!r}")
         if not re.fullmatch(r"[\w-]+", name):
             raise ValueError(f"a stage has the name {name!r}; expected letters, digits, - and _")
-        self.planned[name] = plain(config)
+        self.planned[name] = as_json(config)
         if self.only_plan:
             if dataclasses.is_dataclass(config):
                 check_planned(name, config, self.folder)
@@ -282,10 +282,10 @@ def run_pipeline(
     config.out_dir.mkdir(parents=True, exist_ok=True)
     for seed in config.seeds:
         folder = config.out_dir / f"seed-{seed}"
-        with locked(folder):  # other seeds may run at the same time
+        with hold_lock(folder):  # other seeds may run at the same time
             say(f"seed {seed}: {folder}")
             pipeline(Stages(config, folder, seed, say, later=later))
-    with locked(config.out_dir):
+    with hold_lock(config.out_dir):
         report = write_pipeline_report(config.out_dir, list(plan.planned))
     say(f"report: {report}")
     return report

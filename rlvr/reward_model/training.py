@@ -20,18 +20,28 @@ from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
 from rlvr.core.seeding import derive_seed
 from rlvr.distributed import sum_gradients, sum_stats
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.lora import with_adapter
 from rlvr.model.memory import microbatch_tokens
 from rlvr.model.modes import switch_off_dropout
-from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
-from rlvr.model.sharding import blank, fill, full, gather_weights, is_sharded, leads, shard_model, with_weights, within
+from rlvr.model.optim.health import GradientWatch, check_weights, count_not_finite, python_warning
+from rlvr.model.optim.optimizer import learning_rate, make_optimizer, optimizer_step
+from rlvr.model.optim.sharding import (
+    blank,
+    fill,
+    full,
+    gather_weights,
+    is_sharded,
+    leads,
+    shard_model,
+    with_weights,
+    within,
+)
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
 from rlvr.training.evaluation.passk import clustered
 from rlvr.training.problems.draws import items_of_step
-from rlvr.training.supervised_checkpoints import SupervisedCheckpoints
+from rlvr.training.sft.sft import SupervisedCheckpoints
 
 # The trained weights of a reward model, as its checkpoints hold them: those that are frozen are loaded again.
 

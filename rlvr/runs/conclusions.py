@@ -16,7 +16,7 @@ from rlvr.runs.records import Record, interval, is_number, measured_name, with_i
 Evaluation = Mapping[str, Any]
 
 
-def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
+def group_comparable(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
     """Return the evaluations in groups that can be compared, oldest first: each made with the same settings eval.*.
 
     Raises ValueError for a config.json that cannot be read.
@@ -36,7 +36,7 @@ def measures(setting: str) -> bool:
 
 def conclusions_of(folder: Path) -> list[str]:
     """Return the `conclusions` of the run in a folder. Raise ValueError for damaged logs."""
-    comparable = eras(folder, read_lines(folder / "eval.jsonl"))
+    comparable = group_comparable(folder, read_lines(folder / "eval.jsonl"))
     return conclusions(read_lines(folder / "metrics.jsonl"), comparable[-1] if comparable else [])
 
 

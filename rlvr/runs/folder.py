@@ -42,7 +42,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[str | None]:
+def hold_lock(folder: Path) -> Iterator[str | None]:
     """Create the folder and hold its lock. ValueError, naming the holder, where another run has it.
 
     Yields a line to show where the file system has no locks. Folders that were created in vain, and hold nothing but
@@ -229,7 +229,7 @@ class RunFolder:
         self.check()
         with ExitStack() as stack:
             with writing(self.path):
-                warning = stack.enter_context(locked(self.path))
+                warning = stack.enter_context(hold_lock(self.path))
             yield [warning] if warning else []
 
     def resumes(self) -> bool:

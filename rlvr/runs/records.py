@@ -24,12 +24,12 @@ def pass_names(evaluations: Sequence[Record]) -> list[str]:
     return sorted(names, key=lambda name: int(name[5:]))
 
 
-def graded(evaluations: Sequence[Record]) -> bool:
+def is_graded(evaluations: Sequence[Record]) -> bool:
     """Return whether the mean score differs from pass@1: the verifier gives partial scores, or there is a threshold."""
-    return any(_graded(row.get("score"), row.get("pass@1"), row.get("status", ())) for row in evaluations)
+    return any(_has_partial_scores(row.get("score"), row.get("pass@1"), row.get("status", ())) for row in evaluations)
 
 
-def _graded(score: float | None, passed: float | None, statuses: Container[str]) -> bool:
+def _has_partial_scores(score: float | None, passed: float | None, statuses: Container[str]) -> bool:
     if score is None:
         return False
     return "partial" in statuses if passed is None else abs(score - passed) > 1e-9
@@ -147,7 +147,7 @@ def parts_of_rollout(record: Record, masks: Masks) -> list[Part]:
     trained = bool(record.get("kept", True)) and not cut
     turns = record.get("turns")
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        facts = (counted(record["tokens"], "token"),) if is_number(record.get("tokens")) else ()
+        facts = (count_of(record["tokens"], "token"),) if is_number(record.get("tokens")) else ()
         return [*prompt_parts(record), Part("completion", str(record.get("completion", "")), trained, facts=facts)]
     return [*prompt_parts(record), *(turn_part(turn, trained, masks) for turn in turns)]
 
@@ -163,16 +163,16 @@ def prompt_parts(record: Record) -> list[Part]:
 def turn_part(turn: Record, trained: bool, masks: Masks) -> Part:
     """Return a turn as a part; trained: what the model sampled in this rollout is in the loss."""
     sampled, void = turn.get("role") == "assistant", bool(turn.get("void"))
-    facts = [counted(turn.get("tokens"), "token"), *(["void"] if void else [])]
+    facts = [count_of(turn.get("tokens"), "token"), *(["void"] if void else [])]
     if is_number(turn.get("reward")):
         facts.append(f"reward {turn['reward']:+g}")
     if turn.get("calls"):
-        facts.append(f"{counted(turn['calls'], 'call')}, {turn.get('failed', 0)} failed")
+        facts.append(f"{count_of(turn['calls'], 'call')}, {turn.get('failed', 0)} failed")
     kept = trained and sampled and not (void and masks.void)
     return Part(str(turn.get("role")), str(turn.get("text")), kept, void, tuple(facts))
 
 
-def counted(number: Any, thing: str) -> str:
+def count_of(number: Any, thing: str) -> str:
     """Return a number of things: "1 token", "2 tokens"."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 

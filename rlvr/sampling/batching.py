@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rlvr.core.types import Completion, Sampling
-from rlvr.model.decoding import Decoder, SharedDecoder
+from rlvr.model.decode.decoders import Decoder, SharedDecoder
 from rlvr.model.device import threads_for
 from rlvr.model.policy import Policy
 from rlvr.model.progress import beat

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr.core.types import Sampling
-from rlvr.model.health import NotFinite
+from rlvr.model.optim.health import NotFinite
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:

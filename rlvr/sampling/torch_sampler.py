@@ -12,7 +12,7 @@ import torch
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
 from rlvr.model.device import decoding_threads
 from rlvr.model.policy import Policy
-from rlvr.model.probe import Decoders
+from rlvr.model.probe.trial import Decoders
 from rlvr.sampling.batching import ContinuousBatch
 
 # Share of the GPU memory that is free when sampling starts which keys and values may take.
@@ -26,7 +26,7 @@ class TorchSampler(Sampler):
     into `cache_gib` GiB (None: 60 % of the free memory of a GPU, no limit on a CPU). Token t of a completion is drawn
     with the t-th number of its seed's stream, so the other rows do not matter, up to the rounding of matmuls, which may
     depend on the number of rows. Raises ValueError for a model that no decoder samples correctly: at construction, or
-    when rows first pass a window of the model (see rlvr.model.probe).
+    when rows first pass a window of the model (see rlvr.model.probe.trial).
     """
 
     def __init__(self, policy: Policy, *, batch_size: int = 512, cache_gib: float | None = None) -> None:

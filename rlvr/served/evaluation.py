@@ -231,7 +231,7 @@ def ask_all(
     losses = Losses(max(served.concurrency, 8))
     left = len(rows)
     with ExitStack() as stack:
-        rollouts = stack.enter_context(opened(served, rows, sampling, seed, plan, done))
+        rollouts = stack.enter_context(open_rollouts(served, rows, sampling, seed, plan, done))
         requests = stack.enter_context(Requests(served.complete, min(served.concurrency, max(1, len(rows)))))
         rollouts.on_reply(requests.wake)
         while left > losses.total:
@@ -247,7 +247,7 @@ def ask_all(
 
 
 @contextmanager
-def opened(
+def open_rollouts(
     served: Served,
     rows: Sequence[Row],
     sampling: Sampling,

@@ -15,9 +15,8 @@ from rlvr.core.types import Problem, Sampler
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
 from rlvr.runs.log import RunLog
-from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.monitor import Monitor
-from rlvr.training.reporter import Reporter
+from rlvr.training.callbacks import Reporter, TrainerCallback
+from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest

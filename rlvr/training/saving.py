@@ -2,17 +2,158 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from rlvr.core.types import Group
+from rlvr.config import Config
+from rlvr.core.files.write import write_whole
+from rlvr.core.types import Group, Task
 from rlvr.distributed import gather
-from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints
+from rlvr.model.critic import Critic
+from rlvr.model.memory import microbatch_tokens
+from rlvr.runs.log import STREAMS, RunLog
+from rlvr.training.callbacks import Reporter
+from rlvr.training.checkpoint.checkpoint import (
+    REFERENCE,
+    checkpoint_folder,
+    damage,
+    delete_old_checkpoints,
+    list_checkpoints,
+    load_checkpoint,
+    newest_whole,
+)
+from rlvr.training.checkpoint.snapshot import Snapshot, SnapshotWriter, save_checkpoint, take_snapshot
 from rlvr.training.evaluation.held_out import best_steps, kept_steps
-from rlvr.training.rollback import can_roll_back, rollback_state
+from rlvr.training.monitor.guards import GuardStop, RollBack
+from rlvr.training.problems.draws import Draws
+from rlvr.training.rollout.episodes import plan_of
 from rlvr.training.run import Run
-from rlvr.training.snapshot import Snapshot, SnapshotWriter, take_snapshot
-from rlvr.training.step.adaptive_coefficients import adapted_state, is_reset, reference_tensors
+from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard, sft
+from rlvr.training.step.adaptive_coefficients import (
+    adapted_state,
+    is_reset,
+    reference_tensors,
+    reset,
+    restore_reference,
+)
+from rlvr.training.step.learner import Learner
+from rlvr.training.supervision.signals import StopRequest
+
+# Take a run back to its best checkpoint, from which it goes on at a lower learning rate.
+#
+# A guard that finds the policy worse after a step raises `RollBack` (rlvr.training.monitor.guards), on all processes alike;
+# `rlvr.launch` catches it, calls `roll_back`, and trains on from the step that this returns. Any guard may raise it where
+# `can_roll_back(config)` holds: the policy before the first step is then a checkpoint too (step-000000), which is kept.
+# Held-out pass@1 is one such guard (rlvr/training/monitor/guards.py), the reward-hacking alarm another
+# (rlvr/training/records.py).
+#
+# The steps after the checkpoint are undone, as those after the last checkpoint of a run that was killed: their lines are
+# cut from the logs, their checkpoints are deleted, and the steps are trained again. events.jsonl keeps what was undone,
+# and why. The checkpoint's state.json lists the rollbacks so far, each with its factor of the learning rate, and all
+# later checkpoints have the list too. So a run that is killed at any moment resumes exactly: until state.json is replaced
+# the guard finds the same again; from then on the undone checkpoints are those with a shorter list than an earlier one.
+
+LOWER = 0.25  # what the learning rate is multiplied by, at each rollback
+MOST = 3  # rollbacks of a run that goes on by itself
+
+
+def can_roll_back(config: Config) -> bool:
+    """Return whether a guard of the run may ask for a rollback."""
+    on_alarm = config.monitor.on_alarm if config.monitor is not None else "warn"
+    return "rollback" in (config.eval.on_regression, on_alarm)
+
+
+def roll_back(run: Run, asked: RollBack) -> int:
+    """Load the best checkpoint before a step, lower the learning rate, undo what follows it. Return its step.
+
+    The best one is that with the highest held-out pass@k (of the smallest k) among those that can be compared with the
+    last evaluation; where none was measured, the last one. All processes must call this. Raises GuardStop where there
+    is no such checkpoint, and after more than MOST rollbacks; the run's last checkpoint is then the best one.
+    """
+    learner, log, config = run.learner, run.reporter.log, run.config
+    accelerator = learner.accelerator
+    accelerator.wait_for_everyone()  # until a checkpoint that was being written is there
+    run.being_saved = set()
+    places = [choose_target(log, asked)] if accelerator.is_main_process else []
+    step = gather(places, accelerator)[0]
+    if step is None:
+        raise GuardStop(f"{asked.reason}; there is no whole checkpoint before it to go back to")
+    folder = checkpoint_folder(config.run.out_dir, step)
+    if accelerator.is_main_process:
+        rollbacks = [*learner.rollbacks, {"kind": asked.kind, "from": asked.step, "to": step, "lr": LOWER}]
+        message = f"{asked.reason}; back to step {step}, with {LOWER:g} times the learning rate"
+        run.reporter.warn(message, "rollback", number=len(rollbacks), undone=asked.step - step, guard=asked.kind)
+        undo_after(config.run.out_dir, step, rollbacks)
+    accelerator.wait_for_everyone()
+    restore_start_reference(learner, config.run.out_dir, folder)
+    load_state(learner, folder, log)
+    run.worker.draws = Draws(config, run.worker.problems, run.worker.shares)
+    run.worker.sampler.load_weights(run.worker.policy)
+    if run.worker.monitor is not None:
+        run.worker.monitor.rows = log.read("metrics")
+    if run.held_out is not None:
+        run.held_out.reload()
+    run.reporter.last_step = step
+    if len(learner.rollbacks) > MOST:
+        raise GuardStop(
+            f"{asked.reason}, after {MOST} rollbacks to lower learning rates; the run ends with its best checkpoint, "
+            f"{folder}. The same command goes on from it, with {learner.lr_scale:g} times --optim.lr"
+        )
+    return step
+
+
+def choose_target(log: RunLog, asked: RollBack) -> int | None:
+    """Return the step of the checkpoint to go back to; None without a whole one."""
+    newest = asked.step - 1 if asked.newest is None else asked.newest
+    steps = [step for step, folder in list_checkpoints(log.out_dir) if step <= newest and damage(folder) is None]
+    best = best_steps(log.out_dir, log.read("eval"), steps)[-1:]
+    return next(iter([*best, *steps[-1:]]), None)
+
+
+def undo_after(out_dir: Path, step: int, rollbacks: list[dict[str, Any]]) -> None:
+    """Write the rollbacks into the checkpoint of a step, and delete those that are undone by it."""
+    path = checkpoint_folder(out_dir, step) / "state.json"
+    state = json.loads(path.read_text("utf-8"))
+    write_whole(path, json.dumps({**state, "rollbacks": rollbacks}, indent=2))
+    delete_undone(out_dir)
+
+
+def delete_undone(out_dir: Path) -> None:
+    """Delete the checkpoints that a rollback has undone: those with fewer rollbacks than one of an earlier step."""
+    most = 0
+    for _, folder in list_checkpoints(out_dir):
+        if damage(folder) is not None:
+            continue
+        count = len(json.loads((folder / "state.json").read_text("utf-8")).get("rollbacks", ()))
+        if count < most:
+            shutil.rmtree(folder)
+        most = max(most, count)
+
+
+def load_state(learner: Learner, folder: Path, log: RunLog) -> None:
+    """Load a checkpoint into the learner, and truncate the logs to it."""
+    state = load_checkpoint(folder, learner.policy, learner.optimizer, learner.critic)
+    restore_reference(learner, folder, state)
+    learner.rollbacks = list(state.get("rollbacks", ()))
+    if learner.accelerator.is_main_process:
+        log.truncate_to(state["log"], state["step"])
+    learner.accelerator.wait_for_everyone()
+
+
+def restore_start_reference(learner: Learner, out_dir: Path, folder: Path) -> None:
+    """Give the reference policy the weights of the run's start, if it was reset after the checkpoint `folder`."""
+    if learner.reference is not None and learner.algo.reference_every and not (folder / REFERENCE).exists():
+        learner.policy.load_weights(checkpoint_folder(out_dir, 0))
+        reset(learner, mix=1.0)
+
+
+def rollback_state(learner: Learner) -> Mapping[str, Any]:
+    """Return what state.json holds of the rollbacks so far."""
+    return {"rollbacks": learner.rollbacks} if learner.rollbacks else {}
 
 
 class CheckpointSaver(SnapshotWriter):
@@ -61,3 +202,93 @@ class CheckpointSaver(SnapshotWriter):
                 others = {*(kept if settings.keep_best else ()), *([0] if can_roll_back(self.run.config) else [])}
                 delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, others)
             self.run.reporter.saved(step)
+
+
+# Where a run begins: the last checkpoint, the fine-tuned start, or the model as it was loaded.
+
+
+def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:
+    """Load what is saved into the learner, and truncate the logs to it. Return the step to start from.
+
+    The policy is fine-tuned first where sft.steps asks for it and that is not saved yet. The learner's reference policy
+    and critic are made here, from the fine-tuned policy. `say` shows a line. Raises ValueError where no checkpoint is
+    whole.
+    """
+    config, accelerator, log = learner.config, learner.accelerator, reporter.log
+    out_dir = config.run.out_dir
+
+    def tell(kind: str, line: str) -> None:
+        say(line)
+        reporter.event(kind, line)
+
+    if accelerator.is_main_process:
+        delete_undone(out_dir)
+    accelerator.wait_for_everyone()
+    saved = newest_whole(out_dir, partial(tell, "damaged"), move=accelerator.is_main_process)
+    if not saved and accelerator.is_main_process:
+        if log.read("metrics"):
+            tell("restart", f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
+        log.truncate_to(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
+    if config.sft.steps:
+        restore_start(learner, task, reporter, out_dir / "start", tell, stop)
+    learner.reference = learner.policy.reference() if config.algo.needs_reference else None
+    learner.critic = Critic(learner.policy, config.critic, config.optim) if config.critic is not None else None
+    if not saved:
+        accelerator.wait_for_everyone()  # until the logs have been truncated
+        return 0
+    step, folder = saved
+    load_state(learner, folder, log)
+    reporter.last_step = step
+    tell("resume", f"resuming from step {step} ({folder})")
+    return step
+
+
+def restore_start(
+    learner: Learner, task: Task, reporter: Reporter, folder: Path, tell: Callable[[str, str], None], stop: StopRequest
+) -> None:
+    """Load the fine-tuned policy from `folder`, or fine-tune and save it there. tell: of a kind, a line."""
+    why_not = damage(folder)
+    if why_not is None:
+        load_checkpoint(folder, learner.policy, None)
+        if learner.accelerator.is_main_process:
+            discard(folder)
+        return
+    if folder.exists():
+        tell("damaged", f"{folder} is damaged ({why_not}); fine-tuning again")
+    fine_tune(learner, task, reporter, folder, partial(tell, "fine-tuning"), stop)
+    with stop.busy("saving the fine-tuned policy"):
+        if learner.accelerator.is_main_process or learner.policy.mesh is not None:
+            save_checkpoint(folder, 0, learner.policy, None, {})
+        if learner.accelerator.is_main_process:
+            discard(folder)
+
+
+def fine_tune(
+    learner: Learner, task: Task, reporter: Reporter, folder: Path, say: Callable[[str], None], stop: StopRequest
+) -> None:
+    """Fine-tune the policy on the task's demonstrations, from the last checkpoint on where an earlier run left any."""
+    config = learner.config
+    reporter.tell(lambda callback: callback.on_sft_begin(config.sft.steps))
+    with SupervisedCheckpoints(
+        folder,
+        "the fine-tuning",
+        Saving(config.sft.save_every, config.run.keep_checkpoints, config.run.async_save),
+        learner.accelerator,
+        config=config,
+        sharded=learner.policy.mesh is not None,
+        stop=stop,
+        say=say,
+    ) as checkpoints:
+        sft(
+            learner.policy,
+            task.demonstrations,
+            config.sft,
+            learner.accelerator,
+            seed=config.run.seed,
+            tokens_per_microbatch=microbatch_tokens(learner.policy, config),
+            plan=plan_of(learner.policy, task, config.rollout),
+            optim=config.optim,
+            on_step=lambda step, loss: reporter.tell(lambda callback: callback.on_sft_step(step, loss)),
+            warn=reporter.warn,
+            checkpoints=checkpoints,
+        )

@@ -15,10 +15,10 @@ import torch
 
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import RunError
-from rlvr.model.lm_head import output_logits
+from rlvr.model.forward.passes import output_logits
 from rlvr.model.logprobs.scoring import token_logprobs
+from rlvr.model.optim.sharding import within
 from rlvr.model.policy import Policy
-from rlvr.model.sharding import within
 
 MEMORY = Path("/dev/shm")
 SYNC_TOKENS = 16

@@ -4,7 +4,7 @@ The problems and the working are those of `arithmetic`. Half of the columns of a
 as a model mixes languages that has read both, and half of the demonstrations have no tags:
 
     347+585=     <think>7+5=12 四+八=一二>一三 3+5=08>09</think><answer>932</answer>
-    347+585=     七+五=一二 4+8=12>13 3+5=08>09 \\boxed{932}
+    347+585=     七+五=一二 4+8=12>13 3+5=08>09 \boxed{932}
 
 The reward has three parts: the answer is right, the tags are there, the reasoning keeps to the numerals of the problem.
 """
@@ -79,5 +79,56 @@ def bilingual_sums(
         demonstrations=Generated(num_demonstrations, shown),
         verifier="combine",
         verifier_options=REWARDS[reward],
+        check_references=False,
+    )
+
+
+# Requests without working, such as `note 347.`, for pipelines that train on sums and on what is no sum.
+#
+# The right reply repeats the number and is polite: `347 noted, thanks.` Half of the demonstrations get a digit wrong, or
+# are curt. A reward model that has learnt which replies people prefer can take the verifier's place.
+
+
+def note_reply(number: str, stream: random.Random, sloppy: float) -> str:
+    """Return a reply; with probability `sloppy` one that gets a digit wrong, or is curt."""
+    if stream.random() >= sloppy:
+        return f"{number} noted, thanks."
+    if stream.random() < 0.5:
+        return f"{number} noted."
+    place = stream.randrange(3)
+    digit = stream.choice([d for d in "123456789" if d != number[place]])
+    return f"{number[:place]}{digit}{number[place + 1 :]} noted, thanks."
+
+
+def propose_note(stream: random.Random) -> tuple[str, str]:
+    """Return a number of three digits, with the text that tells its request from others."""
+    number = str(stream.randint(100, 999))
+    return f"note {number}", number
+
+
+@register_task("notes")
+def notes(
+    *, seed: int = 0, num_train: int = 300, num_test: int = 64, num_demonstrations: int = 4000, sloppy: float = 0.5
+) -> Task:
+    """Short requests with one polite, right reply: what is no sum in the pipeline of DeepSeek-R1."""
+    if not 0 <= sloppy <= 1:
+        raise ValueError(f"task 'notes', sloppy {sloppy}: expected a probability in [0, 1]")
+
+    def problem(part: str, index: int, number: str) -> Problem:
+        return Problem(f"notes/{part}/{index}", f"note {number}.", f"{number} noted, thanks.")
+
+    def drawn(part: str, index: int) -> Problem:
+        return problem(part, index, draw("notes", part, seed, index, propose_note)[1])
+
+    def shown(index: int) -> Demonstration:
+        stream, number = draw("notes", "demonstrations", seed, index, propose_note)
+        return problem("demonstrations", index, number), note_reply(number, stream, sloppy)
+
+    return build_task(
+        "notes",
+        train=Generated(num_train, lambda index: drawn("train", index)),
+        test=Generated(num_test, lambda index: drawn("test", index)),
+        demonstrations=Generated(num_demonstrations, shown),
+        verifier="exact",
         check_references=False,
     )

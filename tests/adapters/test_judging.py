@@ -13,7 +13,7 @@ from rlvr.adapters import skyrl as skyrl_adapter
 from rlvr.adapters import tinker as tinker_adapter
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
-from rlvr.adapters.worlds import World
+from rlvr.adapters.judges import World
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Reply, Status, Verdict, error
 from rlvr.verifiers import VerifierErrors

@@ -8,7 +8,7 @@ import pytest
 from rlvr.adapters import Judge, judge
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
-from rlvr.adapters.spoken import plain, read_prompt, said
+from rlvr.adapters.judges import plain, read_prompt, said
 from rlvr.core.types import Problem, correct, incorrect
 
 THOUGHT = "<think>\n2 and 2\n</think>\n\n4"

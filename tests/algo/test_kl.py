@@ -21,7 +21,7 @@ from rlvr.config import AlgoConfig, Config, PPOConfig, make_algo, to_json
 from rlvr.core.types import Completion, Group, Problem, incorrect
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
-from rlvr.training import resume
+from rlvr.training.checkpoint import resume
 from rlvr.training.run import Run
 from rlvr.training.step.prepare import kl_costs, prepare_batch, subtracts_kl
 from rlvr.training.step.rewards import group_advantages

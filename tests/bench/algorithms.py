@@ -36,7 +36,7 @@ from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
 from rlvr.model.critic import Critic
 from rlvr.model.device import tune_cpu
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler

@@ -33,11 +33,11 @@ from rlvr.commands.task import corpus
 from rlvr.config import ModelConfig, OptimConfig, SFTConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
-from rlvr.model.adamw import MASTER, BucketedAdamW, Piece, flat
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.adamw import MASTER, BucketedAdamW, Piece, flat
+from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.policy import Policy, load_policy
-from rlvr.training import sft as sft_module
-from rlvr.training.sft import sft
+from rlvr.training.sft.sft import sft
+from rlvr.training.sft.sft import sft as sft_module
 
 TOKENS = 1024  # of a microbatch: several for each step, whose gradients are added up in the weights' dtype
 

@@ -36,14 +36,14 @@ from rlvr.core.types import Completion, Problem, Reply, Sampler, Verdict
 from rlvr.model.context import run_limit
 from rlvr.model.critic import Critic
 from rlvr.model.memory import QWEN_7B, QWEN_15B, QWEN_32B
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.plan import Plan, advice, make_plan, model_settings, shape_of_config
 from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_tokenizer
+from rlvr.training.checkpoint.snapshot import take_snapshot
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import assemble
-from rlvr.training.snapshot import take_snapshot
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
 

@@ -28,13 +28,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.algo.batch import Batch
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig
 from rlvr.core.types import Sampling
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
+from rlvr.model.optim.sharding import make_mesh
 from rlvr.model.plan import Plan, make_plan, model_settings, shape_of_config
 from rlvr.model.policy import load_policy
-from rlvr.model.sharding import make_mesh
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.sft import accumulate
+from rlvr.training.sft.sft import accumulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.processes import run_processes

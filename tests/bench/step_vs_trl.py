@@ -45,14 +45,14 @@ from rlvr.algo.batch import collate
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig, make_algo
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
-from rlvr.model.optim import make_optimizer, optimizer_step
+from rlvr.model.cpu.processor import has_bfloat16
+from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.processor import has_bfloat16
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.run import assemble
-from rlvr.training.sft import sft
+from rlvr.training.sft.sft import sft
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
 

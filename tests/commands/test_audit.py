@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.audit import CheckResult, audit, main, perturbed
+from rlvr.commands.audit import CheckResult, audit, main, perturb
 from rlvr.commands.cli import main as cli
 from rlvr.commands.profile import expected_signal, profile, right_of_each
 from rlvr.core.registry import make_verifier, register
@@ -124,7 +124,7 @@ def test_one_part_with_one_right_answer_is_enough() -> None:
 )
 def test_perturbed(answer: str, other: str) -> None:
     """The last number grows by one, a choice moves on by one letter, anything else gets one added."""
-    assert perturbed(answer) == other
+    assert perturb(answer) == other
 
 
 def test_demonstrations_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from rlvr.core.files import jsonl as json_lines
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
-from rlvr.tasks.rows import first, read_file
+from rlvr.tasks.sources import first, read_file
 from tests.bad_files import GOOD, contents, line
 from tests.helpers.files import ROOT
 

@@ -47,7 +47,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
 
 def test_a_hub_that_answers_is_reported(endpoint: http.server.HTTPServer) -> None:
     """A list of models as JSON is what the hub gives."""
-    assert doctor.hub(3.0).state == "ok"
+    assert doctor.check_hub(3.0).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_is_not_the_hub_is_not_taken_for_it(
 ) -> None:
     """A proxy's refusal, a portal's page and another service's JSON are not access to the hub."""
     endpoint.status, endpoint.body = status, body  # type: ignore[attr-defined]
-    found = doctor.hub(3.0)
+    found = doctor.check_hub(3.0)
     assert found.state == "note"
     assert words in found.found
     assert "--data" in found.advice
@@ -73,9 +73,9 @@ def test_without_a_network_the_hub_is_called_unreachable(monkeypatch: pytest.Mon
     """A port that nobody listens on, and the hub switched off by its own variable."""
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot be reached" in doctor.hub(1.0).found
+    assert "cannot be reached" in doctor.check_hub(1.0).found
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "switched off" in doctor.hub(1.0).found
+    assert "switched off" in doctor.check_hub(1.0).found
 
 
 def test_sizes_of_meminfo_are_bytes() -> None:
@@ -98,10 +98,10 @@ def test_a_broken_vllm_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    broken = doctor.vllm_version()
+    broken = doctor.check_vllm()
     assert (broken.state, "built for another torch" in broken.found) == ("missing", True)
     (tmp_path / "vllm.py").write_text("print('a banner'); __version__ = '9.9'")
-    assert doctor.vllm_version() == doctor.Finding("vLLM", "9.9")
+    assert doctor.check_vllm() == doctor.Finding("vLLM", "9.9")
 
 
 def test_advice_installs_what_the_readme_installs() -> None:
@@ -122,8 +122,8 @@ def test_a_missing_package_gets_that_advice(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("torch", "transformers", "vllm"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert doctor.torch_version().advice == doctor.transformers_version().advice == doctor.INSTALL
-    assert doctor.vllm_version().advice == doctor.INSTALL_VLLM
+    assert doctor.check_torch().advice == doctor.check_transformers().advice == doctor.INSTALL
+    assert doctor.check_vllm().advice == doctor.INSTALL_VLLM
 
 
 def test_exit_code_says_whether_code_rewards_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

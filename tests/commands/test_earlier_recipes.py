@@ -26,7 +26,7 @@ TAIL = "\n\ndef main(config=None):\n    pass\n"
         ("from rlvr.config import ShadowConfig", "it is MonitorConfig"),
         ("from rlvr.train_command import script", "it is rlvr.commands.train"),
         ("from rlvr.runlog import RunLog", "No module named 'rlvr.runlog'"),
-        ("from rlvr.checkpoint import damage", "it is rlvr.training.checkpoint"),
+        ("from rlvr.checkpoint import damage", "it is rlvr.training.checkpoint.checkpoint"),
         ('CONFIG = Config(algo="rloo")', "algo is 'rloo'; expected AlgoConfig or"),
         ("CONFIG = Config(run=RunConfig(nonsense=1))", "unexpected keyword argument 'nonsense'"),
     ],

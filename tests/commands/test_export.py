@@ -18,7 +18,7 @@ from rlvr.commands.cli import main as rlvr
 from rlvr.commands.export import check_base, facts_of, find_checkpoint, public
 from rlvr.commands.model_card import CardFacts, code, licence_of, model_card
 from rlvr.launch import launch
-from rlvr.training.start_from import find_checkpoint as start_from
+from rlvr.training.checkpoint.resume import find_checkpoint as start_from
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 

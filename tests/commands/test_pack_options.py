@@ -133,7 +133,7 @@ def test_a_run_is_not_resumed_with_other_options(tmp_path: Path) -> None:
     import json
 
     from rlvr.config import to_json
-    from rlvr.training.resume import difference, versions
+    from rlvr.training.checkpoint.resume import difference, versions
 
     records = [
         {**json.loads(to_json(run(verifier_option=options))), "fingerprint": "", **versions()}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.sample import SampleArgs, demonstration, kept, sample
+from rlvr.commands.sample import SampleArgs, choose_best, demonstration, sample
 from rlvr.core.types import Problem, RunError
-from rlvr.training.demonstrations import read_demonstrations
+from rlvr.training.sft.demonstrations import read_demonstrations
 
 ARGS = SampleArgs(
     model="tiny",
@@ -59,7 +59,7 @@ ROWS = [
 )
 def test_which_are_kept(changes: dict, expected: set[str]) -> None:
     """Different ones, of the highest scores; none that was cut off or has no score."""
-    found = kept(ROWS, dataclasses.replace(ARGS, **changes))
+    found = choose_best(ROWS, dataclasses.replace(ARGS, **changes))
     assert {one["completion"] for one in found} == expected
     assert len(found) == len(expected)
     scores = [one["score" if "selector" not in changes else "selector_score"] for one in found]
@@ -69,9 +69,9 @@ def test_which_are_kept(changes: dict, expected: set[str]) -> None:
 def test_ties_are_drawn_by_the_seed() -> None:
     """Of equal scores not always the first sample, and with one seed always the same."""
     rows = [row(i, f"text {i}", 1.0) for i in range(8)]
-    found = [kept(rows, dataclasses.replace(ARGS, seed=seed))[0]["sample"] for seed in range(20)]
+    found = [choose_best(rows, dataclasses.replace(ARGS, seed=seed))[0]["sample"] for seed in range(20)]
     assert len({*found}) > 3
-    assert found == [kept(rows[::-1], dataclasses.replace(ARGS, seed=seed))[0]["sample"] for seed in range(20)]
+    assert found == [choose_best(rows[::-1], dataclasses.replace(ARGS, seed=seed))[0]["sample"] for seed in range(20)]
 
 
 def test_turns_become_the_models_messages() -> None:

@@ -16,7 +16,7 @@ from rlvr.commands.cli import main as rlvr
 from rlvr.commands.watch.screen import follow
 from rlvr.commands.watch.state import WatchedRun
 from rlvr.commands.watch.view import overview
-from rlvr.runs.folder import locked
+from rlvr.runs.folder import hold_lock
 from rlvr.runs.reading import RolloutReader, Tail
 from tests.helpers.watched import line, logged, metrics, printed, quiet, text_of, watched_run
 
@@ -43,7 +43,7 @@ def test_the_figures_of_a_run(folder: Path) -> None:
 
 def test_it_knows_whether_the_run_is_running(folder: Path) -> None:
     """By the lock, which a killed process no longer holds; the time left only while it runs."""
-    with locked(folder):
+    with hold_lock(folder):
         text = printed(WatchedRun(folder))
         assert f"running (process {os.getpid()}" in text
         assert "about 0:12 left" in text
@@ -71,7 +71,7 @@ def test_a_stall_is_told(folder: Path) -> None:
     for path in folder.iterdir():
         os.utime(path, (past, past))
     assert WatchedRun(folder).stall() == ""
-    with locked(folder):
+    with hold_lock(folder):
         run = WatchedRun(folder)
         assert re.match(r"nothing logged for 1\d\d s, and a step takes 2 s", run.stall())
         assert "after 900 s" in run.stall()
@@ -152,7 +152,7 @@ def test_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) ->
             folder.stat().st_mtime_ns
         ]
 
-    with locked(folder):
+    with hold_lock(folder):
         before = state()
         assert rlvr(["watch", str(folder), "--once"]) == 0
         assert state() == before
@@ -165,7 +165,7 @@ def test_a_pipe_gets_a_line_for_each_step(folder: Path) -> None:
     """Until the run ends; the reader sees each step once."""
     console = quiet(200)
     steps = iter(range(5, 8))
-    with locked(folder):
+    with hold_lock(folder):
         run = WatchedRun(folder)
 
         def write(_: float) -> None:
@@ -244,7 +244,7 @@ def test_a_run_before_its_first_step(folder: Path) -> None:
     """Nothing but the settings: it says what the run may be doing."""
     for path in folder.glob("*.jsonl*"):
         path.unlink()
-    with locked(folder):
+    with hold_lock(folder):
         text = printed(WatchedRun(folder))
     assert "before the first step" in text
     assert "no rollouts yet" in text

@@ -12,8 +12,8 @@ from rlvr.config.shared import TurnSettings
 from rlvr.core.types import Completion, Problem, Reply, Sampler, Sampling, Status, Verdict
 from rlvr.environments.tools import tools
 from rlvr.model.rendering import Rendering
+from rlvr.training.records import turn_metrics
 from rlvr.training.rollout.episodes import Play, play
-from rlvr.training.summary import turn_metrics
 from tests.helpers.attacks import SECRET, Attack, misbehaving, programs
 from tests.helpers.chat_templates import chat_tokenizer
 from tests.helpers.environments import fenced

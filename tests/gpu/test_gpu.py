@@ -23,13 +23,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.algo.transfer import copy_to
 from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
 from rlvr.core.types import Sampling
-from rlvr.model.causal import check_causal
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.optim import make_optimizer, optimizer_step
+from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
+from rlvr.model.probe.trial import check_causal
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.optimizer_state import optimizer_tensors
+from rlvr.training.checkpoint.snapshot import optimizer_tensors
 from tests.helpers.files import ROOT
 from tests.helpers.gpu import tolerate_warnings
 from tests.helpers.models import shake

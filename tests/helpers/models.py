@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import ModelConfig
+from rlvr.model.optim.sharding import fill, full
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.sharding import fill, full
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.model import processor
+from rlvr.model.cpu import processor
 
 # What a kind of processor has: AMX, and instructions for products of bfloat16.
 PROCESSORS = {"amx": (True, True), "bfloat16": (False, True), "neither": (False, False)}

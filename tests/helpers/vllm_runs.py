@@ -8,10 +8,10 @@ from accelerate import Accelerator
 
 from rlvr.config import Config, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.core.types import Environment, Problem, Sampler
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.train import train
-from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder, load_checkpoint
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.run import Run, assemble
 from rlvr.verifiers.runner import Runner

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-import rlvr.model.blockwise
-import rlvr.model.kernels
-from rlvr.model import blockwise, flex
+import rlvr.model.cpu.attention
+from rlvr.model.attention import flex
+from rlvr.model.attention.operations import Scores
+from rlvr.model.attention.rows import Spans, tiles
+from rlvr.model.cpu import attention as blockwise
 from rlvr.model.forward.packed import PackedGroups
-from rlvr.model.scores import Scores
-from rlvr.model.spans import Spans, tiles
 from tests.helpers.tensors import LargestTensor
 
 # Rows laid end to end: lengths, and by which row's tokens each is preceded (-1: none).
@@ -72,8 +72,8 @@ def test_tiles_and_flex_attention_compute_what_a_mask_of_all_pairs_does(
     spans = Spans.of_rows(LENGTHS, *CONTEXTS, window=window)
     for queries, keys in ((16, 32), (128, 128), (1000, 64)):
         monkeypatch.setattr(blockwise, "QUERIES", queries)
-        monkeypatch.setattr(blockwise, "MAX_KEYS", keys)
-        monkeypatch.setattr(blockwise, "MIN_KEYS", min(keys, 128))
+        monkeypatch.setattr(blockwise, "MAX_TILE_KEYS", keys)
+        monkeypatch.setattr(blockwise, "MIN_TILE_KEYS", min(keys, 128))
         plan = blockwise.TilePlan(spans, 4, torch.device("cpu"))
         found = results(blockwise.attend_by_tiles(query, key, value, plan, scores), tensors)
         assert len(found) == len(expected) == 4 + sinks
@@ -160,7 +160,7 @@ def test_a_long_row_and_a_long_shared_prompt_make_no_rectangle(completions: int)
     tokens = layout.ids.shape[1]
     query = torch.randn(tokens, 4, 8, requires_grad=True)
     key = torch.randn(tokens, 2, 8, requires_grad=True)
-    assert layout.score_elements * 4 > rlvr.model.kernels.MAX_SCORES
+    assert layout.score_elements * 4 > rlvr.model.cpu.attention.MAX_SCORES
     with LargestTensor() as watch:
         layout.attend(0, query, key, key, 0.3).sum().backward()
-    assert watch.elements <= max(tokens * 4 * 8, rlvr.model.blockwise.TILE_SCORES)
+    assert watch.elements <= max(tokens * 4 * 8, rlvr.model.cpu.attention.TILE_SCORES)

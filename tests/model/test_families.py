@@ -13,9 +13,9 @@ import pytest
 import torch
 import transformers
 
-from rlvr.model.causal import check_causal
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.policy import Policy
+from rlvr.model.probe.trial import check_causal
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import (
@@ -133,7 +133,7 @@ DECODERS = {
 }
 REASONS = {
     "no causal decoder: a token's state depends on what follows it": "another state where other tokens follow",
-    "its head is not known (rlvr/model/lm_head.py)": "LOGIT_ADJUSTMENTS",
+    "its head is not known (rlvr/model/forward/passes.py)": "LOGIT_ADJUSTMENTS",
     "it does not name its hidden states": "base_model_prefix",
     "rows depend on the rows beside them, or on what follows": "cannot be trained on rows",
 }

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr.model import blockwise, fused_rows
+from rlvr.model.attention.rows import Spans
+from rlvr.model.cpu import attention as blockwise
+from rlvr.model.cpu import attention as fused_rows
 from rlvr.model.forward.packed import PackedGroups
-from rlvr.model.spans import Spans
 
 # Lengths of rows that lie end to end, the first tokens and the lengths of their contexts.
 LAYOUTS = {

@@ -18,7 +18,7 @@ from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig, VLLMConfig
 from rlvr.core.types import Problem, RunError, Sampling
 from rlvr.model.critic import Critic
-from rlvr.model.health import GradientWatch, NotFinite, check_weights, streak_of
+from rlvr.model.optim.health import GradientWatch, NotFinite, check_weights, streak_of
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.draw import check_finite, draw
@@ -26,7 +26,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
-from rlvr.training.sft import sft
+from rlvr.training.sft.sft import sft
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
 from rlvr.verifiers.runner import Runner

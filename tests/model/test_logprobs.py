@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import rlvr.model.attention.rows
 import rlvr.model.logprobs.scoring
-import rlvr.model.packing
 from rlvr.config import ModelConfig
+from rlvr.model.attention.rows import ContextRows, Pad, Rows, rectangles
+from rlvr.model.cpu.attention import Visible, attend_at_once, fused
 from rlvr.model.forward.packed import PackedGroups
-from rlvr.model.kernels import Visible, attend_at_once, fused
 from rlvr.model.logprobs.scoring import logit_bytes, take, token_logprobs
-from rlvr.model.packing import ContextRows, Pad, Rows, rectangles
 from rlvr.model.policy import Policy, load_policy
 from tests.helpers.models import FAMILIES, make_model, make_tokens
 
@@ -123,7 +123,7 @@ def test_recomputing_activations_changes_nothing(tmp_path: Path) -> None:
 
 def test_recomputed_attention_agrees_with_multiplied_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores too large to hold are computed again in the backward pass: the same numbers, grouped-query heads too."""
-    monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
+    monkeypatch.setattr("rlvr.model.cpu.attention.MAX_SCORES", 0)
     policy = load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu"))
     assert policy.packs
     assert_same(policy)
@@ -200,10 +200,10 @@ def test_rectangles_of_similar_rows_change_nothing(
     family: str, held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows cut into many rectangles, their scores held or computed again in pieces: the numbers of the plain path."""
-    monkeypatch.setattr("rlvr.model.packing.SMALL", 1)
-    monkeypatch.setattr("rlvr.model.packing.MAX_PADDING", 1.2)
+    monkeypatch.setattr("rlvr.model.attention.rows.SMALL", 1)
+    monkeypatch.setattr("rlvr.model.attention.rows.MAX_PADDING", 1.2)
     if not held:
-        monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
+        monkeypatch.setattr("rlvr.model.cpu.attention.MAX_SCORES", 0)
     tokens, mask = make_ragged()
     policy = load_policy(ModelConfig(name=str(make_model(family, tmp_path)), device="cpu"))
     assert policy.packs == (FAMILIES[family][0] != "padded")
@@ -225,7 +225,10 @@ def test_padded_rows_are_read_with_little_padding(tmp_path: Path) -> None:
     with torch.no_grad():
         token_logprobs(policy, tokens, mask)
     assert sum(rows for rows, _ in read) == 34
-    assert sum(rows * width**2 for rows, width in read) <= 1.5 * sum(n * n for n in lengths) + rlvr.model.packing.SMALL
+    assert (
+        sum(rows * width**2 for rows, width in read)
+        <= 1.5 * sum(n * n for n in lengths) + rlvr.model.attention.rows.SMALL
+    )
 
 
 @pytest.mark.parametrize("prompts", [1, 34], ids=["shared prompt", "own prompts"])
@@ -240,7 +243,7 @@ def test_one_long_row_makes_no_rectangle_of_its_length_for_the_others(prompts: i
         torch.device("cpu"),
     )
     real = sum(c * c for c in contexts) + sum(n * (n + c) for c, group in zip(contexts, groups) for n in group)
-    assert real <= layout.score_elements <= 1.5 * real + 2 * rlvr.model.packing.SMALL
+    assert real <= layout.score_elements <= 1.5 * real + 2 * rlvr.model.attention.rows.SMALL
 
 
 @pytest.mark.parametrize("parents", [[0, 0, 2, 2], [0, 0, 1, 1, 1, 2, 3, 3], [3, 1, 1, 3, 0]])
@@ -275,7 +278,7 @@ def test_rectangles_hold_every_row_once_and_little_padding() -> None:
         for part in parts:
             size = len(part) * lengths[part].max() * (lengths[part].max() + contexts[part].max())
             real = int((lengths[part] * (lengths[part] + contexts[part])).sum())
-            assert size <= max(1.5 * real, rlvr.model.packing.SMALL)
+            assert size <= max(1.5 * real, rlvr.model.attention.rows.SMALL)
     assert rectangles(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)) == []
 
 
@@ -290,7 +293,7 @@ def test_fused_kernels_without_a_mask_agree(contexts: list[int], monkeypatch: py
     )
     expected = attend_at_once(query, key, value, visible.bias(torch.float32))
     torch.testing.assert_close(fused(query, key, value, visible), expected)
-    monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
+    monkeypatch.setattr("rlvr.model.cpu.attention.MAX_SCORES", 0)
     torch.testing.assert_close(fused(query, key, value, visible), expected)
 
 

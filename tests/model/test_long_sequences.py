@@ -16,7 +16,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig
 from rlvr.model.critic import Critic
 from rlvr.model.device import PLAIN_ERROR, matmul_error, tune_cpu
-from rlvr.model.forward.packed import PackedGroups, hidden_states, pack
+from rlvr.model.forward.packed import PackedGroups, pack
+from rlvr.model.forward.passes import hidden_states
 from rlvr.model.logprobs.scoring import _score, token_logprobs
 from rlvr.model.memory import (
     GPU,
@@ -30,9 +31,9 @@ from rlvr.model.memory import (
     shape_of,
     token_bytes,
 )
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.training.optimizer_state import optimizer_tensors
+from rlvr.training.checkpoint.snapshot import optimizer_tensors
 from tests.helpers.models import make_model, make_tokens
 from tests.helpers.tensors import LargestTensor
 
@@ -44,7 +45,7 @@ LAYERS, VOCABULARY = 2, 152_064
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tensors that have shapes and no data; large tiles, so that their bookkeeping takes seconds."""
-    monkeypatch.setattr("rlvr.model.blockwise.TILE_SCORES", 2**23)
+    monkeypatch.setattr("rlvr.model.cpu.attention.TILE_SCORES", 2**23)
     with FakeTensorMode():
         yield
 

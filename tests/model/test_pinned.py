@@ -11,11 +11,10 @@ from safetensors.torch import load, save
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import OptimConfig
-from rlvr.model import adamw
-from rlvr.model.adamw import BucketedAdamW, Pinned
-from rlvr.model.optim import optimizer_step
-from rlvr.model.pinned import ALIGNED, SMALLEST, Slabs
-from rlvr.training.optimizer_state import load_optimizer, optimizer_tensors
+from rlvr.model.optim import adamw
+from rlvr.model.optim.adamw import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Pinned, Slabs
+from rlvr.model.optim.optimizer import optimizer_step
+from rlvr.training.checkpoint.snapshot import load_optimizer, optimizer_tensors
 
 
 def plain(size: int) -> torch.Tensor:
@@ -31,7 +30,7 @@ def meta(size: int) -> torch.Tensor:
 def test_tensors_are_apart(dtype: torch.dtype) -> None:
     """Each keeps what was written into it, also where they have the sizes of single numbers or more than a slab."""
     slabs = Slabs(plain)
-    likes = [torch.zeros(shape, dtype=dtype) for shape in [(), (3,), (5, 7), (1000, 33), (SMALLEST + 1,), (2, 2)]]
+    likes = [torch.zeros(shape, dtype=dtype) for shape in [(), (3,), (5, 7), (1000, 33), (SMALLEST_SLAB + 1,), (2, 2)]]
     cut = [slabs.cut(like) for like in likes]
     for number, part in enumerate(cut):
         part.fill_(number)
@@ -65,7 +64,7 @@ def test_few_small_tensors_take_a_small_slab(count: int) -> None:
     """At most twice their bytes, or the smallest slab."""
     slabs = Slabs(meta)
     sizes = [slabs.cut(torch.empty(100_000, device="meta")).nbytes for _ in range(count)]
-    assert slabs.total <= max(SMALLEST, 2.1 * sum(sizes))
+    assert slabs.total <= max(SMALLEST_SLAB, 2.1 * sum(sizes))
 
 
 def test_an_optimizer_in_slabs_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +93,4 @@ def test_an_optimizer_in_slabs_computes_the_same(monkeypatch: pytest.MonkeyPatch
     beside, number = train(None)
     assert train(place) == (beside, number)
     assert number == 3 * 4
-    assert place.slabs.total == SMALLEST
+    assert place.slabs.total == SMALLEST_SLAB

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-import rlvr.model.lm_head
+import rlvr.model.forward.passes
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.model.logprobs.scoring import token_logprobs
@@ -222,6 +222,6 @@ def test_models_that_are_no_decoder_end_the_command_in_one_line(
 def test_unknown_logits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose logits are not those of its head raises, rather than train on wrong probabilities."""
     folder = make_model("gemma2", tmp_path)
-    monkeypatch.delitem(rlvr.model.lm_head.LOGIT_ADJUSTMENTS, "final_logit_softcapping")
+    monkeypatch.delitem(rlvr.model.forward.passes.LOGIT_ADJUSTMENTS, "final_logit_softcapping")
     with pytest.raises(ValueError, match="adjusts its logits"):
         load_policy(ModelConfig(name=str(folder), device="cpu"))

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import rlvr.model.probe
+import rlvr.model.probe.trial
 from rlvr.config import ModelConfig
 from rlvr.model import device
-from rlvr.model.decode_cache import DecodeCache
-from rlvr.model.decoding import PreparedDecoder, SharedDecoder
+from rlvr.model.cpu.linear import Joined, Prepared, can_prepare
+from rlvr.model.decode.cache import DecodeCache
+from rlvr.model.decode.decoders import PreparedDecoder, SharedDecoder
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.prepared import Joined, Prepared, can_prepare
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import make_models
@@ -118,7 +118,7 @@ def test_a_prepared_pass_that_differs_is_not_used(part, monkeypatch: pytest.Monk
         return right(self, *given) * 1.01
 
     monkeypatch.setattr(Prepared, part, wrong)
-    decoders = rlvr.model.probe.Decoders(policy.causal, policy.trial, policy.packs)
+    decoders = rlvr.model.probe.trial.Decoders(policy.causal, policy.trial, policy.packs)
     decoders.chosen.clear()
     assert decoders.for_length(20) is SharedDecoder
 
@@ -154,11 +154,11 @@ def test_joined_weights_that_differ_are_not_used(family, sabotage, monkeypatch: 
     policy.trial.decoders.clear()
     monkeypatch.setattr(Joined, "__init__", wrong)
     for dtype, expected in ((torch.float32, PreparedDecoder), (torch.bfloat16, SharedDecoder)):
-        decoders = rlvr.model.probe.Decoders(policy.causal, policy.trial, policy.packs, dtype)
+        decoders = rlvr.model.probe.trial.Decoders(policy.causal, policy.trial, policy.packs, dtype)
         assert decoders.for_length(20) is expected
     monkeypatch.setattr(Joined, "__init__", right)
     policy.trial.decoders.clear()
-    decoders = rlvr.model.probe.Decoders(policy.causal, policy.trial, policy.packs, torch.bfloat16)
+    decoders = rlvr.model.probe.trial.Decoders(policy.causal, policy.trial, policy.packs, torch.bfloat16)
     assert decoders.for_length(20) is PreparedDecoder
 
 

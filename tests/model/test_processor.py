@@ -8,12 +8,13 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
-from rlvr.model import processor, projection
-from rlvr.model.decode_cache import _products
-from rlvr.model.decoding import SharedDecoder
-from rlvr.model.kernels import attend_at_once
+from rlvr.model.cpu import linear as projection
+from rlvr.model.cpu import processor
+from rlvr.model.cpu.attention import attend_at_once
+from rlvr.model.cpu.linear import Joined
+from rlvr.model.decode.cache import _products
+from rlvr.model.decode.decoders import SharedDecoder
 from rlvr.model.policy import Policy
-from rlvr.model.prepared import Joined
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.processors import PROCESSORS, set_processor

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlvr.model import projection
+from rlvr.model.cpu import linear as projection
 
 
 class Adapted(nn.Linear):

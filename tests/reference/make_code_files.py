@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlvr.tasks.code.functions import humaneval_reference, mbpp_reference
+from rlvr.tasks.published.functions import humaneval_reference, mbpp_reference
 
 Row = dict[str, Any]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
-from rlvr.model.sharding import make_mesh
+from rlvr.model.optim.sharding import make_mesh
 from rlvr.reward_model.preferences import PreferencePair, write_pairs
 from rlvr.reward_model.training import load_trainer, measure, train_reward_model
 from tests.helpers import warm

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.runs.folder import locked
+from rlvr.runs.folder import hold_lock
 from tests.helpers.files import ROOT
 from tests.helpers.folders import claim, held, run_folder
 
@@ -102,7 +102,7 @@ def test_a_folder_made_for_nothing_is_removed(tmp_path):
     """Where the run wrote nothing but the lock; a folder that was there stays."""
     (tmp_path / "old").mkdir()
     for name in ("new", "old"):
-        with pytest.raises(RuntimeError), locked(tmp_path / name):
+        with pytest.raises(RuntimeError), hold_lock(tmp_path / name):
             raise RuntimeError
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "old").exists()

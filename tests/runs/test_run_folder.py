@@ -15,7 +15,7 @@ from rlvr.commands.cli import main
 from rlvr.core.files import write as files
 from rlvr.core.files.write import check_place, check_replaceable, write_whole
 from rlvr.core.types import RunError
-from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, locked
+from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, hold_lock
 from tests.helpers.files import ROOT
 from tests.helpers.folders import RECORD, claim, held, run_folder
 from tests.helpers.models import small_policy
@@ -330,7 +330,7 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
     answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
     assert main(["eval", "--model", "./other-model", *rest]) == 2
     assert "model is 'tiny' there and './other-model' here" in capsys.readouterr().err
-    with locked(tmp_path / "out"):
+    with hold_lock(tmp_path / "out"):
         assert main(["eval", "--model", "tiny", *rest]) == 2
     assert f"another run is writing in out (process {os.getpid()} on" in capsys.readouterr().err
     assert (tmp_path / "out" / "answers.jsonl").read_bytes() == answers

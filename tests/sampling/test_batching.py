@@ -12,7 +12,7 @@ import torch
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import Completion, Sampling
-from rlvr.model.decoding import CacheDecoder, SharedDecoder
+from rlvr.model.decode.decoders import CacheDecoder, SharedDecoder
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.batching import ContinuousBatch
 from rlvr.sampling.torch_sampler import TorchSampler

@@ -117,7 +117,7 @@ def test_packages_of_another_environment_by_a_pth_file(tmp_path):
 
 def test_doctor_imports_in_the_sandbox_what_programs_may():
     """Here they can be imported: the level and the packages are told."""
-    found = doctor.imports()
+    found = doctor.check_imports()
     assert (found.state, found.name) == ("ok", "sandbox imports")
     assert "numpy" in found.found
     assert "sympy" in found.found

@@ -11,7 +11,7 @@ import pytest
 from rlvr.core.registry import make_task
 from rlvr.core.types import Problem, Task, Verdict
 from rlvr.tasks.base import build_task, prompt_text
-from rlvr.tasks.code.functions import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
+from rlvr.tasks.published.functions import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import DataSets
 

@@ -7,7 +7,7 @@ import pytest
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Status
 from rlvr.sandbox import Limits, level
-from rlvr.tasks.code.contests import own_limits
+from rlvr.tasks.published.contests import own_limits
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lowered
 
 SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")

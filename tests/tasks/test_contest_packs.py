@@ -16,7 +16,7 @@ from rlvr.commands.audit import main as audit
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
 from rlvr.sandbox import level
-from rlvr.tasks.code.contest_tests import several_answers, tolerance_of, unpacked
+from rlvr.tasks.published.contests import several_answers, tolerance_of, unpacked
 from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import GOLDEN, lines

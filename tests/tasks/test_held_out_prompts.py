@@ -14,7 +14,7 @@ from rlvr.commands.task import without
 from rlvr.config import CurriculumConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import build_task, spelled
+from rlvr.tasks.base import build_task, spell_prompt
 from rlvr.tasks.contamination import HeldOut
 from rlvr.tasks.mixture import mix
 from rlvr.training.problems.pass_rates import choose_problems
@@ -49,7 +49,7 @@ def test_spellings_of_short_prompts(held: str, same: list[str], others: list[str
     """Found however short; numbers, signs and names count."""
     found = HeldOut({"held": problems("h", [held, "Another one"])}).matches(problems("t", [*same, *others]))
     assert [(match.problem, match.exact) for match in found] == [(f"t/{i}", True) for i in range(len(same))]
-    assert {tuple(spelled(text)) for text in same} == {tuple(spelled(held))}
+    assert {tuple(spell_prompt(text)) for text in same} == {tuple(spell_prompt(held))}
 
 
 @pytest.mark.parametrize(("held", "same", "others"), SPELLINGS, ids=[held for held, _, _ in SPELLINGS])
@@ -71,7 +71,9 @@ def test_mixtures_and_splits_leave_them_out(
             make_task(name, data=both, test_share=0.5, seed=seed) for name in ("hub", "jsonl") for seed in range(6)
         ]
     for made in divided:
-        assert not {tuple(spelled(p.prompt)) for p in made.train} & {tuple(spelled(p.prompt)) for p in made.test}
+        assert not {tuple(spell_prompt(p.prompt)) for p in made.train} & {
+            tuple(spell_prompt(p.prompt)) for p in made.test
+        }
     for name in ("hub", "jsonl"):
         assert re.search(rf"task '{name}': \d prompts are held out in another spelling", caplog.text)
 

@@ -23,7 +23,7 @@ from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
 from rlvr.training.evaluation.evaluate import summarize, verified
 from rlvr.training.problems.draws import Draws, further_mixed, known_orders, mixed_items
-from rlvr.training.summary import rollout_metrics
+from rlvr.training.records import rollout_metrics
 from rlvr.verifiers.runner import Runner
 from tests.helpers.timing import processor_time
 

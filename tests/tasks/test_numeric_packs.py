@@ -13,7 +13,7 @@ from rlvr.config import Config, RunConfig
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import PACK, Problem, Task
 from rlvr.tasks.base import build_task as made
-from rlvr.tasks.base import sealed
+from rlvr.tasks.base import seal_task
 from rlvr.tasks.mixture import mix
 from tests.helpers.files import DataSets
 
@@ -68,7 +68,7 @@ def test_every_way_to_a_pack(tmp_path: Path, rlvr_data: DataSets):
         make_task("svamp", data=rlvr_data("svamp/test.jsonl")),
         make_task("aime24", data=rlvr_data("aime/aime24.jsonl")),
         make_task("arithmetic"),
-        sealed(Task("own", [Problem("p", "What?", "4")], [], make_verifier("math"))),
+        seal_task(Task("own", [Problem("p", "What?", "4")], [], make_verifier("math"))),
         make_task("mixture", packs="sums=arithmetic"),
         pack_judged_by(make_verifier("combine", parts="math,length:0.1")),
         build_task(Config(run=RunConfig(task="arithmetic", verifier="math", verifier_option=("extract=strict",)))),
@@ -81,7 +81,7 @@ def test_every_way_to_a_pack(tmp_path: Path, rlvr_data: DataSets):
 
 def pack_judged_by(verifier: object) -> Task:
     """Return a pack of a user's."""
-    return sealed(Task("own", [Problem("p", "What?", "4")], [], verifier))
+    return seal_task(Task("own", [Problem("p", "What?", "4")], [], verifier))
 
 
 def test_a_mixture_keeps_what_each_pack_asks():

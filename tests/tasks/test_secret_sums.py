@@ -8,7 +8,7 @@ import pytest
 
 from rlvr.core.registry import make_task
 from rlvr.core.types import PACK
-from rlvr.tasks.generated.secret_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
+from rlvr.tasks.generated.private_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
 
 SMALL = {"num_train": 40, "num_test": 20, "num_demonstrations": 20}
 

@@ -14,9 +14,9 @@ import pytest
 
 from rlvr.core.registry import TASKS, make_task, make_verifier, register
 from rlvr.core.types import Problem, Reply, Task, Verdict
-from rlvr.tasks.base import Generated, build_task, judged_by, normalized, sealed
+from rlvr.tasks.base import Generated, build_task, judge_with, normalize_prompt, seal_task
 from rlvr.tasks.generated.arithmetic import scratchpad
-from rlvr.tasks.rows import read_hub, read_jsonl
+from rlvr.tasks.sources import read_hub, read_jsonl
 from tests.helpers.files import DataSets
 
 
@@ -101,22 +101,22 @@ def test_tasks_made_by_hand_are_sealed() -> None:
     """A pack that builds its Task itself gets the same checks, and a fingerprint that shows the options."""
     problems = [Problem(f"p{i}", f"question {i}", "1") for i in range(4)]
     made = [
-        sealed(Task("own", problems[:2], problems[2:], make_verifier(name, **options)))
+        seal_task(Task("own", problems[:2], problems[2:], make_verifier(name, **options)))
         for name, options in (("math", {}), ("math", {"extract": "strict"}), ("tests/ends_with_reference", {}))
     ]
     assert len({task.fingerprint for task in made}) == 3
-    assert sealed(made[0]) is made[0]
+    assert seal_task(made[0]) is made[0]
     with pytest.raises(ValueError, match="overlap"):
-        sealed(Task("own", [problems[0]], [Problem("q", "Question 0", "1")], make_verifier("math")))
+        seal_task(Task("own", [problems[0]], [Problem("q", "Question 0", "1")], make_verifier("math")))
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "countdown"])
 def test_procedural_parts_are_disjoint_across_seeds(name: str) -> None:
     """Parts are cut out of the problem space, so the train part of one seed never meets the test part of another."""
     first, second = (make_task(name, num_train=400, num_test=400, seed=seed) for seed in (1, 2))
-    train = {normalized(problem.prompt) for problem in [*first.train, *second.train]}
-    test = {normalized(problem.prompt) for problem in [*first.test, *second.test]}
-    shown = {normalized(problem.prompt) for problem, _ in [*first.demonstrations, *second.demonstrations]}
+    train = {normalize_prompt(problem.prompt) for problem in [*first.train, *second.train]}
+    test = {normalize_prompt(problem.prompt) for problem in [*first.test, *second.test]}
+    shown = {normalize_prompt(problem.prompt) for problem, _ in [*first.demonstrations, *second.demonstrations]}
     assert not train & test
     assert not shown & (train | test)
 
@@ -360,7 +360,7 @@ def test_a_split_of_ones_own_is_not_told(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "mine.jsonl", [{"prompt": f"q{i}", "reference": "1"} for i in range(30)])
     task = make_task("mixture", packs="jsonl,arithmetic", options=(f"jsonl.data={data}",))
     assert len(task.split_notes) == 1
-    assert judged_by(task, make_verifier("math")).split_notes == task.split_notes
+    assert judge_with(task, make_verifier("math")).split_notes == task.split_notes
 
 
 def test_jsonl_folder_and_chat_prompts(tmp_path: Path) -> None:

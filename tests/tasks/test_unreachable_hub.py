@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from rlvr.core.files import hub
 from rlvr.core.files.models import find_model
 from rlvr.core.registry import make_task
-from rlvr.tasks.rows import cache_only, stream_hub
+from rlvr.tasks.sources import cache_only, stream_hub
 from tests.helpers.files import ROOT
 
 PROGRAM = """

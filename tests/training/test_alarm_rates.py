@@ -16,8 +16,8 @@ import pytest
 
 from rlvr.config import MonitorConfig
 from rlvr.core.types import Completion, Group, Problem, Verdict, correct, incorrect
-from rlvr.training.alarm import fast_suspicions, is_alarming, suspicions
-from rlvr.training.monitor import monitor_metrics
+from rlvr.training.monitor.alarm import fast_suspicions, is_alarming, suspicions
+from rlvr.training.monitor.monitor import monitor_metrics
 
 STEPS, PROBLEMS, SIZE, RUNS = 60, 8, 8, 20
 CONFIG = MonitorConfig("math")

@@ -15,8 +15,7 @@ from rlvr import Problem, Task
 from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.launch import launch
 from rlvr.runs.log import RunLog
-from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.reporter import Reporter
+from rlvr.training.callbacks import Reporter, TrainerCallback
 
 
 def has_digit(problem, completion):

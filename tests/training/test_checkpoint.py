@@ -15,9 +15,9 @@ import torch
 
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.core.types import RunError
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.training.checkpoint import (
+from rlvr.training.checkpoint.checkpoint import (
     checkpoint_folder,
     damage,
     delete_old_checkpoints,
@@ -25,8 +25,8 @@ from rlvr.training.checkpoint import (
     load_checkpoint,
     newest_whole,
 )
+from rlvr.training.checkpoint.snapshot import save_checkpoint
 from rlvr.training.evaluation.held_out import best_steps, describe_checkpoints
-from rlvr.training.snapshot import save_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from rlvr.config import Config, CurriculumConfig, RolloutConfig, RunConfig
 from rlvr.config.settings import carry
 from rlvr.core.types import Completion, Group, Problem, Task, Verdict, correct, error, incorrect
 from rlvr.launch import launch
-from rlvr.tasks.base import sealed
-from rlvr.training.checkpoint import checkpoint_folder
+from rlvr.tasks.base import seal_task
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder
 from rlvr.training.problems.draws import STATE, Draws
 from rlvr.training.problems.pass_rates import PassRates, choose_problems, read_profile
 from tests.helpers.files import lines
@@ -59,7 +59,7 @@ def write_profile(path: Path, task: Task, rates: dict[str, float], samples: int 
 
 
 def sums() -> Task:
-    return sealed(Task("sums", POOL, PROBLEMS[20:28], has_seven))
+    return seal_task(Task("sums", POOL, PROBLEMS[20:28], has_seven))
 
 
 @pytest.mark.parametrize("right,wrong,size", [(0, 0, 2), (0, 0, 16), (3, 5, 4), (8, 0, 8), (0, 4, 3), (40, 2, 16)])

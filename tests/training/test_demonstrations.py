@@ -13,8 +13,8 @@ from rlvr.config import SFTConfig
 from rlvr.launch import launch
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.training.demonstrations import read_demonstrations, with_demonstrations
-from rlvr.training.sft import demonstration_batch
+from rlvr.training.sft.demonstrations import read_demonstrations, with_demonstrations
+from rlvr.training.sft.sft import demonstration_batch
 from tests.helpers.models import TEMPLATE
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums

@@ -25,8 +25,8 @@ from rlvr.config import (
 from rlvr.model.critic import Critic
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
-from rlvr.training.monitor import Monitor
+from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
+from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
 from rlvr.verifiers.runner import Runner

@@ -19,7 +19,7 @@ from rlvr.config.records import config_of
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG, VARIANTS
 from rlvr.runs.log import RunLog
-from rlvr.training.resume import difference, history
+from rlvr.training.checkpoint.resume import difference, history
 from tests.helpers.resuming import check_same, results, small
 
 STORED = Path(__file__).parents[1] / "golden" / "runs"

@@ -16,12 +16,12 @@ from rlvr.launch import launch
 from rlvr.model.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.base import build_task
-from rlvr.training.checkpoint import read_groups, write_groups
+from rlvr.training.checkpoint.checkpoint import read_groups, write_groups
 from rlvr.training.evaluation.evaluate import evaluate
+from rlvr.training.records import rollout_metrics
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import verify, with_verdicts
-from rlvr.training.sft import demonstration_batch
-from rlvr.training.summary import rollout_metrics
+from rlvr.training.sft.sft import demonstration_batch
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.runner import VerifierErrors
 from tests.helpers.files import lines

@@ -23,7 +23,7 @@ from rlvr.core.types import (
     no_answer,
 )
 from rlvr.model.policy import Policy, load_policy
-from rlvr.runs.records import graded
+from rlvr.runs.records import is_graded
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.evaluation.evaluate import evaluate, read_answers, summarize
 from rlvr.training.evaluation.passk import clustered
@@ -228,7 +228,7 @@ def test_the_score_of_right_and_wrong_is_pass_at_1(policy: Policy) -> None:
     result = run(policy)
     assert result["score"] == pytest.approx(result["pass@1"])
     assert result["score_ci"] == pytest.approx(result["pass@1_ci"])
-    assert not graded([result])
+    assert not is_graded([result])
 
 
 def test_a_threshold_may_be_named_later(policy: Policy, tmp_path: Path) -> None:

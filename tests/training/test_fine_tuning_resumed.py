@@ -15,7 +15,7 @@ from rlvr.config import Config
 from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint import list_checkpoints
+from rlvr.training.checkpoint.checkpoint import list_checkpoints
 from tests.helpers import warm
 from tests.helpers.resuming import small
 from tests.helpers.runs import changed
@@ -173,7 +173,7 @@ def test_a_kill_while_the_model_is_saved(tmp_path, monkeypatch):
     tune(tuned(tmp_path / "whole"))
     for place in ("save_checkpoint", "discard"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"rlvr.training.restore.{place}", lambda *_: kill())
+            patch.setattr(f"rlvr.training.saving.{place}", lambda *_: kill())
             with pytest.raises(Killed):
                 launch(tuned(tmp_path / "parts"))
     assert steps_of(tmp_path / "parts")
@@ -189,7 +189,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        seen = AfterTuning(4, lambda: patch.setattr("rlvr.training.optimizer_state.save_file", full))
+        seen = AfterTuning(4, lambda: patch.setattr("rlvr.training.checkpoint.snapshot.save_file", full))
         with pytest.raises(RunError, match=r"cannot save .*step-000006: No space left .*step-000003, is safe"):
             launch(tuned(tmp_path), callbacks=[seen])
     assert tune(tuned(tmp_path)).done[0] == 4
@@ -199,7 +199,7 @@ def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
     """Two broken steps before the kill and one after it are three in a row; the last good checkpoints stay."""
 
     def broken(count_from: int) -> Callable[..., float]:
-        from rlvr.training import sft
+        from rlvr.training.sft.sft import sft
 
         real, calls = sft.optimizer_step, iter(range(1, 100))
 
@@ -210,11 +210,11 @@ def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr("rlvr.training.sft.optimizer_step", broken(5))
+        patch.setattr("rlvr.training.sft.sft.optimizer_step", broken(5))
         tune(tuned(tmp_path, every=1), 6)
     assert steps_of(tmp_path) == [3, 4, 5]
     with monkeypatch.context() as patch:
-        patch.setattr("rlvr.training.sft.optimizer_step", broken(1))
+        patch.setattr("rlvr.training.sft.sft.optimizer_step", broken(1))
         with pytest.raises(RunError, match="in 3 steps in a row, the first of them step 5"):
             launch(tuned(tmp_path, every=1))
 

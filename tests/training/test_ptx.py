@@ -11,8 +11,7 @@ from rlvr.commands.cli import main
 from rlvr.core.types import Problem
 from rlvr.launch import launch
 from rlvr.train import train
-from rlvr.training.ptx import accumulate_mix
-from rlvr.training.sft import add_gradient, demonstration_batch
+from rlvr.training.sft.sft import accumulate_mix, add_gradient, demonstration_batch
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import batch_of, gradient_of, make_run

@@ -23,10 +23,10 @@ from rlvr.config.settings import groups_of, settings_of
 from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
-from rlvr.runs.folder import locked
+from rlvr.runs.folder import hold_lock
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint import checkpoint_folder
-from rlvr.training.resume import RESUMABLE, difference
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.resume import RESUMABLE, difference
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
@@ -343,7 +343,7 @@ def test_fewer_steps_than_were_done_are_refused(tmp_path):
 def test_a_folder_in_which_another_run_writes_is_refused(tmp_path):
     """Before any model is loaded; nothing is touched."""
     launch(small(tmp_path, steps=1))
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         for overwrite in (False, True):
             with pytest.raises(ValueError, match=f"another run is writing in {tmp_path} .process {os.getpid()} on "):

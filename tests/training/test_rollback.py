@@ -13,12 +13,12 @@ from rlvr.config import Config
 from rlvr.launch import launch
 from rlvr.runs.log import append_event, read_events
 from rlvr.train import train
-from rlvr.training import rollback
+from rlvr.training import saving as rollback
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint import checkpoint_folder, list_checkpoints
-from rlvr.training.guards import GuardStop, RollBack
-from rlvr.training.rollback import LOWER, load_state, roll_back
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder, list_checkpoints
+from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.run import Run
+from rlvr.training.saving import LOWER, load_state, roll_back
 from tests.helpers import overlap
 from tests.helpers.files import lines
 from tests.helpers.models import OwnWeights

@@ -11,9 +11,9 @@ from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Status, Verdict, correct, error, incorrect
 from rlvr.runs.log import rollout_records
 from rlvr.training.problems.draws import _permutation, further_problems, items_of_step, known_orders
+from rlvr.training.records import rollout_metrics
 from rlvr.training.rollout.rollout import occurrences, rollout
 from rlvr.training.step.rewards import group_rewards, informative_groups, shuffle_verdicts, soft_overlong
-from rlvr.training.summary import rollout_metrics
 from tests.helpers.timing import processor_time
 
 PROBLEMS = [Problem(str(i), f"{i}?") for i in range(10)]

@@ -16,13 +16,13 @@ from transformers import AutoModelForCausalLM
 from rlvr.config import ModelConfig, VLLMConfig
 from rlvr.core.types import RunError
 from rlvr.model.critic import Critic
-from rlvr.model.parts import fits, weight_files
+from rlvr.model.optim.sharding import full, make_mesh
+from rlvr.model.parts import holds_every_weight, weight_files
 from rlvr.model.policy import load_policy
-from rlvr.model.sharding import full, make_mesh
 from rlvr.train import train
-from rlvr.training.checkpoint import checkpoint_folder, damage
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder, damage
+from rlvr.training.checkpoint.snapshot import save_checkpoint
 from rlvr.training.run import Run
-from rlvr.training.snapshot import save_checkpoint
 from tests.helpers import warm
 from tests.helpers.models import FAMILIES, make_model, make_tokens
 from tests.helpers.processes import run_processes
@@ -119,7 +119,7 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
     (whole[:3].sum() + whole.sum()).backward()
 
     def read(rank: int) -> tuple:
-        if fits(one.model, weight_files(place(folder))):
+        if holds_every_weight(one.model, weight_files(place(folder))):
             monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
         policy = load_policy(config, mesh=make_mesh(2, CPU))
         held, rows = weights(policy), slice(3 if rank else None)
@@ -129,7 +129,7 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
         assert policy.eos_ids == one.eos_ids
         return held, scored.detach(), gradients(policy)
 
-    assert fits(one.model, weight_files(place(folder))) == (family != "qwen2_moe")
+    assert holds_every_weight(one.model, weight_files(place(folder))) == (family != "qwen2_moe")
     for (held, scored, slopes), expected in zip(run_processes(2, read), (whole, whole[:3])):
         assert same(held, weights(one))
         torch.testing.assert_close(scored, expected.detach(), atol=1e-5, rtol=0)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rlvr.config import Config
-from rlvr.model.adamw import MASTER
-from rlvr.model.sharding import local
+from rlvr.model.optim.adamw import MASTER
+from rlvr.model.optim.sharding import local
 from rlvr.train import train
-from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder, load_checkpoint
 from tests.helpers.processes import run_processes
 from tests.helpers.settings import with_settings
 from tests.helpers.sharded import largest_difference, make_run, same, state, weights

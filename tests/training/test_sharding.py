@@ -11,9 +11,9 @@ from accelerate import Accelerator
 from rlvr.algo.batch import Batch
 from rlvr.core.types import Sampling
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.sharding import check_shard, local, make_mesh
+from rlvr.model.optim.sharding import check_shard, local, make_mesh
 from rlvr.train import train
-from rlvr.training.sft import accumulate
+from rlvr.training.sft.sft import accumulate
 from rlvr.training.step.update import accumulate_gradient
 from tests.helpers.processes import run_processes
 from tests.helpers.sharded import (

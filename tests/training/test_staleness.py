@@ -15,7 +15,7 @@ from rlvr.config import AlgoConfig, CurriculumConfig
 from rlvr.core.types import RunError
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
-from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
+from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards

@@ -12,12 +12,12 @@ import torch
 from rlvr.config import OptimConfig, SFTConfig
 from rlvr.core.types import Task, incorrect
 from rlvr.train import train
-from rlvr.training.restore import fine_tune
+from rlvr.training.records import rollout_metrics
 from rlvr.training.rollout.worker import collect
+from rlvr.training.saving import fine_tune
 from rlvr.training.step.prepare import kl_costs
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import to_batch
-from rlvr.training.summary import rollout_metrics
 from rlvr.training.supervision.signals import StopRequest
 from tests.helpers.files import GOLDEN
 from tests.helpers.runs import batch_of, gradient_of, make_run

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rlvr.core.types import Completion, Group
-from rlvr.model.sharding import fill
+from rlvr.model.optim.sharding import fill
 from rlvr.training.run import Run
 from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.rewards import credited_advantages, credited_rewards

@@ -146,7 +146,7 @@ COSTLY = {
 }
 MEASURE = """
 import resource, sys, time
-from rlvr.verifiers.code import extract
+from rlvr.verifiers import unit_tests as extract
 text = sys.stdin.buffer.read().decode()
 before, start = resource.getrusage(0).ru_maxrss, time.thread_time()
 extract.completed(extract.program_of(text), "def f():\\n", "f")

@@ -12,9 +12,9 @@ import pytest
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Status
-from rlvr.verifiers.instructions.ifbench import CHECKS
 from rlvr.verifiers.instructions import read_instructions
 from rlvr.verifiers.instructions.english import count_syllables, sentences, tokens
+from rlvr.verifiers.instructions.ifbench import CHECKS
 from tests.helpers.files import ROOT
 from tests.helpers.timing import processor_time
 

@@ -1,20 +1,21 @@
-"""Finding the answer in a completion: the last box, else a marked answer, else (lenient) the last expression.
+"""Finding the answer in a completion: the last box, else a marked answer, else (leniently) the last expression.
 
-`extract` returns the answer's text and how it was found, or why there is none. Every step takes time in proportion to
-the text, of which at most MAX_COMPLETION characters are read. `boxed`, `marks` and `lenient` find answers, `rejected`
-and `retracted` say which of them the completion does not give: negated, called wrong, taken back.
+`extract` returns the answer's text and how it was found, or why there is none; `read_answer` is for verifiers of text.
+Every step takes time in proportion to the text, of which at most MAX_COMPLETION characters are read. `boxes`,
+`announcements` and `last_expression` find answers; `rejections` says which of them are not given: negated, called wrong,
+taken back. `sections` takes a completion apart: thinking and answer, fenced blocks.
 """
 
-from __future__ import annotations
-
-import re
-from collections.abc import Callable
-from typing import Literal, NamedTuple
-
-from rlvr.verifiers.extract.announcements import announced_behind, marked
-from rlvr.verifiers.extract.boxes import Box, boxes, is_operand, joined, last_boxes
-from rlvr.verifiers.extract.last_expression import Readable, last_expression
-from rlvr.verifiers.extract.rejections import MAX_BEHIND, alternative, denied, refused_value, taken_back
+from rlvr.verifiers.extract.answer import (
+    MAX_COMPLETION,
+    Conflict,
+    Extracted,
+    Mode,
+    extract,
+    is_placeholder,
+    too_long,
+)
+from rlvr.verifiers.extract.boxes import Box, boxes, last_boxes
 from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
 __all__ = [
@@ -32,160 +33,3 @@ __all__ = [
     "last_boxes",
     "too_long",
 ]
-
-Equal = Callable[[str, str], bool]
-Mode = Literal["strict", "marked", "lenient"]
-Conflict = Literal["last", "reject"]
-
-MAX_COMPARED = 16  # boxes of different texts
-MAX_COMPLETION = 2_000_000  # characters; a longer completion is not read
-
-
-class Extracted(NamedTuple):
-    """`text` is the answer, None where there is none; `how`: "box", "tag", "marker", "bold", "last", or the reason."""
-
-    text: str | None
-    how: str
-
-
-def too_long(completion: str) -> Extracted:
-    """Return what is extracted from a completion of more than MAX_COMPLETION characters."""
-    return Extracted(None, f"a completion of {len(completion)} characters; at most {MAX_COMPLETION} are read")
-
-
-_CLOSING = "\\)]}$.*_~` \t\r\n"  # these signs behind a box say nothing more about it
-
-
-def _from_boxes(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) -> Extracted | None:
-    found = last_boxes(text) if conflict == "last" else boxes(text)
-    if not found or not (found[-1].text.strip() or any(box.text.strip() for box in found)):
-        return None
-    if refused_value(text, found[-1].start):
-        found = boxes(text)
-        rejected = {box.text.strip() for box in found[-64:] if refused_value(text, box.start)}
-        found = [box for box in found[-64:] if box.text.strip() not in rejected]
-        if not found:
-            return Extracted(None, "the boxed answer is rejected")
-    run, word = joined(text, found) if len(found) > 1 else (found, "")
-    contents = list(dict.fromkeys([box.text.strip() for box in run])) if len(run) > 1 else [run[0].text.strip()]
-    if not contents[-1]:
-        return Extracted(None, "the last box is empty")
-    texts = {"".join(box.text.split()): box.text for box in found} if conflict == "reject" else {}
-    if len(texts) > 1:
-        if equal is None or not _all_equal(list(texts.values()), equal):
-            return Extracted(None, "several different boxes")
-        run, contents = run[-1:], contents[-1:]
-    if len(run) == 1 and is_operand(text, run[0]):
-        return Extracted(None, "the box is a part of a formula")
-    end = run[-1].end
-    if text[end : end + MAX_BEHIND].strip(_CLOSING):
-        if taken_back(text, end, contents[-1]):
-            return Extracted(None, "the boxed answer is taken back")
-        if mode != "strict" and _contradicted(text, end, ", ".join(contents), equal):
-            return Extracted(None, "the text behind the box announces another answer")
-        if other := alternative(text, end):
-            contents, word = [*contents, other], " or "
-    return Extracted(contents[0] if len(contents) == 1 else word.join(filter(None, contents)), "box")
-
-
-def _all_equal(texts: list[str], equal: Equal) -> bool:
-    last = texts[-1]
-    return len(texts) <= MAX_COMPARED and all(equal(last, text) for text in texts[:-1])
-
-
-def _contradicted(text: str, end: int, answer: str, equal: Equal | None) -> bool:
-    """Whether the text behind the last box, which ends at `end`, announces an answer that is not the one in it."""
-    other = announced_behind(text, end)
-    if not other or (other.strip("()").isalpha() and not answer.strip("()").isalpha()):
-        return False  # the letter of the choice whose value is in the box
-    if "".join(other.split()) == "".join(answer.split()):
-        return False
-    return equal is not None and not equal(answer, other) and not equal(other, answer)
-
-
-_ANNOTATION = re.compile(r"<<[^<>\n]{1,200}=[^<>\n]{1,60}>>")  # of GSM8K's calculator: <<6*7=42>>42
-_STRUCK = re.compile(r"(?<!\S)~~(?=\S)[^~\n]{1,400}(?<=\S)~~(?!\w)")  # crossed out in Markdown
-_HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_COMMENT = re.compile(r"^[ \t]*%[^\n]*", re.MULTILINE)
-_OVERSTRUCK = re.compile("(?:.[\u0335-\u0338])+")  # crossed out letter by letter
-_TAG_CLOSE = "</answer>"
-
-
-def _tagged(text: str) -> Extracted | None:
-    close = text.rfind(_TAG_CLOSE)
-    if close < 0:
-        return None
-    opened = text.rfind("<answer>", 0, close)
-    if opened < 0:
-        return None
-    answer = text[opened + len("<answer>") : close].strip()
-    if denied(answer[:1000]) or taken_back(text, close + len(_TAG_CLOSE), answer[:1000]):
-        return Extracted(None, "the answer is rejected")
-    return Extracted(answer, "tag")
-
-
-def _without_marks(text: str) -> str:
-    """The text without a calculator's annotations, comments and what is crossed out.
-
-    Single signs are found most quickly.
-    """
-    if "<" in text:
-        if "<<" in text:
-            text = _ANNOTATION.sub("", text)
-        if "<!--" in text:
-            text = _HIDDEN.sub(" ", text)
-    if "%" in text and ("\n%" in text or text.lstrip().startswith("%")):
-        text = _COMMENT.sub(" ", text)
-    if "~" in text and "~~" in text:
-        text = _STRUCK.sub(" ", text)
-    if not text.isascii() and any(sign in text for sign in "\u0335\u0336\u0337\u0338"):
-        text = _OVERSTRUCK.sub(" ", text)
-    return text
-
-
-def extract(
-    completion: str,
-    mode: Mode = "marked",
-    conflict: Conflict = "last",
-    readable: Readable | None = None,
-    equal: Equal | None = None,
-) -> Extracted:
-    """Return the answer of a completion.
-
-    "strict" reads boxes only, "marked" also marked answers, "lenient" also the whole of a short text, else its last
-    formula, else its last number: the first of them that is `readable` (without it, the last side of the formula). With
-    conflict="reject", several boxes whose texts differ, or that are not `equal`, are no answer; else boxes with only
-    separators between them are one list.
-    """
-    if len(completion) > MAX_COMPLETION:
-        return too_long(completion)
-    text = after_thinking(completion)
-    if text is None:
-        return Extracted(None, "unterminated <think> block")
-    text = _without_marks(text)
-    found = _from_boxes(text, mode, conflict, equal) if text.rfind("box") >= 0 else None
-    if found is None and mode != "strict":
-        found = _tagged(text)
-        if found is None and (mark := marked(text)) is not None:
-            found = Extracted(*mark)
-    if found is None and mode == "lenient":
-        found = Extracted(*last_expression(text, readable))
-    if found is None:
-        return Extracted(None, "no boxed answer" if mode == "strict" else "no boxed or marked answer")
-    return found
-
-
-_PLACEHOLDERS = frozenset(
-    ("", "?", "??", "???", "...", "…", "answer", "your answer", "your answer here", "the answer", "final answer", "ans",
-     "n/a", "na", "tbd", "todo", "result", "your result", "number", "value", "x.xx", "_", "__", "___", "____", "-",
-     "--",
-     "...answer...", "insert answer", "answer here", "final_answer", "your_answer", "□", "placeholder", "null", "nan",
-     "idk", "i don't know", "i do not know", "unknown", "not sure", "dots", "\\ldots", "\\dots", "\\cdots")
-)  # fmt: skip
-
-
-def is_placeholder(text: str) -> bool:
-    """Whether normalised text only fills the place of an answer: "your answer here", "...", "?"."""
-    if text in _PLACEHOLDERS:
-        return True
-    return not (text[0].isalnum() or any(c.isalnum() or c in "∞∅πℝ\\{}" for c in text))

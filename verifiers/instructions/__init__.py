@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import did_you_mean, register
 from rlvr.core.types import Problem, Status, Verdict, bad_reference
-from rlvr.verifiers.extract.answers import read_answer, without_answer
+from rlvr.verifiers.extract.answer import read_answer, without_answer
 from rlvr.verifiers.instructions import ifbench, ifeval
 from rlvr.verifiers.instructions.ifeval import language_detector
 

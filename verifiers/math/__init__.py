@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Prompt, Status, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
-from rlvr.verifiers.extract.answers import reference_text, without_answer
+from rlvr.verifiers.extract.answer import reference_text, without_answer
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
 from rlvr.verifiers.math.budget import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
 from rlvr.verifiers.math.compare import Rules

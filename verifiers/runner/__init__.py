@@ -1,6 +1,8 @@
-"""Running verifiers over many completions: in order, within deadlines, without losing the run to one bad input.
+"""Running a verifier over many completions: in order, within deadlines, in worker processes that can be killed.
 
-`Runner` and its errors are imported on first use, since the process pool is slow to import.
+`Runner` is the front door. `base` calls a verifier once and turns its exceptions into verdicts. `pool` owns the worker
+processes: `processes` is the caller's side of them, `worker` is what runs in them. `blame` decides whether a completion
+or the verifier is at fault where a worker dies or hangs. Nothing is imported before it is used: the pool loads slowly.
 """
 
 from __future__ import annotations
@@ -12,19 +14,11 @@ if TYPE_CHECKING:
     from rlvr.verifiers.runner.processes import PoolError
     from rlvr.verifiers.runner.runner import ErrorBudget, Runner, VerifierErrors, runs_in_pool
 
-_LATER = {
-    "ErrorBudget": "budget",
-    "PoolError": "server",
-    "Runner": "runner",
-    "VerifierErrors": "budget",
-    "runs_in_pool": "runner",
-}
-
 __all__ = ["ErrorBudget", "PoolError", "Runner", "VerifierErrors", "runs_in_pool"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of `_LATER`, imported now."""
-    if name in _LATER:
-        return getattr(importlib.import_module(f"rlvr.verifiers.runner.{_LATER[name]}"), name)
+    """Import a public name when it is first used."""
+    if name in __all__:
+        return getattr(importlib.import_module(f"{__name__}.{'processes' if name == 'PoolError' else 'runner'}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,11 @@
-"""The caller's side of the pool's server process: starting it, its requests and reports."""
+"""The caller's side of the processes of a pool: pickling a verifier for them, their server, the workers and their items."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import io
 import logging
 import os
 import pickle
@@ -11,13 +14,15 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import cloudpickle
+
 from rlvr.core.types import RunError, Verdict
-from rlvr.verifiers.runner import by_value
 from rlvr.verifiers.runner.base import describe
 from rlvr.verifiers.runner.worker import (
     KILL,
@@ -54,6 +59,89 @@ class Ending(NamedTuple):
 
     text: str
     out_of_memory: bool = False
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value for a worker, which imports no script and no notebook. `pickle.loads` reads it."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles by value, as cloudpickle does, also what a fresh process would find in no module, or in another one."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, (type, types.FunctionType)) or type(value) is _Cached:
+            module = sys.modules.get(value.__module__ or "")
+            if module is not None and not _can_import(module):
+                cloudpickle.register_pickle_by_value(module)
+                if type(value) is _Cached:
+                    return _make_cached, (value.cache_parameters(),), value.__wrapped__, None, None, _fill_cached
+        if type(value) is functools.cached_property:
+            return _make_cached_property, (value.func, value.attrname)
+        if value is dataclasses.MISSING:  # compared by identity
+            return "MISSING"
+        return super().reducer_override(value)
+
+
+_Cached = type(functools.lru_cache(lambda: None))
+
+
+def _make_cached(parameters: dict[str, Any]) -> Callable[..., Any]:
+    """Return a cached function without its content, which may refer to it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return call.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
+
+    return functools.lru_cache(**parameters)(call)
+
+
+def _fill_cached(cached: Any, wrapped: Callable[..., Any]) -> None:
+    cached.__wrapped__.__wrapped__ = wrapped
+
+
+def _make_cached_property(function: Callable[[Any], Any], name: str) -> functools.cached_property[Any]:
+    made = functools.cached_property(function)
+    made.__set_name__(object, name)
+    return made
+
+
+@functools.cache
+def _can_import(module: types.ModuleType) -> bool:
+    """Whether a fresh process with this one's sys.path finds a module of this name in the same file."""
+    name = module.__name__
+    if name in sys.builtin_module_names:
+        return True
+    try:
+        # The search looks at sys.modules first, which a fresh process does not have.
+        above, _, leaf = name.rpartition(".")
+        path = sys.modules[above].__path__ if above else None
+        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+        spec = next((spec for finder in finders if (spec := finder.find_spec(name, path))), None)
+    except (AttributeError, KeyError):
+        return False
+    if name in ("__main__", "__mp_main__") or spec is None or (above and not _can_import(sys.modules[above])):
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or not spec.has_location or os.path.realpath(file) == os.path.realpath(str(spec.origin))
+
+
+def pickle_verifier(verifier: Any) -> bytes:
+    """Pickle the verifier for the worker processes. Raise ValueError where it cannot be sent to another process."""
+    try:
+        return dumps(verifier)
+    # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
+    except Exception as error:
+        raise ValueError(
+            f"the verifier {describe(verifier)} cannot be pickled for the worker processes, which make a hanging "
+            f"verifier killable ({_first_line(error)}); define it in a module of its own, make open files, "
+            f"locks and connections inside the call, or {OPT_OUT}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class WorkerServer:
@@ -145,23 +233,6 @@ def _ending(status: int) -> Ending:
         return Ending(f"was killed by signal {os.WTERMSIG(status)}")
     code = os.waitstatus_to_exitcode(status)
     return Ending("ran out of memory", True) if code == NO_MEMORY else Ending(f"ended with exit code {code}")
-
-
-def pickle_verifier(verifier: Any) -> bytes:
-    """Pickle the verifier for the worker processes. Raise ValueError where it cannot be sent to another process."""
-    try:
-        return by_value.dumps(verifier)
-    # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
-    except Exception as error:
-        raise ValueError(
-            f"the verifier {describe(verifier)} cannot be pickled for the worker processes, which make a hanging "
-            f"verifier killable ({_first_line(error)}); define it in a module of its own, make open files, "
-            f"locks and connections inside the call, or {OPT_OUT}"
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 # The state that the pool keeps of what was submitted, of each item, and of each worker process.

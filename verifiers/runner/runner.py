@@ -15,10 +15,9 @@ from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.sandbox import forks
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
-from rlvr.verifiers.runner import by_value
 from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, misspelt_traits, verify_one
 from rlvr.verifiers.runner.pool import WorkerPool
-from rlvr.verifiers.runner.processes import Call, Submission, pickle_verifier
+from rlvr.verifiers.runner.processes import Call, Submission, dumps, pickle_verifier
 
 # The share of verdicts that may be errors before a run stops.
 
@@ -77,7 +76,7 @@ class Runner:
     `memory_mb` for an item beyond what a worker holds at its start; a worker is replaced after `recycle_after` items.
     Each worker has a copy of the verifier, made when the Runner is: state that a call changes (a counter, a cache)
     stays in that worker. Workers are not forked from the caller, which may hold a GPU and threads; verifiers defined in
-    a script, a notebook or a function are sent to them by value (rlvr.verifiers.runner.by_value).
+    a script, a notebook or a function are sent to them by value .
 
     The verifier's traits (rlvr.core.types.VerifierTraits) change this: with `isolate = False` it runs in the caller's
     thread, where nothing can stop it; with `verify_batch` it brings its own concurrency and deadlines; `components`
@@ -322,7 +321,7 @@ class _ProblemPickles:
     def __call__(self, problem: Problem) -> bytes | Verdict:
         made = self._made.get(id(problem))
         if made is None:
-            made = _logged(guarded(self._verifier, lambda: by_value.dumps(problem)))
+            made = _logged(guarded(self._verifier, lambda: dumps(problem)))
             self._made[id(problem)] = made
         return made
 

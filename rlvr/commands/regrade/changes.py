@@ -74,7 +74,7 @@ class Changes:
             self.totals.rollouts += 1
             self.totals.kept_verdicts += row.verdict is None
             self.totals.table[str(old.status), str(verdict.status)] += 1
-            if same(row.record, verdict):
+            if is_same_verdict(row.record, verdict):
                 self.totals.other_words += (old.reason, old.extracted) != (verdict.reason, verdict.extracted)
                 continue
             self.totals.disagreements += 1
@@ -85,7 +85,7 @@ class Changes:
                 "stored": verdict_fields(old),
                 "new": verdict_fields(verdict),
                 "reward": [pair[i] for pair in rewards],
-                "advantage": [shown(pair[i]) for pair in advantages] if advantages else None,
+                "advantage": [as_logged(pair[i]) for pair in advantages] if advantages else None,
             }
 
     def _compared(
@@ -113,7 +113,7 @@ class Changes:
             totals.gap = max(totals.gap, distance(old, record.get("advantage")))
             totals.advantages += 1
             totals.moved += abs(mean(old) - mean(other))
-            totals.changed_advantages += distance(old, shown(other)) > CLOSE
+            totals.changed_advantages += distance(old, as_logged(other)) > CLOSE
             totals.turned += mean(old) * mean(other) < 0
         self._count_signal(groups[0], advantages)
         return rewards, advantages
@@ -178,7 +178,7 @@ def stored_verdict(record: Record) -> Verdict:
     return Verdict(record["status"], record["score"], *words, steps=steps)
 
 
-def same(record: Record, verdict: Verdict) -> bool:
+def is_same_verdict(record: Record, verdict: Verdict) -> bool:
     """Return whether a verdict has the status and the score of the stored one."""
     return str(verdict.status) == record.get("status") and not differs(verdict.score, record.get("score"))
 
@@ -223,7 +223,7 @@ def completion_of(record: Record) -> Completion:
     return replace(Completion(text, (0,) * length, (0.0,) * length, finish), turns=turns)
 
 
-def shown(advantage: Advantage | None) -> float | list[float] | None:
+def as_logged(advantage: Advantage | None) -> float | list[float] | None:
     """Return an advantage as rollouts.jsonl holds it."""
     return list(advantage.values) if isinstance(advantage, Steps) else advantage
 

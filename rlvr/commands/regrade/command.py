@@ -19,7 +19,7 @@ from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
 from rlvr.commands.console import Display
-from rlvr.commands.regrade.changes import Changes, Regraded, same
+from rlvr.commands.regrade.changes import Changes, Regraded, is_same_verdict
 from rlvr.commands.task import build_task, with_verifier
 from rlvr.config import Config
 from rlvr.config.records import config_of
@@ -30,7 +30,7 @@ from rlvr.core.files.write import write_whole, writing
 from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
 from rlvr.runs.folder import REGRADING, RunFolder, read_record
 from rlvr.runs.reading import Record, all_rollouts, check_run
-from rlvr.tasks.base import sealed
+from rlvr.tasks.base import seal_task
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
@@ -149,7 +149,7 @@ def settings_of_run(args: RegradeArgs) -> tuple[Config, Task, Verifier]:
     if record is None:
         raise FileNotFoundError(f"{args.run / 'config.json'}: no such file, which names the task of the rollouts")
     config = config_of(record)
-    task = sealed(build_task(config))
+    task = seal_task(build_task(config))
     if record.get("fingerprint") not in (None, task.fingerprint):
         raise ValueError(
             f"{args.run}: the task {config.run.task!r} has other problems now, or its verifier other settings "
@@ -308,7 +308,7 @@ def line_of(record: Record, verdict: Verdict | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"status": str(verdict.status), "score": verdict.score, "reason": verdict.reason}
     fields |= {"extracted": verdict.extracted, "parts": dict(verdict.parts)}
     steps = {"steps": [list(step) for step in verdict.steps]} if verdict.steps else {}
-    return {"key": key_of(record), **fields, **steps, "agrees": same(record, verdict)}
+    return {"key": key_of(record), **fields, **steps, "agrees": is_same_verdict(record, verdict)}
 
 
 def verdict_of(record: Record) -> Verdict:

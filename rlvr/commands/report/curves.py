@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlvr.runs.records import Record, graded, interval, is_number, pass_names
+from rlvr.runs.records import Record, interval, is_graded, is_number, pass_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def draw_curves(
     from matplotlib.figure import Figure  # a second to import
 
     panels = [(title, names) for title, names in PANELS if any(series(metrics, name)[0] for name in names)]
-    shows_score = graded(evaluations)
+    shows_score = is_graded(evaluations)
     count = len(panels) + bool(evaluations) + shows_score
     if not count:
         return None

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from rlvr.commands.arguments import parse
 from rlvr.commands.report import curves
 from rlvr.commands.report.curves import MARK, series
-from rlvr.commands.report.rollouts import browser, spoken
+from rlvr.commands.report.rollouts import browser, render_parts
 from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import printable
 from rlvr.runs.conclusions import conclusions_of
@@ -23,7 +23,7 @@ from rlvr.runs.reading import Record, check_run, parts_of, read_alarms, read_lin
 from rlvr.runs.records import (
     Masks,
     describe_shuffled,
-    graded,
+    is_graded,
     is_number,
     masks_of,
     parts_of_rollout,
@@ -117,7 +117,7 @@ def pass_table(evaluations: Sequence[Record]) -> str:
     """Return an HTML table of pass@k (and of a graded score) by evaluation, with intervals and the overall change."""
     names = [prefix + name for name in pass_names(evaluations) for prefix in ("", "strict_", "lenient_")]
     names = [name for name in names if any(name in row for row in evaluations)]
-    names += ["score"] if graded(evaluations) else []
+    names += ["score"] if is_graded(evaluations) else []
     if not names:
         return ""
     rows = [[row.get("step"), *(with_interval(row, name) for name in names)] for row in evaluations]
@@ -222,7 +222,7 @@ def sample(row: Record, masks: Masks = NO_MASKS) -> str:
     words = (verdict_line(row) + describe_shuffled(row)).removeprefix(status)
     return (
         f'<article class=rollout><h4>{html.escape(head)}<span class="status {html.escape(status)}">'
-        f"{html.escape(status)}</span>{html.escape(words)}</h4>{spoken(parts_of_rollout(row, masks))}</article>"
+        f"{html.escape(status)}</span>{html.escape(words)}</h4>{render_parts(parts_of_rollout(row, masks))}</article>"
     )
 
 

@@ -85,7 +85,7 @@ def survey(rollouts: Iterable[Record], masks: Masks) -> Survey:
     """Read all rollouts once."""
     found, numbers, tried = Survey(), dict[tuple[Any, Any], int](), list[str]()
     for count, record in enumerate(rollouts):
-        text = packed(record, masks)
+        text = pack_rollout(record, masks)
         found.sizes.append(len(text))
         stratum = (record.get("step"), record.get("status"))
         found.strata.append(numbers.setdefault(stratum, len(numbers)))
@@ -106,12 +106,12 @@ def choose(known: Survey, budget: float) -> Chosen:
     notable = [i for i in range(known.count) if known.notable[i]]
     if sum(known.sizes) <= budget:
         return Chosen(range(known.count), known.count, len(notable), len(notable))
-    first = within(sorted(notable, key=drawn), known.sizes, budget * NOTABLE_SHARE)
+    first = within(sorted(notable, key=draw_key), known.sizes, budget * NOTABLE_SHARE)
     left = budget - sum(known.sizes[i] for i in first)
     taken = set(first)
     ranks: dict[int, int] = {}
     order = []
-    for i in sorted((i for i in range(known.count) if i not in taken and not known.notable[i]), key=drawn):
+    for i in sorted((i for i in range(known.count) if i not in taken and not known.notable[i]), key=draw_key):
         ranks[known.strata[i]] = rank = ranks.get(known.strata[i], -1) + 1
         order.append((rank, i))
     order.sort(key=lambda pair: pair[0])
@@ -130,12 +130,12 @@ def within(numbers: Sequence[int], sizes: Sequence[int], budget: float) -> list[
     return taken
 
 
-def drawn(number: int) -> bytes:
+def draw_key(number: int) -> bytes:
     """Return what orders the rollouts as if at random, the same in every report of a run."""
     return hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
 
 
-def packed(record: Record, masks: Masks) -> str:
+def pack_rollout(record: Record, masks: Masks) -> str:
     """Return what the page shows of a rollout as JSON: its verdict in words, and parts as [label, text, kind].
 
     kind: 1 where it is not trained on, plus 2 for a void turn. Control characters and marks that turn the direction of
@@ -175,17 +175,17 @@ def pack(rollouts: Iterable[Record], numbers: Collection[int], masks: Masks) -> 
             elif name in ("reward", "advantage"):
                 value = float(f"{value:.4g}")  # what is not 0 stays so: it is filtered by its sign
             columns[name].append(value)
-        texts.append(packed(record, masks))
+        texts.append(pack_rollout(record, masks))
         if len(texts) == CHUNK:
-            chunks.append(compressed(texts))
+            chunks.append(compress(texts))
             texts = []
     if texts:
-        chunks.append(compressed(texts))
+        chunks.append(compress(texts))
     index = {"chunk": CHUNK, "names": {name: list(held) for name, held in names.items()}, "columns": columns}
     return gzip.compress(json.dumps(index, separators=(",", ":")).encode(), 9, mtime=0), chunks
 
 
-def compressed(texts: Sequence[str]) -> bytes:
+def compress(texts: Sequence[str]) -> bytes:
     """Return texts of JSON as a compressed list."""
     return gzip.compress(f"[{','.join(texts)}]".encode(), 6, mtime=0)
 
@@ -204,7 +204,7 @@ def browser(folder: Path) -> str:
         chosen = choose(known, budget)
         index, chunks = pack(all_rollouts(folder), chosen.numbers, masks)
     data = "".join(script(part, "chunk") for part in chunks)
-    return f'<section id="browser" hidden>{told(chosen)}{CONTROLS}</section>{script(index, "index")}{data}'
+    return f'<section id="browser" hidden>{describe_chosen(chosen)}{CONTROLS}</section>{script(index, "index")}{data}'
 
 
 def script(content: bytes, kind: str) -> str:
@@ -212,7 +212,7 @@ def script(content: bytes, kind: str) -> str:
     return f'<script type="application/gzip" class="{kind}">{base64.b64encode(content).decode()}</script>\n'
 
 
-def told(chosen: Chosen) -> str:
+def describe_chosen(chosen: Chosen) -> str:
     """Return which rollouts are in the page, as HTML."""
     if len(chosen.numbers) == chosen.count:
         return f"<p>All {chosen.count:,} rollouts are in this page.</p>"
@@ -244,7 +244,7 @@ CONTROLS = """
 """
 
 
-def spoken(parts: Iterable[Part]) -> str:
+def render_parts(parts: Iterable[Part]) -> str:
     """Return parts of a rollout as HTML, each with its label; those that are not trained on are greyed."""
     return "".join(
         f"<div class=label>{html.escape(part.label)}</div>"

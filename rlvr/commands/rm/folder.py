@@ -63,7 +63,7 @@ def reward_folder(config: RewardConfig, fingerprint: str | None = None) -> RunFo
     folder = config.run.out_dir
 
     def record(held: Record | None) -> Record:
-        from rlvr.training.resume import versions  # imports torch
+        from rlvr.training.checkpoint.resume import versions  # imports torch
 
         return {**wanted, **versions()}
 

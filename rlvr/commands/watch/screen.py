@@ -97,7 +97,7 @@ def follow(run: WatchedRun, console: Console, interval: float, sleep: Callable[[
         for name in seen:
             rows = getattr(run, name)
             for row in rows[min(seen[name], len(rows)) :] if seen[name] else rows[-1:]:
-                console.print(shown(described(name, row)), soft_wrap=True)
+                console.print(shown(describe_row(name, row)), soft_wrap=True)
             seen[name] = len(rows)
         now = run.stall()
         if now and not stalled:
@@ -110,7 +110,7 @@ def follow(run: WatchedRun, console: Console, interval: float, sleep: Callable[[
     console.print(overview(run, blocks=False)[0])
 
 
-def described(name: str, row: dict) -> str:
+def describe_row(name: str, row: dict) -> str:
     """Return a line of a log as text."""
     numbers = ("reward", "no_signal", "truncated", "grad_norm", "tokens_per_second")
     if name == "metrics" and all(isinstance(row.get(number), int | float) for number in numbers):

@@ -2,7 +2,7 @@
 
 A transformers model whose attention goes through `AttentionInterface` can run on one row of N tokens that belong to
 many sequences, if its attention knows which tokens see which. `PackedGroups` knows it for training and prefill:
-P prompts, then the completions that follow them; `rlvr.model.decode_cache.DecodeCache` for one decoding step.
+P prompts, then the completions that follow them; `rlvr.model.decode.cache.DecodeCache` for one decoding step.
 Everything else in the model (projections, norms, experts) works token by token and needs no change.
 """
 
@@ -21,12 +21,12 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.algo.transfer import copy_to
-from rlvr.model import blockwise, flex, fused_rows, kernels
-from rlvr.model.boundaries import text_configs
-from rlvr.model.llama import llama_hidden_states
-from rlvr.model.packing import ContextRows, Pad, Rows, Unpad, rectangles
-from rlvr.model.scores import Scores, layer_scores
-from rlvr.model.spans import Spans
+from rlvr.model.attention import flex
+from rlvr.model.attention.operations import Scores, layer_scores
+from rlvr.model.attention.rows import ContextRows, Pad, Rows, Spans, Unpad, rectangles
+from rlvr.model.cpu import attention as blockwise
+from rlvr.model.cpu import attention as fused_rows
+from rlvr.model.cpu import attention as kernels
 
 # The packed attention for models whose own attention is torch's fused one, and for those that multiply it out.
 PACKED = {"sdpa": "rlvr_packed", "eager": "rlvr_packed_eager"}
@@ -59,8 +59,8 @@ class PackedGroups:
 
     Few scores are computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together:
     `score_elements` counts the query-key pairs in them. Long rows are computed by torch's fused kernel for CPUs
-    (rlvr.model.fused_rows); other rows with more scores, and any scores that are not plain, tile by tile
-    (rlvr.model.blockwise), or on a GPU by flex_attention (rlvr.model.flex): in memory linear in the tokens.
+    (rlvr.model.cpu.attention); other rows with more scores, and any scores that are not plain, tile by tile
+    (rlvr.model.cpu.attention), or on a GPU by flex_attention (rlvr.model.attention.flex): in memory linear in the tokens.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Block:
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """query (n, H, D) of its tokens, keys and values (R, H_kv, Lk, D) to (n, H, D)."""
         grid = Pad.apply(query, self.rows)
-        return Unpad.apply(kernels.attention(grid, keys, values, self.visible), self.rows)
+        return Unpad.apply(kernels.attend_in_rectangle(grid, keys, values, self.visible), self.rows)
 
 
 def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
@@ -239,17 +239,6 @@ def window_of(module: Any) -> int | None:
     return getattr(module, "rlvr_window", None)
 
 
-def can_pack(causal: Any) -> str:
-    """Return why a model cannot be given the packed attention, or ""."""
-    own = causal.config._attn_implementation
-    layers = {kind for config in text_configs(causal.config) for kind in getattr(config, "layer_types", None) or []}
-    if other := sorted(layers - {"full_attention", "sliding_attention"}):
-        return f"it has layers of the type {other[0]}"
-    if own not in (*PACKED, *PACKED.values()) or not causal._supports_attention_backend:
-        return f"its attention ({own}) cannot be replaced"
-    return ""
-
-
 def pack(causal: Any) -> None:
     """Give a model the packed attention, which does as the model's own where no layout is given."""
     for own, name in PACKED.items():
@@ -265,19 +254,3 @@ def unpack(causal: Any) -> None:
     own = {name: own for own, name in PACKED.items()}
     present = causal.config._attn_implementation
     causal.set_attn_implementation(own.get(present, present))
-
-
-def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
-    return PASSES[causal.rlvr_pass](causal, layout, ids, positions)
-
-
-def _own_forward(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-    """Compute them by the model's own forward."""
-    # Every model passes a 4D mask on as it is, and builds none; the layout takes its place.
-    mask = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
-    out = causal.base_model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, layout=layout)
-    return out.last_hidden_state[0]
-
-
-PASSES = {"llama": llama_hidden_states, "own": _own_forward}

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlvr.algo.transfer import copy_to
-from rlvr.model.forward.packed import PackedGroups, hidden_states
-from rlvr.model.lm_head import narrow_logits
-from rlvr.model.packing import rectangles
+from rlvr.model.attention.rows import rectangles
+from rlvr.model.forward.packed import PackedGroups
+from rlvr.model.forward.passes import hidden_states, narrow_logits
+from rlvr.model.optim.sharding import within
 from rlvr.model.policy import Policy
-from rlvr.model.probe import check_length
-from rlvr.model.sharding import within
+from rlvr.model.probe.trial import check_length
 from rlvr.model.softmax import Entropy, TokenLogprobs
 
 # Bytes of float32 logits that are held at once, and the share of a GPU's memory where that is more. More logits are
@@ -58,7 +58,7 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
 
     They hold what the model knows before each of these tokens: logprobs and a critic's values are computed from them.
     tokens and mask as in `token_logprobs`, at least one token masked. Call it within `policy.computing()` and, for
-    weights in shards, rlvr.model.sharding's `within`: the layers then run equally often for every batch.
+    weights in shards, rlvr.model.optim.sharding's `within`: the layers then run equally often for every batch.
     """
     tokens, mask = tokens.cpu(), mask.cpu()
     if mask.shape != tokens.shape or tokens.dim() != 2:

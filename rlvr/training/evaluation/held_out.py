@@ -9,9 +9,9 @@ from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem
 from rlvr.distributed import gather, share
 from rlvr.model.progress import enter
-from rlvr.runs.conclusions import Evaluation, eras
-from rlvr.runs.records import graded, measured_name, number_since_best, quality
-from rlvr.training.checkpoint import checkpoint_folder, list_checkpoints
+from rlvr.runs.conclusions import Evaluation, group_comparable
+from rlvr.runs.records import is_graded, measured_name, number_since_best, quality
+from rlvr.training.checkpoint.checkpoint import checkpoint_folder, list_checkpoints
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.run import Run
 
@@ -20,13 +20,13 @@ from rlvr.training.run import Run
 
 def best_steps(out_dir: Path, evaluations: Sequence[Evaluation], steps: Collection[int]) -> list[int]:
     """Return the step of each era's best evaluation among `steps`; of equal ones the earliest."""
-    found = [[e for e in era if e["step"] in steps] for era in eras(out_dir, evaluations)]
+    found = [[e for e in era if e["step"] in steps] for era in group_comparable(out_dir, evaluations)]
     return [max(era, key=quality)["step"] for era in found if era]
 
 
 def since_best(out_dir: Path, evaluations: Sequence[Evaluation]) -> int:
     """Return how many evaluations have been made since the best one, of those that can be compared with the last."""
-    return next((number_since_best(era) for era in eras(out_dir, evaluations)[-1:]), 0)
+    return next((number_since_best(era) for era in group_comparable(out_dir, evaluations)[-1:]), 0)
 
 
 def kept_steps(out_dir: Path) -> set[int]:
@@ -57,7 +57,7 @@ def measured(evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return ""
     name = measured_name(evaluation)
-    score = f", score {evaluation['score']:.3f}" if graded([evaluation]) else ""
+    score = f", score {evaluation['score']:.3f}" if is_graded([evaluation]) else ""
     return f", held-out {name} {evaluation[name]:.3f}{score}"
 
 

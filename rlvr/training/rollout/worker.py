@@ -17,11 +17,11 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier, PartVerifier
 from rlvr.core.types import Group, Problem, Sampler
 from rlvr.distributed import Apart, Processes, gather, in_thread, share
-from rlvr.model.health import NotFinite
+from rlvr.model.optim.health import NotFinite
 from rlvr.model.policy import Policy
 from rlvr.model.progress import beat, enter
-from rlvr.training.checkpoint import AHEAD, checkpoint_folder, read_groups
-from rlvr.training.monitor import Monitor
+from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, read_groups
+from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.problems.draws import Draws
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import occurrences, rollout, verify_shared, with_verdicts

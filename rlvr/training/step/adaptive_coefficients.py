@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr.core.types import Group
-from rlvr.model.sharding import fill, full, local
-from rlvr.training.checkpoint import REFERENCE
+from rlvr.model.optim.sharding import fill, full, local
+from rlvr.training.checkpoint.checkpoint import REFERENCE
 from rlvr.training.step.learner import Learner
 
 LARGEST_ERROR = 0.2

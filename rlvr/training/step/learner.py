@@ -13,8 +13,8 @@ from accelerate import Accelerator
 from rlvr.config import AlgoSettings, Config
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
-from rlvr.training.demonstrations import Demonstration
 from rlvr.training.rollout.episodes import Play
+from rlvr.training.sft.demonstrations import Demonstration
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Learner:
 
     The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
     `adapted` holds the settings of the algorithm that follow the run, as they are now. `demonstrations` are those of
-    the pretraining mix, played by a `plan` in an environment. `rollbacks`: see rlvr.training.rollback.
+    the pretraining mix, played by a `plan` in an environment. `rollbacks`: see rlvr.training.saving.
     """
 
     config: Config

@@ -33,7 +33,7 @@ from rlvr.recipes import instructgpt
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.generated.arithmetic import scratchpad
 from rlvr.training.evaluation.evaluate import evaluate
-from rlvr.training.sft import add_gradient, demonstration_batch
+from rlvr.training.sft.sft import add_gradient, demonstration_batch
 
 TEXTS, PROBLEMS, SAMPLES = 256, 128, 8
 

@@ -1,0 +1,100 @@
+"""How the attention of one layer differs from the plain one: a sliding window, a soft cap, sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How the attention of one layer differs from the plain one; every part may be missing.
+
+    window: a query sees this many keys, its own included. softcap: scores s become softcap * tanh(s / softcap)
+    (Gemma 2, arXiv:2408.00118). sinks (H,): one logit for each head that takes probability from the keys (gpt-oss).
+    """
+
+    window: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    def plain_within(self, length: int) -> bool:
+        """Return whether this is plain attention for rows of up to `length` tokens."""
+        return self.softcap is None and self.sinks is None and (self.window is None or self.window >= length)
+
+    def probabilities(self, scores: Tensor, hidden: Tensor) -> Tensor:
+        """Return float32 softmax of scores (..., H, Lq, Lk) over the keys, 0 where `hidden` is True."""
+        scores = self.capped(scores.float()).masked_fill(hidden, float("-inf"))
+        if self.sinks is None:
+            return scores.softmax(-1)
+        sinks = self.sinks.float()[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
+
+    def capped(self, scores: Tensor) -> Tensor:
+        """Return scores below the soft cap."""
+        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+
+
+def layer_scores(window: Any, softcap: Any = None, sinks: Any = None) -> Scores | None:
+    """Return a layer's Scores, None for plain attention."""
+    return None if window is None and softcap is None and sinks is None else Scores(window, softcap, sinks)
+
+
+class RMSNorm(torch.autograd.Function):
+    """y = w * x / sqrt(mean(x^2) + eps) over the last dimension (arXiv:1910.07467), computed in float32, as `dtype`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        y, scale = normed(x, weight, eps, dtype)
+        ctx.save_for_backward(x, weight, scale)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        x, weight, scale = ctx.saved_tensors
+        normed = x.float() * scale
+        product = grad * normed
+        # d/dx of w * n, n = x * scale: scale * (g w - n * mean(g w n))
+        mean = (product @ weight.float())[:, None] / x.shape[-1]
+        grad_x = (grad.float() * weight).addcmul_(normed, mean, value=-1).mul_(scale).to(x.dtype)
+        grad_weight = product.sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight, None, None
+
+
+def normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the result of `RMSNorm`, and 1 / sqrt(mean(x^2) + eps) in float32."""
+    wide = x.float()
+    mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    scale = mean_square.add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(dtype), scale
+
+
+class Rotation(torch.autograd.Function):
+    """Rotary position embedding (arXiv:2104.09864) of x (N, heads, D) by cos and sin (N, 1, D), halves paired."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.dtype = x.dtype
+        return rotate(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return rotate(grad, cos, -sin).to(ctx.dtype), None, None
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return x cos + rotated x sin, rotated x being (-second half, first half); in the wider dtype of the two."""
+    half = x.shape[-1] // 2
+    x = x.to(torch.promote_types(x.dtype, cos.dtype))
+    out = x * cos
+    out[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
+    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return out
+
+
+# From last hidden states to logits, for a few tokens at a time.

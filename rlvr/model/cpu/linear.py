@@ -1,0 +1,223 @@
+"""Linear layers of packed tokens, faster where a CPU multiplies bfloat16 weights by a few rows, as in decoding.
+
+Such a product takes the time of reading the weights. oneDNN arranges the second factor of a matmul before it
+multiplies, so the weights are made the first: on an AMX processor (W x^T)^T takes two thirds of the time of x W^T, and
+needs no copy of the weights. For which rows it pays on others: rlvr.model.cpu.processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlvr.model.attention.operations import layer_scores, rotate
+from rlvr.model.cpu import processor
+from rlvr.model.device import threads_for
+
+# The weights from which it is worth another arrangement of the result.
+MANY_WEIGHTS = 2**16
+GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+
+
+def project(linear: Any, x: Tensor, *, dense: bool = True) -> Tensor:
+    """Return linear(x), x (n, in): (n, out). With `dense` False it may be a transposed view, where that is faster.
+
+    Anything but a plain linear layer is called as it is, as are those whose gradient is wanted.
+    """
+    if not _turned(linear, x):
+        found: Tensor = linear(x)
+        return found
+    turned = _turned_product(linear.weight, linear.bias, x.to(_dtype(x)))
+    return turned.contiguous() if dense else turned
+
+
+def _turned_product(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    columns = x.t()
+    return (torch.mm(weight, columns) if bias is None else torch.addmm(bias[:, None], weight, columns)).t()
+
+
+def is_gated(mlp: Any) -> bool:
+    """Return whether a module has the parts of an MLP with a gate, and no others."""
+    return {name for name, _ in mlp.named_children()} == GATED
+
+
+def gated(mlp: Any, x: Tensor) -> Tensor:
+    """Return the output (n, hidden) of an MLP with a gate, x (n, hidden)."""
+    gate, up = (project(linear, x, dense=False) for linear in (mlp.gate_proj, mlp.up_proj))
+    return project(mlp.down_proj, mlp.act_fn(gate) * up)
+
+
+def _turned(linear: Any, x: Tensor) -> bool:
+    """Return whether the weights are to be the first factor."""
+    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()
+    return plain and _pays(linear.weight, x, _dtype(x))
+
+
+def _pays(weight: Tensor, x: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether a product in this dtype is faster with the weights as the first factor."""
+    large = weight.numel() >= MANY_WEIGHTS and dtype is torch.bfloat16 and x.device.type == "cpu"
+    return large and len(x) in processor.rows_with_weights_first()
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype in which x is multiplied."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+# The weights of a Llama-like model as decoding on a CPU multiplies them, and its forward pass on them.
+#
+# A step of decoding is short operations on a few rows. Here the weights are cast once, not looked up in autocast's cache
+# by each operation, and those of the same input (queries, keys and values; gate and up) are one matrix. Weights that
+# already have the computation's dtype are not copied, and not joined.
+#
+# Tokens are columns: oneDNN arranges the second factor of a matmul before it multiplies, so with the weights W (out, in)
+# as the first, W x of x (in, N) takes two thirds of the time of x^T W^T for a few tokens, and its result is laid out as
+# the operations on it want it. The pass is otherwise that of rlvr.model.forward.passes; rlvr.model.probe.trial tries whether it gives
+# the plain forward's result before it is used.
+
+# Rows up to which a product in bfloat16 takes the time of reading its weights.
+MEMORY_BOUND_ROWS = 64
+
+
+def can_prepare(causal: Any) -> bool:
+    """Return whether the model is Llama-like, on a CPU, with plain linear layers (no adapter, no experts)."""
+    if getattr(causal, "rlvr_pass", "") != "llama" or causal.get_input_embeddings().weight.device.type != "cpu":
+        return False
+    return type(causal.get_output_embeddings()) is nn.Linear and all(
+        is_gated(layer.mlp) and all(type(linear) is nn.Linear for linear in _linears(layer))
+        for layer in causal.base_model.layers
+    )
+
+
+def _linears(layer: Any) -> list[Any]:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    return [*projections, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+
+
+class Joined:
+    """Linear layers of one input, as one: (in, N) to (sum of out, N). Copies weights of another dtype than `dtype`."""
+
+    def __init__(self, linears: Sequence[nn.Linear], dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.parts: list[tuple[Tensor, Tensor | None]] = []
+        if all(linear.weight.dtype is dtype for linear in linears):
+            self.parts = [(linear.weight, _column(linear.bias)) for linear in linears]
+            return
+        sizes = [linear.out_features for linear in linears]
+        weight, first = torch.empty(sum(sizes), linears[0].in_features, dtype=dtype), 0
+        bias = None if all(linear.bias is None for linear in linears) else torch.zeros(sum(sizes), dtype=dtype)
+        for linear in linears:
+            last = first + linear.out_features
+            weight[first:last] = linear.weight
+            if linear.bias is not None and bias is not None:
+                bias[first:last] = linear.bias
+            first = last
+        self.parts = [(weight, _column(bias))]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the weights."""
+        return sum(weight.nbytes for weight, _ in self.parts)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the outputs one below the other."""
+        if self.dtype is torch.bfloat16 and not processor.takes_few_columns(x.shape[1]):
+            found = [nn.functional.linear(x.t(), w, None if b is None else b[:, 0]).t() for w, b in self.parts]
+        else:
+            found = [torch.mm(w, x) if b is None else torch.addmm(b, w, x) for w, b in self.parts]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _column(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias[:, None]
+
+
+def bytes_read(joined: Joined, tokens: int) -> float:
+    """Return the bytes of the weights that so many tokens are multiplied by, if that takes the time of reading them."""
+    return joined.nbytes if joined.dtype is torch.bfloat16 and tokens <= MEMORY_BOUND_ROWS else math.inf
+
+
+def normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """Return the columns of x (hidden, N) as rlvr.model.forward.passes's RMSNorm does; weight (hidden, 1)."""
+    wide = x.float()
+    scale = (wide * wide).sum(0, keepdim=True).div_(len(x)).add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(dtype)
+
+
+class PreparedLayer:
+    """A decoder layer."""
+
+    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
+        query, key, value, out, gate, up, down = _linears(layer)
+        self.attention, self.act, self.dtype = layer.self_attn, layer.mlp.act_fn, dtype
+        self.project, self.out = Joined([query, key, value], dtype), Joined([out], dtype)
+        self.gate, self.down = Joined([gate, up], dtype), Joined([down], dtype)
+        self.width = gate.out_features
+        dim = layer.self_attn.head_dim
+        self.heads = [query.out_features // dim, key.out_features // dim, value.out_features // dim]
+        norms = (layer.input_layernorm, layer.post_attention_layernorm)
+        self.norms = [(norm.weight[:, None], norm.variance_epsilon) for norm in norms]
+        self.has_norms = hasattr(layer.self_attn, "q_norm")
+
+    def __call__(self, layout: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return x (hidden, N) after attention and MLP, perhaps in place; cos and sin (N, 1, D)."""
+        attention = self.attention
+        read = max(bytes_read(joined, x.shape[1]) for joined in (self.project, self.gate, self.down))
+        with threads_for(read, x.device):
+            query, key, value = self.heads_of(x, cos, sin)
+        scores = layer_scores(getattr(attention, "rlvr_window", None))
+        with threads_for(layout.bytes_per_layer(), x.device):
+            mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling, scores)
+        with threads_for(read, x.device):
+            return self.after_attention(x, mixed)
+
+    def heads_of(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, (N, H, D), (N, H_kv, D) twice."""
+        projected = self.project(normed(x, *self.norms[0], self.dtype)).t().contiguous()
+        projected = projected.view(len(projected), sum(self.heads), -1)
+        turned, value = projected.split([self.heads[0] + self.heads[1], self.heads[2]], dim=1)
+        if self.has_norms:
+            query, key = turned.split(self.heads[:2], dim=1)
+            turned = torch.cat([self.attention.q_norm(query), self.attention.k_norm(key)], dim=1)
+        query, key = rotate(turned, cos, sin).split(self.heads[:2], dim=1)
+        return query, key, value
+
+    def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Return the layer's output (hidden, N) for the attention's output (N, H, D)."""
+        x = x.add_(self.out(mixed.flatten(1).t()))
+        gate, up = self.gate(normed(x, *self.norms[1], self.dtype)).split(self.width)
+        return x.add_(self.down(self.act(gate) * up))
+
+
+class Prepared:
+    """The model with its present weights, for passes without a gradient. Made and used under the same autocast."""
+
+    def __init__(self, causal: Any) -> None:
+        self.causal = causal
+        dtype = causal.base_model.layers[0].self_attn.q_proj.weight.dtype
+        self.dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
+        self.layers = [PreparedLayer(layer, self.dtype) for layer in causal.base_model.layers]
+        self.head = Joined([causal.get_output_embeddings()], self.dtype)
+
+    def hidden_states(self, layout: Any, ids: Tensor, positions: Tensor) -> Tensor:
+        """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
+        base = self.causal.base_model
+        with torch.autocast("cpu", enabled=False):
+            embedded = base.embed_tokens(ids)
+            cos, sin = (angle[0][:, None] for angle in base.rotary_emb(embedded, positions))
+            x = embedded[0].t().contiguous()
+            for layer in self.layers:
+                x = layer(layout, x, cos, sin)
+            return normed(x, base.norm.weight[:, None], base.norm.variance_epsilon, self.dtype).t()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (n, V) of last hidden states (n, hidden), as the LM head gives them."""
+        read = bytes_read(self.head, len(hidden))
+        with torch.autocast("cpu", enabled=False), threads_for(read, hidden.device):
+            return self.head(hidden.t()).t()

@@ -1,0 +1,167 @@
+"""Weights in shards: a process holds 1/N of each weight, of its gradient and of its optimizer state (torch's FSDP2).
+
+Each decoder layer is gathered while it computes. Embeddings, norms and LM head are gathered together for the whole of a
+pass, so that the chunks of the LM head, and their recomputation, need no further gather: every pass of the trainer runs
+`within` the model. All processes must run the same number of passes; rlvr.algo.batch plans them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from rlvr.model.forward.passes import decoder_layer, is_llama_like
+
+T = TypeVar("T")
+
+
+def check_shard(shard: int, processes: int) -> None:
+    """Raise ValueError unless so many processes can hold the model in `shard` parts."""
+    if processes % shard:
+        counts = [n for n in range(1, processes + 1) if processes % n == 0]
+        known = " or ".join(map(str, counts)) if processes > 1 else "1, or start several processes with torchrun"
+        one = "1 process" if processes == 1 else f"{processes} processes"
+        raise ValueError(f"model.shard {shard} with {one}: expected {known}")
+
+
+def make_mesh(shard: int, device: torch.device) -> DeviceMesh | None:
+    """Return the mesh of all processes, in replicas of `shard` parts each; None where nothing is sharded.
+
+    Raises ValueError where the number of processes is no multiple of `shard`.
+    """
+    processes = dist.get_world_size() if dist.is_initialized() else 1
+    check_shard(shard, processes)
+    if shard == 1:
+        return None
+    if shard == processes:
+        return init_device_mesh(device.type, (processes,), mesh_dim_names=("shard",))
+    return init_device_mesh(device.type, (processes // shard, shard), mesh_dim_names=("replicate", "shard"))
+
+
+def is_sharded(model: Any) -> bool:
+    """Return whether a model's weights are in shards."""
+    return isinstance(model, FSDPModule)
+
+
+def decoder_layers(causal: Any) -> list[nn.Module]:
+    """Return the layers of a decoder: the entries of its largest list of modules."""
+    lists = [module for module in causal.base_model.modules() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=lambda found: sum(weight.numel() for weight in found.parameters()), default=()))
+
+
+def shard_model(model: Any, causal: Any, mesh: DeviceMesh) -> None:
+    """Cut a model's weights into shards, in place; a process keeps its own. `causal`: transformers' model within it.
+
+    The weights must be equal on all processes, or on the meta device (see `allocate`).
+    """
+    layers = decoder_layers(causal)
+    if is_llama_like(causal):
+        for layer in layers:
+            layer.packed_pass = MethodType(decoder_layer, layer)  # type: ignore[assignment]
+    for layer in layers:
+        shard_module(layer, mesh)
+        if hasattr(layer, "packed_pass"):
+            register_fsdp_forward_method(layer, "packed_pass")
+    model.pass_within = MethodType(lambda self, call: call(), model)
+    shard_module(model, mesh)
+    register_fsdp_forward_method(model, "pass_within")
+
+
+def shard_module(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Cut the weights of a module that are not in shards yet. Gradients are summed over the processes, not averaged.
+
+    The loss carries the whole minibatch's denominator. A plain sum is all that gloo knows, and on NCCL the
+    pre-multiplied sum that a division needs zeroes bfloat16 (github.com/pytorch/pytorch/issues/190747).
+    """
+    fully_shard(module, mesh=mesh)
+    assert isinstance(module, FSDPModule)
+    module.set_gradient_divide_factor(1.0)
+    module.set_force_sum_reduction_for_comms(True)
+
+
+def within(model: Any, call: Callable[[], T]) -> T:
+    """Return call(), for a sharded model with the weights outside of its layers gathered.
+
+    The tensors of the result may be differentiated. All processes must call this equally often.
+    """
+    if not is_sharded(model):
+        return call()
+    result: T = model.pass_within(call)
+    if not torch.is_grad_enabled():
+        model.reshard()  # after a backward pass FSDP does so
+    return result
+
+
+def full(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor in shards, gathered from all processes (all must call it); any other as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that this process holds, sharing its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def fill(tensor: Tensor, stored: Any) -> None:
+    """Copy into a tensor, or into the shard of it that is here. stored: the whole, as a tensor or slice of a file."""
+    if not isinstance(tensor, DTensor):
+        tensor.copy_(stored if isinstance(stored, Tensor) else stored[...])
+        return
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    part = tensor.to_local()
+    if part.numel():
+        part.copy_(stored[tuple(slice(first, first + size) for first, size in zip(offset, shape))])
+
+
+def blank(model: Any) -> Any:
+    """Return a copy of a model whose weights are on the meta device: shapes without values. Buffers are copied."""
+    empty = {
+        id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad)
+        for weight in model.parameters()
+    }
+    return copy.deepcopy(model, empty)
+
+
+def allocate(model: Any, device: torch.device) -> None:
+    """Give a sharded model memory in place of shards on the meta device, without setting it."""
+    model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+
+
+def with_weights(model: Any, weights: Mapping[str, Tensor]) -> Any:
+    """Return a copy of a model with these weights, by name, in place of its own; the copy holds them as they are."""
+    given = {
+        id(weight): nn.Parameter(weights[name], requires_grad=weight.requires_grad)
+        for name, weight in model.named_parameters()
+    }
+    return copy.deepcopy(model, given)
+
+
+@torch.no_grad()
+def gather_weights(model: Any, *, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
+    """Return the whole weights of a sharded model by name, one gathered after the other; all processes must call it.
+
+    device: to which each is moved. With `keep` False nothing is kept: another process wants them.
+    """
+    found = {}
+    for name, weight in model.named_parameters():
+        whole = full(weight).detach()
+        if keep:
+            found[name] = whole if device is None else whole.to(device)
+        del whole
+    return found
+
+
+def leads() -> bool:
+    """Return whether this process is the first."""
+    return not dist.is_initialized() or dist.get_rank() == 0

@@ -1,0 +1,294 @@
+"""Resuming a training run: which settings may change, and the history that its config.json keeps of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from rlvr import __version__
+from rlvr.config import Config, to_json
+from rlvr.config.records import config_of, former_settings
+from rlvr.config.settings import groups_of, settings_of
+from rlvr.config.shared import TurnSettings
+from rlvr.core.files.write import PARTIAL
+from rlvr.core.printable import note
+from rlvr.runs.folder import TRAINING, Record, RunFolder, read_record, texts
+from rlvr.training.checkpoint.checkpoint import STEP, damage, unfinished
+
+Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
+
+# Settings that may change on resume, each with the reason. None changes what a step computes, up to rounding and to
+# verdicts that a time limit cuts off, with one exception: where optim.schedule decays and optim.decay_steps is 0, the
+# learning rate of the steps to come depends on run.steps. "*": the whole group.
+RESUMABLE: dict[str, dict[str, str]] = {
+    "run": {
+        "out_dir": "where it is written",
+        "steps": "how long",
+        "save_every": "when it is saved",
+        "stall_timeout": "when the run gives up",
+        "async_save": "how it is saved: the same bytes",
+        "keep_checkpoints": "what is kept",
+        "keep_best": "what is kept",
+        "overwrite": "about the folder only",
+        "trackers": "what is told to others",
+        "tracker_project": "what is told to others",
+        "tracker_name": "what is told to others",
+        "dry_run": "nothing is computed",
+        "sample_every": "what is shown",
+    },
+    "rollout": {
+        "workers": "speed",
+        "timeout": "a verdict that takes longer is a timeout; a limit that was too low is to be mended",
+        "error_budget": "when the run gives up",
+        "reply_seconds": "a rollout whose reply takes longer has no score; a limit that was too low is to be mended",
+    },
+    "curriculum": {"profile": "where it is read; what it says is part of the fingerprint"},
+    "model": {
+        "device": "where it is computed",
+        "gradient_checkpointing": "memory against speed",
+        "attention": "memory against speed",
+        "shard": "where the weights lie",
+        "trust_remote_code": "whether code may run; which code is in the model",
+    },
+    "optim": {
+        "tokens_per_microbatch": "memory against speed: microbatches add up exactly",
+        "offload": "where the state lies: the same numbers",
+    },
+    "sft": {"save_every": "when it is saved"},
+    "eval": {"*": "what is measured, and what a fall leads to from then on"},
+    "monitor": {"on_alarm": "when the run ends"},
+    "sampler": {
+        "batch_size": "speed and memory: a completion does not depend on its neighbours",
+        "cache_gib": "memory against speed",
+        "url": "where it is computed",
+        "servers": "where it is computed",
+        "tensor_parallel": "where it is computed",
+        "timeout": "when a server counts as lost",
+        "max_restarts": "when the run gives up",
+        "gpu_memory_utilization": "memory",
+        "max_model_len": "memory",
+        "sync_check_every": "what is checked",
+        "mismatch_alarm": "what is said",
+        "sleep": "memory against speed",
+    },
+}
+# Settings that are compared with "auto" resolved, each with the property of the group that resolves it.
+RESOLVED = {
+    "loss": "policy_loss",
+    "advantage_scale": "scale",
+    "kl_estimator": "estimator",
+    "normalize": "normalizer",
+}
+# Settings that the fine-tuned model in start/, and the checkpoints of an unfinished fine-tuning, depend on.
+STARTS_FROM = {
+    "run": ("task", "data", "task_option", "environment", "environment_option", "seed"),
+    "model": ("*",),
+    "sft": ("*",),
+    "optim": ("name",),
+    "rollout": tuple(setting.name for setting in settings_of(TurnSettings)),
+}
+
+
+def train_folder(config: Config, fingerprint: str) -> RunFolder:
+    """Return the folder of a training run. A run with the same settings is resumed.
+
+    A run with other settings is overwritten if it has no checkpoint, and keeps a fine-tuned start that would be equal.
+    It is refused, without run.overwrite, if it has a checkpoint or a fine-tuned start that differs.
+    """
+    wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
+    folder = config.run.out_dir
+    step = newest_step(folder)
+
+    def starts_alike(held: Record) -> bool:
+        return difference(held, wanted, within=STARTS_FROM) is None
+
+    def difference_to(held: Record) -> str | None:
+        found = difference(held, wanted)
+        if found is None and step > config.run.steps:
+            return f"a run that has done {step} steps, and run.steps is {config.run.steps}"
+        return found and f"a run with other settings: {found}"
+
+    return RunFolder(
+        folder,
+        TRAINING,
+        flag="--run.out-dir",
+        record=lambda held: {**wanted, "history": history(held, wanted, step) if held else []},
+        difference=difference_to,
+        loses=lambda held: has_checkpoints(folder) or (tunes(folder) and not starts_alike(held)),
+        stays=lambda held: ("start", unfinished(folder / "start").name) if starts_alike(held) else (),
+        overwrite=config.run.overwrite,
+        inputs=texts({**wanted, "run": {k: v for k, v in wanted["run"].items() if k != "out_dir"}}),
+    )
+
+
+def has_checkpoints(folder: Path) -> bool:
+    """Return whether the folder of a run has checkpoints, even damaged ones."""
+    return any(not path.name.endswith(PARTIAL) for path in folder.glob("checkpoints/step-*"))
+
+
+def tunes(folder: Path) -> bool:
+    """Return whether the folder of a run has a fine-tuned model, or checkpoints of the fine-tuning."""
+    return is_fine_tuned(folder) or has_checkpoints(unfinished(folder / "start"))
+
+
+def is_fine_tuned(folder: Path) -> bool:
+    """Return whether the folder of a run has a fine-tuned model to start from."""
+    return (folder / "start" / "state.json").is_file()
+
+
+def newest_step(out_dir: Path) -> int:
+    """Return the step of the newest undamaged checkpoint; 0 if there is none."""
+    steps = [int(p.name[5:]) for p in out_dir.glob("checkpoints/step-*") if STEP.fullmatch(p.name) and not damage(p)]
+    return max(steps, default=0)
+
+
+def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
+    """Return the first setting that differs and matters to what a step computes (`within`: of these groups and names).
+
+    Settings that the run of a record did not have count as their default, and those that nothing reads as equal.
+    """
+    if within is None and (former := former_settings(held)):
+        return f"{former}; go on with the version that began it"
+    old, new = effective(held), effective(wanted)
+    for group, name in {**new, **old}:
+        chosen = within is None or named(name, within.get(group, ()))
+        if chosen and old.get((group, name)) != new.get((group, name)) and not named(name, RESUMABLE.get(group, ())):
+            before, after = (everything(record).get((group, name)) for record in (held, wanted))
+            return f"{group}.{name} is {before!r} there and {after!r} here"
+    if held["fingerprint"] != wanted["fingerprint"]:
+        there, here = held["fingerprint"], wanted["fingerprint"]
+        return f"the task's problems, or their profile (fingerprint {there} there and {here} here)"
+    return None
+
+
+def history(held: Record, wanted: Record, step: int) -> list[Record]:
+    """Return the history of a run that is resumed after `step` steps: what changed, as [old, new], if anything did."""
+    old, new = everything(held), everything(wanted)
+    names = {**new, **old}
+    changed = {f"{g}.{name}": [old.get((g, name)), new.get((g, name))] for g, name in names}
+    changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
+    before, after = held.get("versions", {}), wanted["versions"]
+    updated = {name: [before.get(name), after[name]] for name in after if before.get(name) != after[name]}
+    entry = {"step": step, "changed": changed, **({"versions": updated} if updated else {})}
+    return [*held.get("history", ()), *([entry] if changed or updated else [])]
+
+
+def describe_changes(entry: Record) -> str:
+    """Return in words what an entry of the history says: the settings and versions with which a run is resumed."""
+    changes = {**entry["changed"], **entry.get("versions", {})}
+    return f"resumed with other settings: {', '.join(f'{name} {old} -> {new}' for name, (old, new) in changes.items())}"
+
+
+def named(name: str, chosen: Any) -> bool:
+    """Return whether a name is among the chosen ones, of which "*" is all."""
+    return name in chosen or "*" in chosen
+
+
+def everything(record: Record) -> Settings:
+    """Return every setting of a record; the default of those that it does not have."""
+    groups = json.loads(to_json(config_of(record)))
+    return {(group, name): value for group, values in groups.items() if values for name, value in values.items()}
+
+
+def effective(record: Record) -> Settings:
+    """Return the settings that are read, with "auto" resolved."""
+    config = config_of(record)
+    settings = everything(record)
+    settings |= {("algo", n): getattr(config.algo, kind) for n, kind in RESOLVED.items() if ("algo", n) in settings}
+    for group, value in groups_of(config):
+        for setting in settings_of(type(value)):
+            if setting.used is not None and not setting.used.when(config):
+                del settings[group, setting.name]
+    return settings
+
+
+def versions() -> Record:
+    """Return what a result depends on besides the settings: versions and threads."""
+    return {
+        "versions": {
+            "rlvr": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+        "threads": torch.get_num_threads(),
+    }
+
+
+# Begin a run with the weights of another one (run.start_from).
+
+
+def started_from(config: Config) -> Config:
+    """Return the settings of a run that begins with the checkpoint run.start_from: its model, and no fine-tuning.
+
+    run.start_from is then the checkpoint itself, also where a run was named: a run that is resumed keeps the one that
+    it began with, whatever the other run has saved since. Raise ValueError where it is none.
+    """
+    if config.run.start_from is None:
+        return config
+    folder = began_with(config.run.out_dir, config.run.start_from) if not config.run.overwrite else None
+    folder = folder or find_checkpoint(config.run.start_from)
+    return dataclasses.replace(
+        config,
+        run=dataclasses.replace(config.run, start_from=folder),
+        model=dataclasses.replace(config.model, name=str(folder)),
+        sft=dataclasses.replace(config.sft, steps=0),
+    )
+
+
+def began_with(out_dir: Path, asked: Path) -> Path | None:
+    """Return the checkpoint that the run in a folder began with, where it is the asked one or one of the asked run.
+
+    None for a run without checkpoints of its own, which starts again, and for one that began with another. Raise
+    ValueError where that checkpoint is gone or damaged: the model of the resumed run is made from it.
+    """
+    held = (read_record(out_dir / TRAINING.record) or {}).get("run")
+    place = held.get("start_from") if isinstance(held, dict) else None
+    if not isinstance(place, str):
+        return None
+    from rlvr.training.checkpoint.checkpoint import damage  # torch, which a path that is wrong does not wait for
+
+    if not has_checkpoints(out_dir):
+        return None
+    folder = Path(place)
+    if os.path.realpath(asked) not in map(os.path.realpath, (folder, folder.parent, folder.parent.parent)):
+        return None
+    reason = damage(folder) if folder.is_dir() else "no such folder"
+    if reason is not None:
+        raise ValueError(
+            f"--run.start-from {asked}: the run in {out_dir} began with {folder}, and cannot be resumed without it "
+            f"({reason}); restore it, or begin another run"
+        )
+    return folder
+
+
+def find_checkpoint(path: Path, say: Callable[[str], None] = note) -> Path:
+    """Return a checkpoint, or the last whole one of a run's folder: of one without any its fine-tuned model.
+
+    `say` gets a line for each damaged checkpoint that is passed over. Raise ValueError, naming the path, where there is
+    none, or it is damaged.
+    """
+    name = f"--run.start-from {path}"
+    if not path.is_dir():
+        raise ValueError(f"{name}: {'a file' if path.exists() else 'no such folder'}; expected a checkpoint of a run")
+    from rlvr.training.checkpoint.checkpoint import damage, list_whole
+
+    if (path / "state.json").exists():
+        reason = damage(path)
+        if reason is not None:
+            raise ValueError(f"{name}: the checkpoint is damaged ({reason}); name another")
+        return path
+    whole = [path / "start"] if damage(path / "start") is None else []
+    whole += [folder for _, folder in list_whole(path, say)]
+    if not whole:
+        hint = "for a model that no run saved there is --model.name"
+        raise ValueError(f"{name}: neither a checkpoint nor the folder of a run that has a whole one; {hint}")
+    return whole[-1]

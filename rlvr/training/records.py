@@ -1,0 +1,252 @@
+"""What follows the update of a step: checks, the monitor, logs, the alarm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from rlvr.algo.credit import Advantage, Steps
+from rlvr.config import Config, RolloutConfig
+from rlvr.core.types import PACK, Completion, Group
+from rlvr.model.optim.health import check_weights
+from rlvr.runs.log import rollout_records
+from rlvr.training.monitor.alarm import AlarmStop, alarm_record, best_step
+from rlvr.training.monitor.guards import RollBack
+from rlvr.training.rollout.worker import RolloutWorker
+from rlvr.training.run import Run
+from rlvr.training.step.learner import Learner
+from rlvr.training.step.rewards import (
+    GroupRewards,
+    among_all,
+    credited_rewards,
+    group_rewards,
+    has_signal,
+    is_uninformative,
+    penalties,
+)
+
+# The metrics of a step's rollouts.
+
+
+def rollout_metrics(
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    config: RolloutConfig | None = None,
+    *,
+    all_teach: bool = False,
+    dropped: Sequence[GroupRewards] = (),
+) -> dict[str, float]:
+    """Return the metrics of a step's rollouts: scores, verdicts, lengths; with `config` also the penalties in use.
+
+    All but "no_signal" are by the verdicts of the completions themselves, even where rewards are shuffled.
+
+    groups: all that were sampled. advantages: of the kept ones. "parts/": the mean of each named component, over the
+    rollouts that have it. "no_signal": the share of groups without signal; dropped: the rewards of the groups that
+    dynamic sampling dropped, which have none if these are equal. all_teach: every kept group is trained on (a critic
+    learns from all).
+    """
+    verdicts = [verdict for group in groups for verdict in group.unshuffled_verdicts]
+    completions = [completion for group in groups for completion in group.completions]
+    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+    tokens = sum(len(c.sampled_ids) for c in completions)
+    parts: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        for name, value in verdict.parts.items():
+            parts.setdefault(name, []).append(value)
+    if config is not None:
+        for completion in completions:
+            for name, value in penalties(completion, config).items():
+                parts.setdefault(name, []).append(value)
+    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_uninformative(row) for row in dropped)
+    return {
+        "reward": sum(scores) / max(len(scores), 1),
+        "correct": sum(v.correct for v in verdicts) / len(verdicts),
+        "no_signal": (len(groups) - signal) / len(groups),
+        "truncated": sum(c.cut_off for c in completions) / len(completions),
+        "unscored": sum(v.score is None for v in verdicts) / len(verdicts),
+        "completion_tokens": tokens / len(completions),
+        "rollout_tokens": float(tokens),
+        **pack_metrics(groups),
+        **turn_metrics(completions),
+        **(dynamic_sampling(groups) if config is not None and config.resample_rounds else {}),
+        **{f"status/{s}": n / len(verdicts) for s, n in sorted(Counter(str(v.status) for v in verdicts).items())},
+        **{f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())},
+    }
+
+
+def pack_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Return the metrics of each pack of a mixture; none of other tasks.
+
+    "pack/NAME/groups", and of its rollouts "reward" (mean score), "correct", "unscored" (shares), "completion_tokens".
+    """
+    packs = {name for group in groups if isinstance(name := group.problem.info.get(PACK), str)}
+    found: dict[str, float] = {}
+    for pack in sorted(packs):
+        own = [group for group in groups if group.problem.info.get(PACK) == pack]
+        verdicts = [verdict for group in own for verdict in group.unshuffled_verdicts]
+        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+        tokens = [len(completion.sampled_ids) for group in own for completion in group.completions]
+        found |= {
+            f"pack/{pack}/groups": float(len(own)),
+            f"pack/{pack}/reward": sum(scores) / max(len(scores), 1),
+            f"pack/{pack}/correct": sum(verdict.correct for verdict in verdicts) / len(verdicts),
+            f"pack/{pack}/unscored": 1.0 - len(scores) / len(verdicts),
+            f"pack/{pack}/completion_tokens": sum(tokens) / len(tokens),
+        }
+    return found
+
+
+def turn_metrics(completions: Sequence[Completion]) -> dict[str, float]:
+    """Return the metrics of rollouts with an environment; none of others.
+
+    Per rollout: "turns/count" of the model, "turns/replies" to them, "turns/reply_tokens", "turns/reward" of all its
+    turns. "turns/void": the share of the model's turns. "tools/calls": per rollout; "tools/failed": the share of the
+    calls. "finish/": the share of rollouts that ended for each reason.
+    """
+    if not any(completion.turns for completion in completions):
+        return {}
+    own = [turn for completion in completions for turn in completion.turns if turn.sampled]
+    replies = [turn for completion in completions for turn in completion.turns if not turn.sampled]
+    count, calls = len(completions), sum(turn.calls for turn in replies)
+    return {
+        "turns/count": len(own) / count,
+        "turns/replies": len(replies) / count,
+        "turns/reply_tokens": sum(turn.length for turn in replies) / count,
+        "turns/reward": sum(turn.reward for turn in own) / count,
+        "turns/void": sum(turn.void for turn in own) / max(len(own), 1),
+        "tools/calls": calls / count,
+        "tools/failed": sum(turn.failed for turn in replies) / max(calls, 1),
+        **{f"finish/{r}": n / count for r, n in sorted(Counter(c.finish_reason for c in completions).items())},
+    }
+
+
+def dynamic_sampling(groups: Sequence[Group]) -> dict[str, float]:
+    """Return the groups sampled in a step, those that are trained on, and the extra rounds."""
+    return {
+        "groups_sampled": float(len(groups)),
+        "groups_kept": float(sum(group.kept for group in groups)),
+        "resample_rounds": float(max(group.round for group in groups)),
+    }
+
+
+def is_due(step: int, every: int) -> bool:
+    """Return whether something that happens every `every` steps (0: never) happens after this one."""
+    return every > 0 and step % every == 0
+
+
+def gradient_advice(run: Run) -> str:
+    """Return the hint that ends the error for gradients that are not finite."""
+    optim, model, log = run.config.optim, run.config.model, run.reporter.log
+    return (
+        f"--optim.lr ({optim.lr:g}), --model.dtype ({model.dtype}; float32 does not overflow where the others do) and "
+        f"the rollouts of these steps in {log.path('rollouts')}; the checkpoints in {log.out_dir} stay"
+    )
+
+
+def check_trained(learner: Learner, step: int) -> None:
+    """Raise NotFinite where a trained weight, of the policy or the critic, has become NaN or infinite."""
+    config = learner.config
+    policy = [(name, weight) for name, weight in learner.policy.model.named_parameters() if weight.requires_grad]
+    trained = [("policy", policy, "--optim.lr", config.optim.lr)]
+    if learner.critic is not None:
+        trained.append(
+            ("critic", list(learner.critic.named_parameters().items()), "--critic.lr", learner.critic.settings.lr)
+        )
+    for name, weights, flag, lr in trained:
+        hint = f"look at {flag} ({lr:g}); the checkpoints in {config.run.out_dir} stay"
+        check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")
+
+
+def finish_step(
+    run: Run,
+    step: int,
+    sampled: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    costs: Sequence[Sequence[float]] | None,
+    stats: Mapping[str, float],
+) -> tuple[dict[str, float], list[dict[str, Any]], dict[str, str]]:
+    """Complete the metrics of a step (from 1), let the monitor verify its rollouts, and log both.
+
+    sampled: all groups of the step; advantages, KL costs: of the kept ones (P x G). stats: metrics of the update.
+    Returns the logged metrics, the lines of its rollouts, and the signs of reward hacking (see rlvr.training.monitor.alarm).
+    """
+    config, worker = run.config, run.worker
+    metrics: dict[str, float] = {"step": step}
+    dropped = credited_rewards([group for group in sampled if not group.kept], config, run.learner.policy.decode)
+    metrics |= rollout_metrics(
+        sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all", dropped=dropped
+    )
+    metrics |= stats
+    monitored, signs = watch(worker, sampled, metrics)
+    rollouts = step_records(config, step, sampled, advantages, monitored, costs)
+    total = sum(worker.timer.seconds.values())
+    metrics |= {f"seconds/{phase}": round(value, 4) for phase, value in worker.timer.seconds.items()}
+    metrics["tokens_per_second"] = round(metrics["rollout_tokens"] / max(total, 1e-9), 1)
+    run.reporter.step(step, metrics, rollouts)
+    return metrics, rollouts, signs
+
+
+def step_records(
+    config: Config,
+    step: int,
+    sampled: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    monitored: Sequence[Group] | None,
+    costs: Sequence[Sequence[float]] | None,
+) -> list[dict[str, Any]]:
+    """Return the lines of rollouts.jsonl of a step, with those that dynamic sampling dropped.
+
+    advantages, costs (P x G): of the kept groups; a dropped group has neither. A KL cost is logged beside the reward,
+    which is the task's. monitored: the sampled groups with the monitor's verdicts.
+    """
+    untrained = [[None] * len(group.completions) for group in sampled]
+    records = rollout_records(
+        step,
+        sampled,
+        group_rewards(sampled, config.rollout),
+        among_all(sampled, [[logged(advantage) for advantage in row] for row in advantages], untrained),
+        monitored,
+        marked=config.rollout.resample_rounds > 0,
+    )
+    if costs is not None:
+        for record, cost in zip(records, chain.from_iterable(among_all(sampled, costs, untrained)), strict=True):
+            record["kl_cost"] = cost
+    return records
+
+
+def logged(advantage: Advantage) -> float | list[float]:
+    """Return an advantage as rollouts.jsonl holds it: with credit per turn or step, those of the steps."""
+    return list(advantage.values) if isinstance(advantage, Steps) else advantage
+
+
+def watch(
+    worker: RolloutWorker, groups: Sequence[Group], metrics: dict[str, float]
+) -> tuple[Sequence[Group] | None, dict[str, str]]:
+    """Return the groups with the monitor's verdicts, and the signs of reward hacking; add to the metrics."""
+    if worker.monitor is None:
+        return None, {}
+    with worker.timer("monitor"):
+        monitored = worker.monitor.verify(groups, worker.accelerator)
+    added, signs = worker.monitor.observe(groups, monitored, metrics)
+    metrics |= added
+    return monitored, signs
+
+
+def log_alarm(
+    run: Run, step: int, signs: Mapping[str, str], metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]
+) -> AlarmStop | RollBack | None:
+    """Log the alarm when due. Return the exception that monitor.on_alarm asks for; None where the run goes on."""
+    monitor = run.worker.monitor
+    if monitor is None:
+        return None
+    holds, begins = monitor.alarm()
+    if begins:
+        run.reporter.alarm(alarm_record(step, signs, metrics, rollouts))
+    if holds and monitor.config.on_alarm == "stop":
+        return AlarmStop(step, signs, run.reporter.log.path("alarms"))
+    if holds and monitor.config.on_alarm == "rollback":
+        reason = f"the reward-hacking alarm at step {step}: {'; '.join(signs.values())}"
+        return RollBack(step, "alarm", reason, newest=min(best_step(monitor.rows), step - 1))
+    return None

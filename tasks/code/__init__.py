@@ -1,1 +1,0 @@
-"""Programs: functions with tests, and contests. The verifier runs them in the sandbox."""

@@ -1,1 +1,0 @@
-"""Published questions in words: choices, instructions, logic."""

@@ -1,1 +1,0 @@
-"""Packs of other libraries: reasoning-gym and verifiers."""

@@ -1,1 +1,0 @@
-"""Mathematics: published problems to train on, and to evaluate on."""

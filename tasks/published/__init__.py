@@ -1,0 +1,1 @@
+"""Packs of published data sets: mathematics, programs, choices, instructions, logic."""

@@ -1,0 +1,509 @@
+"""Programming contests: APPS, TACO, CodeContests, LiveCodeBench. The verifier is `unit_tests`.
+
+Tests are inputs and outputs, compared text by text with the tolerance that the statement names, or calls of a function.
+Problems with several right answers need the contest's own judge, which is not published: they are left out and counted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from rlvr.core.printable import kind_of
+from rlvr.core.registry import register_task
+from rlvr.core.types import Problem, Task
+from rlvr.tasks.published.functions import ANSWER, code_problem
+from rlvr.tasks.sources import Row, Source, describe_sources, published_task, value
+
+# Tests of programming contests as references of `unit_tests`: input and output, and calls of a function.
+
+# What the contests' judges provide before a program.
+PRELUDE = (
+    "from typing import *\nfrom collections import *\nfrom itertools import *\nfrom functools import *\n"
+    "from heapq import *\nfrom bisect import *\nfrom math import *\n"
+    "import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys\n"
+    "from builtins import pow\n"
+)
+# Characters between an example's input and its output, and between the arguments of a call and its value.
+OUTPUT_GAP, CALL_GAP = 60, 30
+MOST_BYTES = 1 << 29  # of unpacked tests
+# The statement of a problem with several right answers, which only a judge of its own can tell from wrong ones.
+_SEVERAL = re.compile(
+    r"(?:if there (?:are|is) (?:multiple|several|many|more than one)"
+    r"|there (?:may|might|can) be (?:multiple|several|many)"
+    r"|if (?:multiple|several|many) [\w ]{0,40}(?:exist|are possible))"
+    r"[^.]{0,200}(?:any|whichever|arbitrary|one of them)"
+    r"|(?:print|output|return|find|report|choose|give) (?:any|an arbitrary)(?: one)?(?: of)?"
+    r" (?:the|these|them|such|valid|possible|correct|suitable|optimal|answers?|solutions?|value)\b"
+    r"|(?:any|arbitrary) (?:valid|correct|suitable|possible|optimal) (?:answers?|solutions?|orders?|ways?)"
+    # Of what is printed or returned; not of what is given, or done.
+    r"|(?:print|output|return|write|display|list|answer)\w*\b[^.]{0,120}\bin (?:any|arbitrary) order"
+    r"|\bin (?:any|arbitrary) order[^.]{0,40}\b(?:is|are|will be) accepted"
+    r"|any of them (?:is|are|will be) accepted|special judge",
+    re.IGNORECASE,
+)
+_ANY_CASE = re.compile(r"\bin any (?:letter )?case\b|\bin any register\b|\bcase[- ]insensitive", re.IGNORECASE)
+_ERROR = re.compile(
+    r"(?:(?:absolute|relative)[^.]{0,120}?(?:error|precision|difference)[^.]{0,160}?|\bwithin\s+)"
+    r"(?:10\s*(?:\^|\*\*)\s*\{?\s*[-\u2212\u2013]\s*(\d{1,2})|1e-(\d{1,2})|(0\.0{0,11}1)(?!\d))",
+    re.IGNORECASE,
+)
+_INTERACTIVE = re.compile(r"\binteractive (?:problem|task)\b|\bflush the output\b|\bfflush\b", re.IGNORECASE)
+
+
+def several_answers(statement: str) -> bool:
+    """Whether a statement says that several outputs are right: these need a judge that is not published."""
+    return _SEVERAL.search(" ".join(statement.split())) is not None
+
+
+def interactive(statement: str) -> bool:
+    """Whether the program is to talk with a judge."""
+    return _INTERACTIVE.search(statement) is not None
+
+
+def tolerance_of(statement: str) -> float:
+    """Return the error of numbers that a statement allows ("absolute or relative error 10^{-6}"), else 0."""
+    found = _ERROR.search(" ".join(statement.replace("$", "").split()))
+    if found is None:
+        return 0.0
+    power = found[1] or found[2]
+    return float(found[3]) if power is None else 10.0 ** -int(power)
+
+
+def stdio(inputs: Sequence[Any], outputs: Sequence[Any], statement: str) -> dict[str, Any] | str:
+    """Return the reference of tests by input and output, or why there is none. Lists are lines, as APPS has them."""
+    if not inputs or len(inputs) != len(outputs):
+        return "without tests"
+    texts = [(as_text(given), as_text(expected)) for given, expected in zip(inputs, outputs)]
+    if any(given is None or expected is None for given, expected in texts):
+        return "with tests of another form"
+    cases = [{"input": given, "output": expected} for given, expected in texts]
+    reference: dict[str, Any] = {"type": "stdio", "cases": cases, "compare": "tokens"}
+    tolerance = tolerance_of(statement)
+    if tolerance:
+        reference["tolerance"] = tolerance
+    if _ANY_CASE.search(statement):
+        reference["ignore_case"] = True
+    return reference
+
+
+def as_text(given: Any) -> str | None:
+    """Return an input or output as text; None for what is neither text nor lines of it."""
+    if isinstance(given, list) and all(isinstance(line, str) for line in given):
+        return "\n".join(given)
+    return given if isinstance(given, str) else None
+
+
+def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any], statement: str) -> dict[str, Any] | str:
+    """Return the reference of tests by calls of a function, or of a method of the class Solution."""
+    if not arguments or len(arguments) != len(expected):
+        return "without tests"
+    if not entry.isidentifier() or not all(isinstance(given, list) for given in arguments):
+        return "with tests of another form"
+    cases = [{"args": given, "expected": value} for given, value in zip(arguments, expected)]
+    tolerance = tolerance_of(statement)
+    allowed = {"tolerance": tolerance} if tolerance else {}
+    return {"type": "calls", "entry": entry, "cases": cases, "prelude": PRELUDE, **allowed}
+
+
+def called(reference: dict[str, Any]) -> str:
+    """Return what tests call, in words for a prompt; "" for tests by input and output."""
+    if reference["type"] != "calls":
+        return ""
+    owner, _, method = str(reference["entry"]).rpartition(".")
+    return f"a class `{owner}` with the method `{method}`" if owner else f"a function `{method}`"
+
+
+def whole_keys(given: Any) -> Any:
+    """Return a mapping whose keys are all whole numbers as text, which JSON makes of them, with these numbers."""
+    if isinstance(given, dict) and given and all(re.fullmatch(r"-?\d{1,18}", key) for key in given):
+        return {int(key): value for key, value in given.items()}
+    return given
+
+
+def all_shown(reference: dict[str, Any], statement: str) -> bool:
+    """Whether the statement shows every test, the input and soon after it the output: a program may have them by heart.
+
+    Of tests by calls the arguments are looked for one after the other.
+    """
+    if reference["type"] == "calls":
+        text = _compact(statement)
+        return all(
+            _shown([_compact(json.dumps(part)) for part in (*case["args"], case["expected"])], text, CALL_GAP)
+            for case in reference["cases"]
+        )
+    words = f" {' '.join(statement.split())} "
+    return all(
+        _shown([f" {' '.join(case[key].split())} " for key in ("input", "output")], words, OUTPUT_GAP)
+        for case in reference["cases"]
+    )
+
+
+def _compact(text: str) -> str:
+    return "".join(text.split()).replace("'", '"').casefold()
+
+
+def _shown(parts: Sequence[str], text: str, gap: int) -> bool:
+    """Whether the parts are in a text, each at most `gap` characters behind the one before."""
+    at = text.find(parts[0])
+    while at >= 0:
+        end = at + len(parts[0])
+        for part in parts[1:]:
+            # A space that ends one part may begin the next.
+            place = text.find(part, end - 1, end + gap + len(part))
+            if place < 0:
+                break
+            end = place + len(part)
+        else:
+            return True
+        at = text.find(parts[0], at + 1)
+    return False
+
+
+def in_class(reference: dict[str, Any], starter_code: str) -> dict[str, Any]:
+    """Return a reference of calls for a method where the code to begin with has the class Solution."""
+    if "class Solution" not in starter_code:
+        return reference
+    return {**reference, "entry": f"Solution.{reference['entry']}"}
+
+
+class _Texts(pickle.Unpickler):
+    """Unpickles text, numbers, lists and dictionaries; whatever would look up or call anything is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"the pickle asks for {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("the pickle refers to another object")
+
+
+def unpacked(text: str, where: str) -> list[dict[str, Any]]:
+    """Return tests as LiveCodeBench packs them: JSON, or JSON in a pickled text that is compressed and in base64.
+
+    Nothing that a pickle names is looked up or called. Raise ValueError for anything but a list of objects with input
+    and output as text.
+    """
+    try:
+        tests = json.loads(text)
+    except ValueError:
+        try:
+            tests = json.loads(_pickled_text(text, where))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where}: private tests are no JSON: {error}") from None
+    if not isinstance(tests, list) or not all(
+        isinstance(test, dict) and isinstance(test.get("input"), str) and isinstance(test.get("output"), str)
+        for test in tests
+    ):
+        raise ValueError(f"{where}: tests of another form; expected a list of objects with input and output")
+    return tests
+
+
+def _pickled_text(text: str, where: str) -> str:
+    try:
+        unzip = zlib.decompressobj()
+        data = unzip.decompress(base64.b64decode(text.encode(), validate=True), MOST_BYTES)
+        if unzip.unconsumed_tail:
+            raise ValueError(f"more than {MOST_BYTES >> 20} MiB")
+        found = _Texts(io.BytesIO(data)).load()
+    # What a damaged pickle makes load() raise is not only UnpicklingError (its documentation says so).
+    except (binascii.Error, zlib.error, pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError,
+            AttributeError, ImportError, MemoryError, OverflowError) as error:  # fmt: skip
+        raise ValueError(f"{where}: private tests that cannot be unpacked: {str(error)[:200]}") from None
+    if type(found) is not str:
+        raise ValueError(f"{where}: private tests are {kind_of(found)}, pickled; expected text")
+    return found
+
+
+BOTH = {"train": "train", "test": "test"}
+APPS = Source(hub="codeparrot/apps", licence="MIT", size="5,000 + 5,000", splits=BOTH)
+TACO = Source(hub="BAAI/TACO", licence="Apache-2.0", size="25,443 + 1,000", splits=BOTH)
+CODE_CONTESTS = Source(hub="deepmind/code_contests", licence="CC BY 4.0", size="13,328 + 117 + 165", splits=BOTH)
+RELEASES = {f"release_v{n}": tuple(f"test{i if i > 1 else ''}.jsonl" for i in range(1, n + 1)) for n in range(1, 7)}
+LIVE = Source(
+    hub="livecodebench/code_generation_lite",
+    revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
+    licence="CC (the card names no variant)",
+    size="400 (release_v1) to 1,055 (release_v6)",
+)
+GIVEN = ("public_tests", "private_tests")
+EVERY = (*GIVEN, "generated_tests")
+STDIO = "Read the input from stdin and write the answer to stdout."
+SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
+
+
+def contest_prompt(statement: str, starter_code: str, called: str) -> str:
+    """Return the statement, and how the program is called: `called` as it is, or through stdin where that is empty."""
+    how = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if called else STDIO
+    if called and not starter_code.strip():
+        how = f"Write {called}."
+    return f"{statement.strip()}\n\n{how}\n\n{ANSWER}"
+
+
+def contest_problem(
+    name: str, statement: str, starter_code: str, reference: dict[str, Any] | str, **info: Any
+) -> Problem | str:
+    """Return a problem, or why there is none."""
+    if not statement.strip():
+        return "without a statement"
+    if isinstance(reference, str):
+        return reference
+    if interactive(statement):
+        return TALKS
+    if several_answers(statement):
+        return SEVERAL
+    try:
+        problem = code_problem(name, contest_prompt(statement, starter_code, called(reference)), reference)
+    except ValueError:  # larger than what the verifier reads
+        return "with unreadable references"
+    weak = {"integrity": "weak"} if all_shown(reference, statement) else {}
+    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info, **weak})
+
+
+def apps_reference(tests: Any, statement: str, starter_code: str, most: int | None) -> dict[str, Any] | str:
+    """Return the reference of APPS's and TACO's `input_output`: {"inputs", "outputs"} and perhaps "fn_name"."""
+    try:
+        held = json.loads(tests) if isinstance(tests, str) else tests
+    except (ValueError, RecursionError):
+        return "with tests of another form"
+    if not isinstance(held, dict) or not all(isinstance(held.get(key), list) for key in ("inputs", "outputs")):
+        return "without tests" if not held else "with tests of another form"
+    inputs, outputs = held["inputs"][:most], held["outputs"][:most]
+    if not held.get("fn_name"):
+        return stdio(inputs, outputs, statement)
+    # Where all expected values are lists of one item, the lists are the data set's own.
+    wrapped = all(isinstance(one, list) and len(one) == 1 for one in held["outputs"])
+    whole = whole_keys  # as the data sets' own evaluation has it
+    given = [[whole(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs]
+    expected = [whole(one[0] if wrapped else one) for one in outputs]
+    reference = calls(str(held["fn_name"]), given, expected, statement)
+    return reference if isinstance(reference, str) else in_class(reference, starter_code)
+
+
+def _check(pack: str, max_tests: int | None, limit_factor: float | None) -> None:
+    if max_tests is not None and max_tests < 1:
+        raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
+    if limit_factor is not None and not 0 < limit_factor < float("inf"):
+        raise ValueError(f"task {pack!r}, limit_factor {limit_factor}: expected a number above 0")
+
+
+def own_limits(row: Row, factor: float | None) -> dict[str, Any]:
+    """Return a problem's time and memory limits times the factor, as {"limits": ...}; {} where it names none.
+
+    TACO writes "2.0 seconds" and "256.0 megabytes", CodeContests {"seconds": 2, "nanos": 0} and bytes.
+    """
+    if factor is None:
+        return {}
+    time, memory, found = row.get("time_limit"), row.get("memory_limit"), {}
+    if isinstance(time, dict):
+        found["seconds"] = (time.get("seconds") or 0) + (time.get("nanos") or 0) / 1e9
+    elif isinstance(time, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) seconds?", time.strip())):
+        found["seconds"] = float(read[1])
+    if isinstance(row.get("memory_limit_bytes"), int):
+        found["memory_mb"] = row["memory_limit_bytes"] / 1e6
+    elif isinstance(memory, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) (mega|giga)bytes?", memory.strip())):
+        found["memory_mb"] = float(read[1]) * (1000 if read[2] == "giga" else 1)
+    limits = {name: round(factor * number, 3) for name, number in found.items() if number > 0}
+    return {"limits": limits} if limits else {}
+
+
+def _difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
+    return not wanted or str(row.get("difficulty", "")).casefold() in {name.casefold() for name in wanted}
+
+
+def _apps_like(
+    pack: str,
+    source: Source,
+    data: Path | None,
+    difficulties: tuple[str, ...],
+    max_tests: int | None,
+    include_weak: bool,
+    num_train: int | None,
+    num_test: int | None,
+    limit_factor: float | None = None,
+) -> Task:
+    _check(pack, max_tests, limit_factor)
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        if not _difficulty(row, difficulties):
+            return "of other difficulties"
+        statement, start = str(value(row, ["question"], where) or ""), str(row.get("starter_code") or "")
+        reference = apps_reference(value(row, ["input_output"], where), statement, start, max_tests)
+        limits = own_limits(row, limit_factor)
+        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""), **limits)
+
+    return published_task(
+        pack,
+        source,
+        data,
+        convert,
+        num_train=num_train,
+        num_test=num_test,
+        verifier="unit_tests",
+        include_weak=include_weak,
+    )
+
+
+@register_task("apps")
+@describe_sources(APPS)
+def apps(
+    *,
+    data: Path | None = None,
+    difficulties: tuple[str, ...] = (),
+    max_tests: int | None = None,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """APPS: 10,000 programming problems of contests and exercises, half of them to train on.
+
+    difficulties: of introductory, interview, competition; all unless given. max_tests: of each problem, the first ones.
+    include_weak: also train on problems whose tests a program could pass that solves nothing.
+    """
+    return _apps_like("apps", APPS, data, difficulties, max_tests, include_weak, num_train, num_test)
+
+
+@register_task("taco")
+@describe_sources(TACO)
+def taco(
+    *,
+    data: Path | None = None,
+    difficulties: tuple[str, ...] = (),
+    max_tests: int | None = None,
+    limit_factor: float | None = None,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """TACO: 26,443 programming problems of contests, 1,000 of them held out.
+
+    difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
+    limit_factor: each problem's own time and memory limit, times this, where it is below the verifier's.
+    """
+    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test, limit_factor)
+
+
+@register_task("code_contests")
+@describe_sources(CODE_CONTESTS)
+def code_contests(
+    *,
+    data: Path | None = None,
+    tests: Literal["given", "all"] = "given",
+    max_tests: int | None = None,
+    limit_factor: float | None = None,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
+
+    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated; these
+    are used too where the given ones are the statement's examples only. limit_factor: each problem's own time and
+    memory limit, times this, where it is below the verifier's.
+    """
+    _check("code_contests", max_tests, limit_factor)
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        statement = str(value(row, ["description"], where) or "")
+        if "<image>" in statement:
+            return "with pictures"
+        if any(row.get(name) for name in ("input_file", "output_file")):
+            return "that read or write files"
+        reference = _reference(row, where, statement, GIVEN if tests == "given" else EVERY, max_tests)
+        if not isinstance(reference, str) and all_shown(reference, statement):
+            reference = _reference(row, where, statement, EVERY, max_tests)
+        return contest_problem(name, statement, "", reference, **own_limits(row, limit_factor))
+
+    return published_task(
+        "code_contests",
+        CODE_CONTESTS,
+        data,
+        convert,
+        num_train=num_train,
+        num_test=num_test,
+        verifier="unit_tests",
+        include_weak=include_weak,
+    )
+
+
+def _reference(row: Row, where: str, statement: str, parts: tuple[str, ...], most: int | None) -> dict[str, Any] | str:
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for part in parts:
+        held = value(row, [part], where) or {}
+        inputs += held.get("input") or []
+        outputs += held.get("output") or []
+    return stdio(inputs[:most], outputs[:most], statement)
+
+
+@register_task("livecodebench")
+@describe_sources(LIVE)
+def livecodebench(
+    *,
+    data: Path | None = None,
+    release: Literal["release_v1", "release_v2", "release_v3", "release_v4", "release_v5", "release_v6"] = "release_v6",
+    after: str = "",
+    before: str = "",
+    num_test: int | None = None,
+) -> Task:
+    """LiveCodeBench: contest problems of LeetCode, AtCoder and Codeforces by their date; test only.
+
+    release: the problems up to this one of the hub's releases. after, before: contest dates as 2024-08-01, the first
+    counted in and the second not, so that a model is measured on problems from after its training.
+    """
+    first_day, last_day = _day(after, "after"), _day(before, "before")
+    source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        day = str(value(row, ["contest_date"], where) or "")[:10]
+        if (first_day or last_day) and not day:
+            return "without a date"
+        if (first_day and day < first_day) or (last_day and day >= last_day):
+            return "of other dates"
+        statement, start = str(value(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
+        reference = live_reference(row, where, statement, start)
+        return contest_problem(
+            f"livecodebench/{value(row, ['question_id'], where)}",
+            statement,
+            start,
+            reference,
+            date=day,
+            platform=row.get("platform", ""),
+        )
+
+    return published_task("livecodebench", source, data, convert, num_test=num_test, verifier="unit_tests")
+
+
+def live_reference(row: Row, where: str, statement: str, starter_code: str) -> dict[str, Any] | str:
+    """Return the reference of a row of LiveCodeBench: its public and its private tests."""
+    tests: list[dict[str, Any]] = []
+    for column in ("public_test_cases", "private_test_cases"):
+        tests += unpacked(str(value(row, [column], where) or "[]"), where)
+    if not any(test.get("testtype") == "functional" for test in tests):
+        return stdio([t["input"] for t in tests], [t["output"] for t in tests], statement)
+    metadata = row.get("metadata") or "{}"
+    try:
+        entry = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("func_name", "")
+        arguments = [[json.loads(line) for line in t["input"].split("\n") if line.strip()] for t in tests]
+        expected = [json.loads(t["output"]) for t in tests]
+    except (ValueError, AttributeError):
+        return "with tests of another form"
+    reference = calls(str(entry), arguments, expected, statement)
+    return reference if isinstance(reference, str) else in_class(reference, starter_code)
+
+
+def _day(text: str, option: str) -> str:
+    if not text:
+        return ""
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError(f"task 'livecodebench', {option} {text!r}: expected a date as 2024-08-01") from None

@@ -3,7 +3,7 @@
 A prompt gives the task in words and one of its tests; the reward is 1 where the program passes all of them in the
 sandbox. Problems whose tests a program could talk its way around are left out. The default is
 Qwen/Qwen2.5-Coder-1.5B-Instruct, trained in full with Dr. GRPO's loss. 25 GB are held throughout (fp32 weights 6,
-gradients 6, AdamW 12), about 37 GB at the peak (rlvr/model/memory.py): a GPU of 40 GB or more.
+gradients 6, AdamW 12), about 37 GB at the peak (rlvr/model/memory/estimate.py): a GPU of 40 GB or more.
 `--model.lora-rank 32 --optim.lr 2e-5` needs about 14 GB.
 
 What to expect: these defaults have not been run on a GPU here, and 374 problems are few, so that gains beyond the first

@@ -2,7 +2,7 @@
 
 The default is Qwen/Qwen2.5-1.5B-Instruct, trained in full with 8 completions for each of 64 problems a step and
 Dr. GRPO's loss: no division by the group's std, a constant normaliser. 25 GB are held throughout (fp32 weights 6,
-gradients 6, AdamW 12), about 37 GB at the peak (rlvr/model/memory.py): a GPU of 40 GB or more.
+gradients 6, AdamW 12), about 37 GB at the peak (rlvr/model/memory/estimate.py): a GPU of 40 GB or more.
 `--model.lora-rank 32 --optim.lr 2e-5` needs about 14 GB.
 
 What to expect: these defaults have not been run on a GPU here. Published results on GSM8K with other trainers: verl's

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from rlvr.core.heartbeat import enter
 from rlvr.core.seeding import derive_seed
 from rlvr.model.optim.health import GradientWatch, dropped_updates, streak_of
-from rlvr.model.progress import enter
 from rlvr.training.monitor.guards import GuardStop, act_on_regression, find_regression
 from rlvr.training.records import check_trained, finish_step, gradient_advice, is_due, log_alarm
 from rlvr.training.rollout.worker import RolloutPrefetcher

@@ -1,8 +1,8 @@
-"""Building task packs: generated sequences, the checks of a pack, and its fingerprint.
+"""Building task packs: generated problems, prompts as they are compared, held-out shares, checks, the fingerprint.
 
 A pack is a function registered with `@register_task(name)`. Its keyword-only parameters are its options, and it returns
-what `build_task` gives: a `Task` whose parts share no prompt, whose references its verifier can read, and which carries
-a fingerprint.
+what `build_task` (or `generate_task`) returns: a `Task` whose parts share no prompt and whose references its verifier
+can read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.seeding import derive_seed
-from rlvr.core.traits import VerifierTraits, suited
+from rlvr.core.traits import VerifierTraits, suit_verifier
 from rlvr.core.types import Environment, Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references as check_all_references
 from rlvr.verifiers.runner.base import describe
@@ -35,8 +35,7 @@ Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
 MOST_GENERATED = 10_000_000  # all are made once, for the fingerprint
-# Upper bounds in percent. The hash of a generated problem's key decides its part, so that parts share no problem,
-# whatever their seeds and sizes.
+# Upper bounds in percent of a hash of the problem's key. So parts share no problem, whatever their seeds and sizes.
 PARTS = {"demonstrations": 50, "train": 90, "test": 100}
 
 
@@ -63,7 +62,7 @@ class Generated(Sequence[T], Generic[T]):
 
 
 def part_of(key: str) -> str:
-    """Return the part of a generated pack to which the problem with this key belongs: a function of the key only."""
+    """Return the part of a generated pack to which the problem with this key belongs."""
     share = derive_seed("part", key) % 100
     return next(part for part, bound in PARTS.items() if share < bound)
 
@@ -71,15 +70,64 @@ def part_of(key: str) -> str:
 def draw(
     name: str, part: str, seed: int, index: int, propose: Callable[[random.Random], tuple[str, T]]
 ) -> tuple[random.Random, T]:
-    """Return the random stream of item `index` of a part, and the first item drawn from it whose key lies in the part.
+    """Return item `index` of a part, and the random stream behind it. The result depends on the arguments only.
 
-    `propose(stream)` returns (key, item). The result is a function of the arguments only.
+    `propose(stream)` returns (key, item). Items are drawn until the key of one belongs to the part.
     """
     stream = random.Random(derive_seed(name, part, seed, index))
     key, item = propose(stream)
     while part_of(key) != part:
         key, item = propose(stream)
     return stream, item
+
+
+def generate_task(
+    name: str,
+    propose: Callable[[random.Random], tuple[str, T]],
+    problem: Callable[[str, T, random.Random], Problem],
+    demonstrate: Callable[[str, T, random.Random], Demonstration] | None = None,
+    *,
+    seed: int,
+    num_train: int,
+    num_test: int,
+    num_demonstrations: int = 0,
+    draws: str = "",
+    store: bool = False,
+    **options: Any,
+) -> Task:
+    """Build a pack that makes its problems: each is a function of seed, part and index.
+
+    propose: draws an item and its key (see `draw`). problem, demonstrate: make a problem, or a problem with a
+    completion, from an id, an item and the item's random stream. draws: the name in the seed of the draws, by default
+    the pack's. store: make all items once, where that is slow. options: of `build_task`. References are not checked,
+    since the pack made them.
+    """
+
+    def make(part: str, index: int) -> Problem:
+        stream, item = draw(draws or name, part, seed, index, propose)
+        return problem(f"{name}/{part}/{index}", item, stream)
+
+    def demonstration(index: int) -> Demonstration:
+        assert demonstrate is not None
+        stream, item = draw(draws or name, "demonstrations", seed, index, propose)
+        return demonstrate(f"{name}/demonstrations/{index}", item, stream)
+
+    hold: Callable[[Sequence[Any]], Sequence[Any]] = list if store else lambda items: items
+    return build_task(
+        name,
+        train=hold(Generated(num_train, functools.partial(make, "train"))),
+        test=hold(Generated(num_test, functools.partial(make, "test"))),
+        demonstrations=hold(Generated(num_demonstrations, demonstration)),
+        check_references=False,
+        **options,
+    )
+
+
+def check_probabilities(name: str, **options: float) -> None:
+    """Raise ValueError for an option of a pack that is not in [0, 1]."""
+    for option, value in options.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"task {name!r}, {option} {value}: expected a probability in [0, 1]")
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -90,11 +138,11 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def normalize_prompt(prompt: Prompt) -> str:
-    """Return a prompt as it is compared for overlap: NFKC, case-folded, each run of white space one space."""
+    """Return a prompt as it is compared for overlap: NFKC, lower case, each run of white space one space."""
     return " ".join(unicodedata.normalize("NFKC", prompt_text(prompt)).casefold().split())
 
 
-# LaTeX that changes how a formula looks and not what it says, and the text between which a formula stands.
+# LaTeX that changes how a formula looks but not what it says, and the delimiters around formulas.
 _LOOKS = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits|quad|qquad)(?![a-z])|\\[,;:!()\[\] ]|[$~]", re.IGNORECASE
 )
@@ -106,10 +154,10 @@ _POINTS = frozenset('.,;:?"`“”')
 
 
 def spell_prompt(prompt: Prompt) -> list[str]:
-    """Return a prompt's words, numbers and signs, as it is looked for in other packs.
+    """Return a prompt's words, numbers and signs, for finding the same prompt in another spelling.
 
-    NFKC and case-folded. White space, LaTeX's spaces and delimiters of formulas, the size of fractions and brackets,
-    braces around one character, and the points of sentences do not count; numbers and signs do: 3² is 3^2, and not 32.
+    White space, case, LaTeX's spaces and formula delimiters, the size of fractions and brackets, braces around one
+    character and punctuation are ignored. Numbers and signs are kept: 3² equals 3^2, but not 32.
     """
     text = unicodedata.normalize("NFKC", prompt_text(prompt).translate(_RAISED)).casefold()
     text = _LONE.sub(r"\1", _LOOKS.sub(" ", text))
@@ -118,12 +166,12 @@ def spell_prompt(prompt: Prompt) -> list[str]:
 
 
 def prompt_digest(prompt: Prompt) -> str:
-    """Return 16 hexadecimal digits that tell a prompt from others, as it is compared for overlap."""
+    """Return a hash of the normalised prompt: 16 hexadecimal digits."""
     return hashlib.sha256(normalize_prompt(prompt).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 class HeldPrompts:
-    """The prompts of held-out problems, in whatever spacing or LaTeX a training set has them."""
+    """A set of held-out prompts. `problem in prompts` also finds them in another spacing or LaTeX."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self._forms = {form for problem in problems for form in self._forms_of(problem.prompt)}
@@ -136,17 +184,17 @@ class HeldPrompts:
         return normalize_prompt(prompt), " ".join(spell_prompt(prompt))
 
 
-LEAST_HELD_OUT = 10  # problems; of a file whose share is less, that share
+LEAST_HELD_OUT = 10  # prompts, or the share if that is fewer
 
 
 def hold_out(
     name: str, problems: Sequence[Problem], share: float, seed: int
 ) -> tuple[list[Problem], list[Problem], tuple[str, ...]]:
-    """Divide problems into those to train on and the share that is held out. Also return a line that tells the split.
+    """Split problems into (train, test, notes): test gets the share, and the note describes the split.
 
-    A hash of the prompt decides, so that copies of a prompt stay together and problems that are added later move none
-    of the others. Since it may hold out none of a few problems, up to ten prompts, or the share of fewer, are held out
-    in any case, lowest hashes first. A training prompt in another spelling of a held-out one is left out.
+    A hash of the prompt decides. So copies of a prompt stay together, and problems that are added later do not move
+    others. For a small file the hash could hold out nothing: then the prompts with the lowest hashes are held out, ten
+    of them, or the share if that is fewer. Training prompts that spell a held-out one differently are dropped.
     """
     of = {problem.id: derive_seed(name, seed, normalize_prompt(problem.prompt)) for problem in problems}
     ranked = sorted(set(of.values()), key=lambda number: (number % 10_000, number))
@@ -162,7 +210,7 @@ def hold_out(
 
 
 def without_held_out(name: str, train: Sequence[Problem], test: Sequence[Problem]) -> list[Problem]:
-    """Return the training problems whose prompt is not held out in another spelling, and log how many are left out."""
+    """Drop training problems whose prompt is held out in another spelling, and log how many."""
     prompts = HeldPrompts(test)
     kept = [problem for problem in train if problem not in prompts]
     if len(kept) < len(train):
@@ -173,9 +221,9 @@ def without_held_out(name: str, train: Sequence[Problem], test: Sequence[Problem
 
 
 class Overlap:
-    """Checks that no prompt is in two parts of a pack, and that every id is used once.
+    """Checks that no prompt is in two parts of a pack, and that ids are unique.
 
-    `rlvr audit` reports prompts that are repeated within a part.
+    A prompt may be repeated within a part; `rlvr audit` reports that.
     """
 
     def __init__(self, name: str) -> None:
@@ -184,7 +232,7 @@ class Overlap:
         self._ids: set[str] = set()
 
     def add(self, part: str, problem: Problem) -> None:
-        """Add a problem. Raise ValueError for a repeated id, or a normalised prompt that another part has."""
+        """Add a problem. Raises ValueError for a repeated id, and for a prompt that another part has."""
         if problem.id in self._ids:
             raise ValueError(f"task {self._name!r}: two problems have the id {problem.id!r}; expected unique ids")
         self._ids.add(problem.id)
@@ -196,17 +244,8 @@ class Overlap:
             )
 
 
-def check_ids(name: str, problems: Iterable[Problem]) -> None:
-    """Raise ValueError where two problems have one id."""
-    ids: set[str] = set()
-    for problem in problems:
-        if problem.id in ids:
-            raise ValueError(f"task {name!r}: two problems have the id {problem.id!r}; expected unique ids")
-        ids.add(problem.id)
-
-
 class Fingerprint:
-    """A hash of the verifier's settings and of every problem: the same in every process and on every machine."""
+    """A hash of the verifier's settings and all problems. It is the same in every process and on every machine."""
 
     def __init__(self, verifier: str, options: Mapping[str, Any]) -> None:
         self._digest = hashlib.sha256()
@@ -218,7 +257,7 @@ class Fingerprint:
 
     def add_environment(self, environment: Environment) -> None:
         """Enter the name of an environment, and its options."""
-        # Without the folder of a pack: a run goes on where a later version keeps the pack in another one.
+        # Without the pack's folder, so that a run can be resumed after the pack was moved to another folder.
         name = re.sub(r"^rlvr\.tasks\.\w+\.(?=\w+\.\w+$)", "rlvr.tasks.", describe(environment))
         self._add("environment", name, dict(_settings(environment)))
 
@@ -232,7 +271,7 @@ class Fingerprint:
 
 
 def is_weak(verifier: Any, problem: Problem) -> bool:
-    """Whether a pass of this problem would show little, as its verifier or one of its components says, or its info."""
+    """Whether passing this problem shows little: its info, its verifier or a component of that says so."""
     if problem.info.get("integrity") == "weak":
         return True
     traits = VerifierTraits.of(verifier)
@@ -243,7 +282,7 @@ def is_weak(verifier: Any, problem: Problem) -> bool:
 
 
 def without_weak(name: str, verifier: Any, problems: Sequence[Problem]) -> Sequence[Problem]:
-    """Return the training problems whose rewards can be trusted, and log how many are left out."""
+    """Drop training problems with weak tests, and log how many."""
     weak = {problem.id for problem in problems if is_weak(verifier, problem)}
     if not weak:
         return problems
@@ -269,14 +308,12 @@ def build_task(
 ) -> Task:
     """Return a checked task with a fingerprint.
 
-    With an `environment` the completions of demonstrations are sequences of the model's turns; what the environment
-    replies to these is added when they are trained on.
+    Raises ValueError for a pack without problems, repeated ids, parts that share a prompt, and a reference that the
+    verifier cannot read; LookupError for an unknown verifier or option.
 
-    Raise ValueError for a pack without problems, for repeated ids, for parts that share a prompt, and for a reference
-    that the verifier cannot read (packs that generate their references pass `check_references=False`); LookupError for
-    an unknown verifier or option.
-
-    Where references are checked, training problems with weak ones are left out, unless `include_weak` is set.
+    demonstrations: with an `environment` each completion is the list of the model's turns; the environment's replies
+    are added when they are trained on. check_references: read each reference with the verifier, and drop training
+    problems with weak tests, unless `include_weak` is set.
     """
     options = dict(verifier_options or {})
     task = Task(name, train, test, make_verifier(verifier, **options), demonstrations, environment=environment)
@@ -289,7 +326,7 @@ def build_task(
 
 
 def seal_task(task: Task) -> Task:
-    """Return a task that was made without `build_task`, checked and with a fingerprint; one that has it, unchanged."""
+    """Check a task that was made without `build_task`, and add its fingerprint. A task that has one is returned as is."""
     if task.fingerprint:
         return task
     check_all_references(task.verifier, itertools.chain(task.train, task.test))
@@ -313,15 +350,15 @@ def _seal(task: Task, fingerprint: Fingerprint) -> Task:
 
 
 def judge_with(task: Task, verifier: Any) -> Task:
-    """Return the task with a verifier, of which options that were left open are chosen for the task's problems."""
+    """Return the task with this verifier. Options that the verifier left open are chosen by the task's problems."""
     train, test = task.train, task.test
     problems = Generated(len(train) + len(test), lambda i: train[i] if i < len(train) else test[i - len(train)])
-    made, chosen = suited(verifier, problems)
+    made, chosen = suit_verifier(verifier, problems)
     return replace(task, verifier=made, notes=(f"{task.name}: {chosen}",) if chosen else ())
 
 
 def _settings(verifier: Any) -> Mapping[str, Any]:
-    """Return the options of a verifier, where it is a partial function or a dataclass."""
+    """Return the options of a verifier that is a functools.partial or a dataclass; else nothing."""
     if isinstance(verifier, functools.partial):
         return verifier.keywords
     return asdict(verifier) if is_dataclass(verifier) and not isinstance(verifier, type) else {}

@@ -13,7 +13,7 @@ from rlvr.core.registry import VERIFIERS, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
 from rlvr.tasks.base import build_task, hold_out, without_weak
 from rlvr.tasks.jsonl import parse_options, to_prompt
-from rlvr.tasks.sources import Convert, Row, convert_rows, find_split, first, stream, stream_hub, usable
+from rlvr.tasks.sources import Convert, Row, convert_rows, find_split, first, stream, stream_hub, usable_problems
 
 _FIELD = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 
@@ -173,7 +173,7 @@ def hub(
 
     def read(part: str, held_out: Sequence[Problem] = ()) -> list[Problem]:
         rows = stream_hub(dataset, config or None, part, revision or None) if data is None else _local(Path(data), part)
-        return usable("hub", part, convert_rows(pack, part, rows, convert), judge, held_out)
+        return usable_problems("hub", part, convert_rows(pack, part, rows, convert), judge, held_out)
 
     test = read(test_split) if test_split else []
     train = read(split, test) if split != "none" else []

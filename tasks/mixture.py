@@ -19,7 +19,7 @@ from rlvr.core.registry import make_task, make_verifier, register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import Composite
 from rlvr.core.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
-from rlvr.tasks.base import HeldPrompts, check_ids, seal_task
+from rlvr.tasks.base import HeldPrompts, Overlap, seal_task
 from rlvr.verifiers.combine import parse_part
 
 logger = logging.getLogger("rlvr.tasks")
@@ -50,7 +50,7 @@ class RoutedVerifier(Composite):
         return verdict
 
 
-def routed(
+def play_in_pack(
     problem: Problem, rng: random.Random, *, environments: Mapping[str, Environment]
 ) -> Generator[Reply | None, str, Verdict | None]:
     """Play a problem in the environment of its pack; in a single turn where the pack has none."""
@@ -84,12 +84,15 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
         if getattr(environment, "announcement", "") or getattr(environment, "schemas", ()):
             raise ValueError(f"pack {pack!r} tells of tools in every prompt, which the other packs lack: do not mix it")
     held = HeldPrompts(problem for task in tasks.values() for problem in task.test)
-    train = {pack: [named(pack, p) for p in task.train if p not in held] for pack, task in tasks.items()}
+    train = {pack: [name_problem(pack, p) for p in task.train if p not in held] for pack, task in tasks.items()}
     _report(tasks, train)
-    shown = [(named(pack, p), said) for pack, task in tasks.items() for p, said in task.demonstrations]
+    shown = [(name_problem(pack, p), said) for pack, task in tasks.items() for p, said in task.demonstrations]
     random.Random(derive_seed("mixture", seed)).shuffle(shown)
-    test = {pack: [named(pack, problem) for problem in task.test] for pack, task in tasks.items()}
-    check_ids(name, (p for part in (train, test) for its in part.values() for p in its))
+    test = {pack: [name_problem(pack, problem) for problem in task.test] for pack, task in tasks.items()}
+    overlap = Overlap(name)
+    for part, by_pack in (("train", train), ("test", test)):
+        for problem in itertools.chain.from_iterable(by_pack.values()):
+            overlap.add(part, problem)
     total = sum(weights.values())
     return Task(
         name,
@@ -98,7 +101,7 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
         RoutedVerifier({pack: task.verifier for pack, task in tasks.items()}),
         [(p, said) for p, said in shown if p not in held],
         fingerprint=_fingerprint(tasks, weights, seed),
-        environment=functools.partial(routed, environments=environments) if environments else None,
+        environment=functools.partial(play_in_pack, environments=environments) if environments else None,
         shares={pack: weight / total for pack, weight in weights.items() if train[pack]},
         notes=tuple(dict.fromkeys(note for task in tasks.values() for note in task.notes)),
         split_notes=tuple(note for task in tasks.values() for note in task.split_notes),
@@ -110,7 +113,7 @@ def in_turn(parts: Sequence[Sequence[Problem]]) -> list[Problem]:
     return [problem for row in itertools.zip_longest(*parts) for problem in row if problem is not None]
 
 
-def named(pack: str, problem: Problem) -> Problem:
+def name_problem(pack: str, problem: Problem) -> Problem:
     """Return a problem with its pack in its info, and in its id."""
     name = problem.id if problem.id.startswith(f"{pack}/") else f"{pack}/{problem.id}"
     return replace(problem, id=name, info={**problem.info, PACK: pack})

@@ -274,7 +274,7 @@ def convert_rows(name: str, split: str, rows: Iterable[Row], convert: Convert) -
         yield convert(row, f"{name} {split}, row {index + 1}", f"{name}/{split}/{index}")
 
 
-def usable(
+def usable_problems(
     name: str, split: str, made: Iterable[Problem | str], verifier: Any, held_out: Iterable[Problem] = ()
 ) -> list[Problem]:
     """Return the problems that can be used, in order; the log says how many rows are left out, by reason.
@@ -351,7 +351,7 @@ def published_task(
         first([], number, f"num_{split}")
         if split in source.splits and _given(source, data, split):
             made = convert_rows(name, split, source.rows(data, split), convert)
-            parts[split] = usable(name, split, made, judge, parts["test"] if split == "train" else ())
+            parts[split] = usable_problems(name, split, made, judge, parts["test"] if split == "train" else ())
     train = parts["train"] if include_weak else without_weak(name, judge, parts["train"])
     return build_task(
         name,

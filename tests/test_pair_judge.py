@@ -12,7 +12,7 @@ import torch
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import RunError
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.pipeline.pair_judge import (
     FORM,
     LEAST_MASS,

@@ -16,7 +16,7 @@ from rlvr.pipeline import judged_pairs
 from rlvr.pipeline.judged_pairs import JudgedPairsArgs, write_judged
 from rlvr.pipeline.pair_judge import FORM, LEAD, Comparison
 from rlvr.pipeline.revisions import Draft, critique_prompt, revision_prompt, write_revisions
-from rlvr.pipeline.sampled import Constitution, filled, read_constitution
+from rlvr.pipeline.sampled import Constitution, fill_form, read_constitution
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes.constitutional import CONFIG, LABEL, REVISE, stages
 from rlvr.reward_model.preferences import read_pairs
@@ -171,7 +171,9 @@ def test_forms_and_messages() -> None:
 
 @pytest.mark.parametrize("text", ["{first}", "{a}{b}", "}{"])
 def test_texts_are_filled_in_one_pass(text: str) -> None:
-    assert filled(JUDGE_FORM, {"principle": "c", "prompt": "p", "first": text, "second": text}) == f"c|p|{text}|{text}|"
+    assert (
+        fill_form(JUDGE_FORM, {"principle": "c", "prompt": "p", "first": text, "second": text}) == f"c|p|{text}|{text}|"
+    )
 
 
 def test_texts_that_are_cut_off_end_the_stage(model: str, tmp_path: Path) -> None:

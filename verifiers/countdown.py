@@ -1,12 +1,13 @@
 r"""The verifier `countdown`: an expression that reaches a target with given numbers.
 
-Grammar (by precedence; nothing is evaluated as text):
-    sum = product (("+" | "-") product)*        product = factor (("*" | "/") factor)*
-    factor = "-" factor | number | "(" sum ")" | \frac{sum}{sum}
+Python's parser reads the expression; its tree is then worked out here, in exact fractions. No text is evaluated.
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
+import operator
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -35,7 +36,12 @@ _SPELLING = re.compile(
         sorted((re.escape(s) + r"(?![A-Za-z])" if s[-1].isalpha() else re.escape(s) for s in _SPELLINGS), reverse=True)
     )
 )
-_TOKEN = re.compile(r"\s*(\\frac|\d+(?:\.\d+)?|[-+*/(){}=])", re.ASCII)
+# \\frac{a}{b} becomes ((a)/(b)).
+_FRACTION = {r"\\frac\s*\{": "((", r"\}\s*\{": ")/(", r"\}": "))"}
+_FOREIGN = re.compile(r"[^\d.+*/() =-]|\* ?\*|/ ?/|(?<!\d)\.|\.(?!\d)", re.ASCII)
+_LEADING_ZEROS = re.compile(r"(?<![\d.])0+(?=\d)")
+_MANY_SIGNS = re.compile(rf"(?:- ?){{{MAX_DEPTH + 1}}}")
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 class _ParseError(Exception):
@@ -100,97 +106,53 @@ def evaluate(text: str, target: Fraction) -> tuple[Fraction, Counter[Fraction]]:
     """Return the value of an expression and the numbers that it uses; "= target" may follow it."""
     if len(text) > MAX_CHARS:
         raise _ExpressionTooLarge(f"an expression of {len(text)} characters; at most {MAX_CHARS} are read")
-    parser = _Parser(_tokens(_SPELLING.sub(lambda m: _SPELLINGS[m.group()], text)))
-    value = parser.sum(0)
-    if parser.next == "=":
-        parser.take("=")
-        # The other side is the claimed result, not part of the expression.
-        if _Parser(parser.rest()).whole() != target:
-            raise _ParseError("what follows the equals sign is not the target")
-    elif parser.next is not None:
-        raise _ParseError(f"{parser.next!r} is out of place")
-    return value, parser.used
+    text, equals, claimed = _in_python(text).partition("=")
+    used: Counter[Fraction] = Counter()
+    value = _work_out(text, used)
+    # The other side is the claimed result, not part of the expression.
+    if equals and _work_out(claimed, Counter()) != target:
+        raise _ParseError("what follows the equals sign is not the target")
+    return value, used
 
 
-def _tokens(text: str) -> list[str]:
-    tokens, position, text = [], 0, text.strip().rstrip(".").rstrip()
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise _ParseError(f"{text[position:].strip()[:1]!r} has no place in an expression")
-        tokens.append(match[1])
-        position = match.end()
-    if not tokens:
-        raise _ParseError("no expression")
-    return tokens
+def _in_python(text: str) -> str:
+    """Return an expression as Python writes it. Raises _ParseError for other signs, _ExpressionTooLarge."""
+    text = _SPELLING.sub(lambda m: _SPELLINGS[m.group()], text)
+    if len(re.findall(r"\\frac\s*\{", text)) != len(re.findall(r"\}\s*\{", text)):
+        raise _ParseError("a fraction without two parts")
+    for pattern, brackets in _FRACTION.items():
+        text = re.sub(pattern, brackets, text)
+    text = _LEADING_ZEROS.sub("", " ".join(text.split()).rstrip(". "))
+    if foreign := _FOREIGN.search(text):
+        raise _ParseError(f"{foreign.group()!r} has no place in an expression")
+    depth = max(itertools.accumulate((sign == "(") - (sign == ")") for sign in text), default=0)
+    if depth > MAX_DEPTH or _MANY_SIGNS.search(text):
+        raise _ExpressionTooLarge(f"nested deeper than {MAX_DEPTH}")
+    if re.search(rf"[\d.]{{{MAX_DIGITS + 1}}}", text):
+        raise _ExpressionTooLarge(f"a number of more than {MAX_DIGITS} digits")
+    return text
 
 
-class _Parser:
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._place = 0
-        self.used: Counter[Fraction] = Counter()
+def _work_out(text: str, used: Counter[Fraction]) -> Fraction:
+    """Return the value of an expression in Python's form, and count the numbers in it."""
+    text = text.strip()
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise _ParseError(f"not an expression: {error.msg}") from None
 
-    @property
-    def next(self) -> str | None:
-        return self._tokens[self._place] if self._place < len(self._tokens) else None
-
-    def take(self, wanted: str | None = None) -> str:
-        token = self.next
-        if token is None or (wanted is not None and token != wanted):
-            raise _ParseError(f"expected {wanted or 'a number'!r}, found {'the end' if token is None else repr(token)}")
-        self._place += 1
-        return token
-
-    def rest(self) -> list[str]:
-        return self._tokens[self._place :]
-
-    def whole(self) -> Fraction:
-        """Parse all tokens as one expression."""
-        value = self.sum(0)
-        if self.next is not None:
-            raise _ParseError(f"{self.next!r} is out of place")
-        return value
-
-    def sum(self, depth: int) -> Fraction:
-        if depth > MAX_DEPTH:
-            raise _ExpressionTooLarge(f"nested deeper than {MAX_DEPTH}")
-        value = self._product(depth)
-        while self.next in ("+", "-"):
-            value = value + self._product(depth) if self.take() == "+" else value - self._product(depth)
-        return value
-
-    def _product(self, depth: int) -> Fraction:
-        value = self._factor(depth)
-        while self.next in ("*", "/"):
-            value = value * self._factor(depth) if self.take() == "*" else value / self._factor(depth)
-        return value
-
-    def _factor(self, depth: int) -> Fraction:
-        if depth > MAX_DEPTH:
-            raise _ExpressionTooLarge(f"nested deeper than {MAX_DEPTH}")
-        token = self.take()
-        if token == "-":
-            return -self._factor(depth + 1)
-        if token == "(":
-            return self._closed(")", depth)
-        if token == "\\frac":
-            self.take("{")
-            above = self._closed("}", depth)
-            self.take("{")
-            return above / self._closed("}", depth)
-        if not token[0].isdigit():
-            raise _ParseError(f"{token!r} where a number should be")
-        if len(token) > MAX_DIGITS:
-            raise _ExpressionTooLarge(f"a number of {len(token)} digits")
-        number = Fraction(token)
-        self.used[number] += 1
+    def value(node: ast.expr) -> Fraction:
+        if isinstance(node, ast.BinOp):
+            return _OPERATIONS[type(node.op)](value(node.left), value(node.right))  # type: ignore[index, no-any-return]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -value(node.operand)
+        if not isinstance(node, ast.Constant):
+            raise _ParseError(f"{ast.unparse(node)!r} where a number should be")
+        number = Fraction(text[node.col_offset : node.end_col_offset])
+        used[number] += 1
         return number
 
-    def _closed(self, bracket: str, depth: int) -> Fraction:
-        value = self.sum(depth + 1)
-        self.take(bracket)
-        return value
+    return value(tree)
 
 
 def _listed(numbers: Counter[Fraction]) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 from rlvr.environments.tools.tool import SandboxFailure, Tool, ToolError, tool
 from rlvr.sandbox import Limits, Result, RunStatus, Session, run
-from rlvr.verifiers.math.exact import Inexact, Undefined, exact
-from rlvr.verifiers.math.parse import parse
-from rlvr.verifiers.math.tree import ParseError, TooLarge
+from rlvr.verifiers.math.grammar.parse import parse
+from rlvr.verifiers.math.values.exact import Inexact, Undefined, exact
+from rlvr.verifiers.math.values.tree import ParseError, TooLarge
 
 DIGITS = 12  # of the decimal that is shown beside a fraction
 MAX_DIGITS = 2_000  # of a result

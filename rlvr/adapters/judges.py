@@ -32,7 +32,7 @@ def messages(prompt: Prompt) -> list[dict[str, str]]:
 
 def read_prompt(prompt: Any) -> Prompt:
     """Return a prompt of another program: a text, or messages with role and the text of their content."""
-    given = plain(prompt)
+    given = to_plain(prompt)
     if isinstance(given, str):
         return given
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) and "role" in one for one in given):
@@ -40,7 +40,7 @@ def read_prompt(prompt: Any) -> Prompt:
     return [{"role": one["role"], "content": _parts(one.get("content"))[0]} for one in given]
 
 
-def said(completion: Any) -> str:
+def completion_text(completion: Any) -> str:
     """Return what the model said: a text; of a message its text; of messages that of the last one of the assistant.
 
     Content is a text, null, or a list of parts, of which those of text count. Thinking that was cut off (a field of the
@@ -68,17 +68,17 @@ def with_thinking(text: str, thought: str | None) -> str:
     return f"{opened}</think>\n\n{text.lstrip()}" if text else opened
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a reference with arrays as lists, and the numbers and texts of numpy as Python's, at any depth.
 
     Parquet files and data frames give such values; verifiers read what JSON gives.
     """
     if isinstance(value, Mapping):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {to_plain(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(to_plain, value)) if type(value) in (list, tuple) else value
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return to_plain(value.tolist())
     return value
 
 
@@ -191,7 +191,7 @@ class Judge:
                 f"no problem {key!r:.80} in this pack: it is a verifier alone, which needs references; "
                 "judge(task=...) has problems"
             )
-        return Problem("", read_prompt(prompt), plain(reference))
+        return Problem("", read_prompt(prompt), to_plain(reference))
 
     def verdicts(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the verdict of each (problem, completion), in order."""
@@ -202,7 +202,7 @@ class Judge:
 
     def scores(self, pairs: Sequence[Pair]) -> list[float | None]:
         """Return the rewards (see `rewarded`), None for a verdict without score."""
-        return [rewarded(verdict) for verdict in self.verdicts(pairs)]
+        return [reward_of(verdict) for verdict in self.verdicts(pairs)]
 
     def verdict(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion."""
@@ -210,7 +210,7 @@ class Judge:
 
     def score(self, problem: Problem, completion: str) -> float:
         """Return the reward of one completion (see `rewarded`). Raise Unscored where there is no score."""
-        return scored(self.verdict(problem, completion))
+        return score_of(self.verdict(problem, completion))
 
     def close(self) -> None:
         """End the worker processes; a further verdict starts others."""
@@ -226,14 +226,14 @@ class Judge:
         self.close()
 
 
-def rewarded(verdict: Verdict) -> float | None:
+def reward_of(verdict: Verdict) -> float | None:
     """Return the reward of a whole completion: the score and the process rewards of its steps; None without score."""
     return None if verdict.score is None else verdict.score + sum(score for _, score in verdict.steps)
 
 
-def scored(verdict: Verdict) -> float:
+def score_of(verdict: Verdict) -> float:
     """Return the reward of a verdict (see `rewarded`). Raise Unscored where there is no score."""
-    reward = rewarded(verdict)
+    reward = reward_of(verdict)
     if reward is None:
         raise Unscored(f"{verdict.status}: {verdict.reason}")
     return reward

@@ -26,7 +26,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Unscored, World, rewarded, scored
+from rlvr.adapters.judges import Judge, Unscored, World, reward_of, score_of
 from rlvr.core.types import Verdict
 
 
@@ -53,7 +53,7 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
         failed = next((verdict for verdict in verdicts if verdict.score is None), None)
         if failed is not None:
             raise Unscored(f"{failed.status}: {failed.reason}")
-        rewards = torch.tensor([rewarded(verdict) for verdict in verdicts], dtype=torch.float32)
+        rewards = torch.tensor([reward_of(verdict) for verdict in verdicts], dtype=torch.float32)
         correct = torch.tensor([float(verdict.correct) for verdict in verdicts], dtype=torch.float32)
         return {"rewards": rewards, "scores": rewards, "extra_logs": {"correct": correct}}
 
@@ -96,7 +96,7 @@ def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> An
             said = _without(states["action_text"], ends)
             found = await asyncio.to_thread(self.world.say, said)
             done = isinstance(found, Verdict)
-            reward = scored(found) if isinstance(found, Verdict) else found.reward
+            reward = score_of(found) if isinstance(found, Verdict) else found.reward
             right = isinstance(found, Verdict) and found.correct
             return {
                 "rewards": torch.tensor(reward),

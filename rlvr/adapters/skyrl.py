@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judges import Judge, World, scored
+from rlvr.adapters.judges import Judge, World, score_of
 from rlvr.core.types import Problem, Reply, Verdict
 
 MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
@@ -61,7 +61,7 @@ def environment(pack: Judge) -> Any:
                 earned, reply = reply.reward, self._world.end()
             if isinstance(reply, Verdict):
                 metadata = {"status": str(reply.status), "reason": reply.reason, "extracted": reply.extracted}
-                reward = scored(reply) + earned
+                reward = score_of(reply) + earned
                 return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata=metadata)
             message = {"role": "user" if reply.role == "tool" else reply.role, "content": reply.text}
             return BaseTextEnvStepOutput(observations=[message], reward=reply.reward, done=False, metadata={})

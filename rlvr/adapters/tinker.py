@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.adapters.judges import Judge, said
+from rlvr.adapters.judges import Judge, completion_text
 from rlvr.core.types import Problem
 
 MISSING = "this needs the package tinker-cookbook, version 0.6: pip install tinker-cookbook"
@@ -63,7 +63,7 @@ def problem_env(pack: Judge) -> Any:
 
             # Judged here, beside the other rollouts, and not in check_answer, which would hold them all up.
             message, _ = self.renderer.parse_response(action)
-            reward = await asyncio.to_thread(pack.score, self.problem, said(message))
+            reward = await asyncio.to_thread(pack.score, self.problem, completion_text(message))
             self._judged = get_text_content(message), reward
             try:
                 return await super().step(action, extra=extra)

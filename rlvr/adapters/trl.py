@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, World, messages, rewarded, said
+from rlvr.adapters.judges import Judge, World, completion_text, messages, reward_of
 from rlvr.core.types import Verdict
 
 Reward = Callable[..., list[float | None]]
@@ -58,7 +58,7 @@ def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference
         # Without a pack, a column of that name is something else, such as the text of the problem.
         keys = columns.get(problem, nothing) if pack.named or reference not in columns else nothing
         pairs = [
-            (pack.problem(key, prompt, wanted), said(completion))
+            (pack.problem(key, prompt, wanted), completion_text(completion))
             for key, prompt, wanted, completion in zip(keys, prompts, references, completions, strict=True)
         ]
         return pack.scores(pairs)
@@ -107,7 +107,7 @@ def environment(pack: Judge) -> type:
 
         def get_reward(self) -> float | None:
             assert self._world is not None, "TRL calls reset first"
-            reward = rewarded(self._world.judged())
+            reward = reward_of(self._world.judged())
             return None if reward is None else reward + self._world.earned
 
     return PackEnvironment

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rlvr.adapters.judges import Judge, judge, rewarded, with_thinking
+from rlvr.adapters.judges import Judge, judge, reward_of, with_thinking
 from rlvr.core.types import Prompt
 from rlvr.verifiers.verifiers_task import v1
 
@@ -46,7 +46,7 @@ def _classes() -> tuple[Any, Any, Any]:
             trace.info["verdict"] = {"status": str(found.status), "reason": found.reason, "extracted": found.extracted}
             if found.score is None:
                 raise vf.TaskError(f"{found.status}: {found.reason}")
-            return rewarded(found)
+            return reward_of(found)
 
     return PackData, PackTask, PackConfig
 

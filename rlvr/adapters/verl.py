@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Unscored, messages, rewarded
+from rlvr.adapters.judges import Judge, Unscored, messages, reward_of
 
 Score = dict[str, Any]
 
@@ -57,7 +57,7 @@ def compute_score(pack: Judge) -> Callable[..., Score]:
             raise LookupError(f"{data_source}: this verifier reads the prompt; put it into extra_info as 'prompt'")
         key = extra.get("problem") or ground_truth if pack.named else None
         verdict = pack.verdict(pack.problem(key, "" if prompt is None else prompt, ground_truth), solution_str)
-        reward = rewarded(verdict)
+        reward = reward_of(verdict)
         if reward is None:
             raise Unscored(f"{data_source}: {verdict.status}: {verdict.reason}")
         return {

@@ -248,7 +248,7 @@ def examine(arguments: DoctorArgs) -> list[Finding]:
 def several_turns(model: str) -> Finding:
     """Check that turns which are added to a conversation leave what was before them as it is in the chat template."""
     from rlvr.config import ModelConfig
-    from rlvr.model.policy import load_rendering
+    from rlvr.model.load.policy import load_rendering
 
     name = "chat template"
     rendering, _ = load_rendering(ModelConfig(name=model), corpus=["x"])
@@ -265,7 +265,7 @@ def several_turns(model: str) -> Finding:
 def engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Finding]:
     """Check that vLLM and the trainer agree for this model: logprobs, weight updates, adapters."""
     from rlvr.config import ModelConfig
-    from rlvr.vllm.doctor import check_engine
+    from rlvr.sampling.vllm.doctor import check_engine
 
     checks = check_engine(ModelConfig(name=model, dtype=dtype))
     return [several_turns(model)] + [

@@ -49,7 +49,7 @@ from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
 
 if TYPE_CHECKING:
-    from rlvr.model.policy import Policy
+    from rlvr.model.load.policy import Policy
     from rlvr.served.speakers import Speaker
 
 
@@ -124,8 +124,7 @@ def open_speaker(args: EvalArgs) -> Speaker:
 
     if args.tokenizer is None:
         return MessageSpeaker(chat=args.api == "chat", system_prompt=args.system_prompt, tool_role=args.tool_role)
-    from rlvr.model.load_errors import load_errors_as_value_error
-    from rlvr.model.tokenizer import load_tokenizer
+    from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer
 
     with load_errors_as_value_error(args.tokenizer, "tokenizer"):
         tokenizer = load_tokenizer(
@@ -141,7 +140,7 @@ def fit_problems(
 
     Lengths are known with a tokenizer only.
     """
-    from rlvr.model.context import check_fit, leave_out_long
+    from rlvr.model.text.context import check_fit, leave_out_long
     from rlvr.served.speakers import MessageSpeaker
 
     if isinstance(speaker, MessageSpeaker):
@@ -344,8 +343,8 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
     """Load the model, sample and verify its answers, and write the numbers into a folder that is claimed."""
     from transformers.utils.logging import disable_progress_bar
 
-    from rlvr.model.context import context_limit
-    from rlvr.model.policy import load_policy
+    from rlvr.model.load.policy import load_policy
+    from rlvr.model.text.context import context_limit
     from rlvr.sampling.samplers import open_sampler
     from rlvr.training.evaluation.evaluate import evaluate
     from rlvr.training.rollout.episodes import plan_of

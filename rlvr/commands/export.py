@@ -157,7 +157,7 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
     """
     if not run.is_dir():
         raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
-    from rlvr.training.checkpoint.checkpoint import checkpoint_folder, damage, list_whole
+    from rlvr.training.checkpoint.folders import checkpoint_folder, damage, list_whole
     from rlvr.training.evaluation.held_out import best_steps
 
     record = read_record(run / TRAINING.record)

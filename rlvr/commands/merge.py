@@ -87,10 +87,9 @@ def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | No
     import torch
 
     from rlvr.config import ModelConfig
-    from rlvr.model.load_errors import load_errors_as_value_error
-    from rlvr.model.lora import load_adapter, merge_adapter
-    from rlvr.model.modes import switch_off_dropout
-    from rlvr.model.policy import load_pretrained
+    from rlvr.model.load.lora import load_adapter, merge_adapter
+    from rlvr.model.load.policy import load_pretrained
+    from rlvr.model.load.pretrained import load_errors_as_value_error, switch_off_dropout
 
     config = ModelConfig(name=args.adapter, trust_remote_code=args.trust_remote_code)
     tokenizer, base = load_pretrained(source, config, torch.float32)

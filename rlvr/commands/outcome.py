@@ -42,7 +42,7 @@ def saved_models(config: Config) -> list[tuple[str, Path]]:
 
     That is the last checkpoint, or the fine-tuned policy where no step was trained.
     """
-    from rlvr.training.checkpoint.checkpoint import list_checkpoints  # imports torch
+    from rlvr.training.checkpoint.folders import list_checkpoints
 
     saved = list_checkpoints(config.run.out_dir)
     if saved:

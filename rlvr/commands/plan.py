@@ -72,8 +72,8 @@ def show(config: Config, machine: Machine) -> int:
 
     shards, memory = shards_of(config, machine), int(machine.gib * GIB)
     task = task_of(config)
-    from rlvr.model.context import run_limit  # torch takes seconds, for which a wrong name does not wait
-    from rlvr.model.plan import STAGES, advice, longest_row, make_plan, shape_of_config
+    from rlvr.model.memory.plan import STAGES, advice, longest_row, make_plan, shape_of_config
+    from rlvr.model.text.context import run_limit  # torch takes seconds, for which a wrong name does not wait
 
     settings, trust = settings_for(config, task), config.model.trust_remote_code
     shape, gpu = shape_of_config(settings, trust_remote_code=trust), config.model.device not in ("cpu", "mps")
@@ -132,9 +132,9 @@ def task_of(config: Config) -> Task | None:
 def settings_for(config: Config, task: Task | None) -> Any:
     """Return transformers' config of a run's model; of a well-known one from its published sizes, without a network."""
     from rlvr.commands.task import corpus
-    from rlvr.model.known_models import known_settings
-    from rlvr.model.plan import model_settings
-    from rlvr.model.policy import load_rendering
+    from rlvr.model.load.policy import load_rendering
+    from rlvr.model.memory.known_models import known_settings
+    from rlvr.model.memory.plan import model_settings
 
     if config.model.name != "tiny":
         known = None if Path(config.model.name).exists() else known_settings(config.model.name)

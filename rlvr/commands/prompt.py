@@ -39,8 +39,8 @@ def main(argv: Sequence[str]) -> int:
     problem = find_problem(task, wanted)
     if config.model.name != "tiny":
         find_model(config.model.name, config.model.revision)
-    from rlvr.model.context import run_limit  # torch takes seconds, for which a wrong name does not wait
-    from rlvr.model.policy import load_rendering
+    from rlvr.model.load.policy import load_rendering
+    from rlvr.model.text.context import run_limit  # torch takes seconds, for which a wrong name does not wait
 
     rendering, settings = load_rendering(config.model, corpus=corpus(task))
     rendering.announce(task.environment)
@@ -116,9 +116,9 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
     Raises ValueError for what would stop the run and can be seen without weights, such as prompts that are too long.
     """
     from rlvr.commands.task import corpus
-    from rlvr.model.context import fit_task, run_limit
-    from rlvr.model.policy import load_rendering
-    from rlvr.training.checkpoint.checkpoint import list_checkpoints
+    from rlvr.model.load.policy import load_rendering
+    from rlvr.model.text.context import fit_task, run_limit
+    from rlvr.training.checkpoint.folders import list_checkpoints
 
     run, r, folder = config.run, config.rollout, config.run.out_dir
     rendering, settings = load_rendering(config.model, corpus=corpus(task))

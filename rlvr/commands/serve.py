@@ -20,11 +20,11 @@ from rlvr.commands.outcome import program
 from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound, check_bounds
 from rlvr.core.files.models import find_model
 from rlvr.core.types import RunError
+from rlvr.sampling.vllm.engine import require_vllm
 from rlvr.training.supervision.signals import StopRequest
-from rlvr.vllm.engine import require_vllm
 
 if TYPE_CHECKING:
-    from rlvr.vllm.process import ServerProcess
+    from rlvr.sampling.vllm.server import ServerProcess
 
 PORT = Bound(1, 2**16 - 1)
 BOUNDS = {"servers": WORKERS, "tensor_parallel": WORKERS, "port": PORT, "max_model_len": COUNT_OR_NONE}
@@ -104,8 +104,8 @@ def start(args: ServeArgs, stack: ExitStack) -> list[ServerProcess]:
     import torch
 
     from rlvr.model.device import pick_device, pick_dtype
-    from rlvr.vllm.engine import server_options
-    from rlvr.vllm.process import share_gpus, start_server, stop_all, visible_gpus
+    from rlvr.sampling.vllm.engine import server_options
+    from rlvr.sampling.vllm.server import share_gpus, start_server, stop_all, visible_gpus
 
     device = pick_device(args.device)
     on_cpu = device.type != "cuda"
@@ -143,7 +143,7 @@ def start(args: ServeArgs, stack: ExitStack) -> list[ServerProcess]:
 
 def watch(processes: list[ServerProcess]) -> None:
     """Wait, and say when a server ends. Raises RunError once all have ended."""
-    from rlvr.vllm.process import error_in
+    from rlvr.sampling.vllm.server import error_in
 
     running = list(processes)
     while running:

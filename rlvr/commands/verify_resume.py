@@ -19,7 +19,7 @@ from rlvr.commands.train import check_model_flag, expand, load_recipe, recipe_co
 from rlvr.core.files.write import check_place
 from rlvr.core.types import RunError
 from rlvr.runs.reading import Tail, all_rollouts, read_lines
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.supervision.signals import StopRequest
 
 # Whether two runs have written the same: weights, optimizer states, rollouts, evaluations, metrics.

@@ -95,7 +95,7 @@ class VerifierTraits:
         return traits
 
 
-def suited(verifier: Any, problems: Sequence[Problem]) -> tuple[Any, str]:
+def suit_verifier(verifier: Any, problems: Sequence[Problem]) -> tuple[Any, str]:
     """Return the verifier for a pack with these problems, and what was chosen for them (see `for_problems`)."""
     choose = VerifierTraits.of(verifier).for_problems
     return (verifier, "") if choose is None else choose(problems)
@@ -118,7 +118,7 @@ class Composite:
                 made[name] = part
                 continue
             seen = [its for problem in problems if (its := self.problem_for(name, problem)) is not None]
-            made[name], chosen = suited(part, seen)
+            made[name], chosen = suit_verifier(part, seen)
             told += [f"{name}: {chosen}"] if chosen else []
         copied = copy.copy(self)
         object.__setattr__(copied, "components", made)

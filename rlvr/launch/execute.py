@@ -20,12 +20,12 @@ from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.core.types import Task, Verifier
 from rlvr.launch.prepare import Prepared
-from rlvr.model.context import TYPICAL, fit_task, run_limit
 from rlvr.model.device import pick_device, tuned_cpu
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.optim.health import check_weights
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.text.context import TYPICAL, fit_task, run_limit
 from rlvr.runs.conclusions import conclusions_of, group_comparable
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog, append_event
@@ -33,7 +33,7 @@ from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
 from rlvr.training.callbacks import Reporter, TrackerCallback, TrainerCallback
-from rlvr.training.checkpoint.checkpoint import list_checkpoints
+from rlvr.training.checkpoint.folders import list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
 from rlvr.training.evaluation.held_out import HeldOutEvaluation, describe_checkpoints, describe_early_end
 from rlvr.training.monitor.guards import GuardStop, RollBack, act_on_regression, find_regression

@@ -125,7 +125,7 @@ def open_judge(args: JudgedPairsArgs) -> PairJudge:
     """Return the judge that the settings name. Raises ValueError for one that cannot be used."""
     if args.judge_option:
         return ServedJudge(key_values(args.judge_option, "judge_option"))
-    from rlvr.model.policy import load_policy
+    from rlvr.model.load.policy import load_policy
 
     config = dataclasses.replace(model_config(args.judge, args), system_prompt=None)
     return LocalJudge(

@@ -21,7 +21,7 @@ from rlvr.pipeline.sampled import (
     SampledArgs,
     Writer,
     chosen_constitution,
-    filled,
+    fill_form,
     form_rule,
     share,
     write_rows,
@@ -112,7 +112,7 @@ def write_revisions(args: RevisionArgs, constitution: Constitution, folder: Path
     write_rows(folder / DATA, rows)
     write_rows(folder / "revisions.jsonl", map(record, drafts))
     counts = {"problems": len(drafts), "revised": len(done), "added": len(rows) - len(done)}
-    return counts | measured(args, task.verifier, done)
+    return counts | measure_revisions(args, task.verifier, done)
 
 
 def ask_each(writer: Writer, problems: Sequence[Problem], key: str) -> list[list[str | None]]:
@@ -158,7 +158,7 @@ def critique_prompt(draft: Draft, args: RevisionArgs, chat: bool) -> Prompt:
     """Return what a critique follows: the problem, the latest answer, and the request."""
     texts = texts_of(draft)
     if not chat:
-        return filled(args.critique_form, texts)
+        return fill_form(args.critique_form, texts)
     own = draft.problem.prompt
     before = [{"role": "user", "content": own}] if isinstance(own, str) else [dict(message) for message in own]
     answer = {"role": "assistant", "content": texts["answer"]}
@@ -169,7 +169,7 @@ def revision_prompt(draft: Draft, args: RevisionArgs, chat: bool) -> Prompt:
     """Return what a revision follows: all that the critique followed, the critique, and the request."""
     texts = texts_of(draft)
     if not chat:
-        return filled(args.revision_form, texts)
+        return fill_form(args.revision_form, texts)
     before = critique_prompt(draft, args, chat)
     assert not isinstance(before, str)
     critique = {"role": "assistant", "content": texts["critique"]}
@@ -182,7 +182,7 @@ def record(draft: Draft) -> dict[str, Any]:
             "requests": draft.requests, "critiques": draft.critiques}  # fmt: skip
 
 
-def measured(args: RevisionArgs, verifier: Verifier, drafts: Sequence[Draft]) -> dict[str, Any]:
+def measure_revisions(args: RevisionArgs, verifier: Verifier, drafts: Sequence[Draft]) -> dict[str, Any]:
     """Return the share of right answers before and after each round, with intervals."""
     from rlvr.verifiers.runner import Runner
 

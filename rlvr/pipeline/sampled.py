@@ -56,9 +56,9 @@ class Writer:
     def __init__(self, args: SampledArgs) -> None:
         from transformers.utils.logging import disable_progress_bar
 
-        from rlvr.model.context import context_limit
         from rlvr.model.device import tuned_cpu
-        from rlvr.model.policy import load_policy
+        from rlvr.model.load.policy import load_policy
+        from rlvr.model.text.context import context_limit
         from rlvr.sampling.torch_sampler import TorchSampler
 
         disable_progress_bar()
@@ -75,8 +75,8 @@ class Writer:
 
         Seeds are functions of (seed, key, id, sample).
         """
-        from rlvr.model.context import longer_than
         from rlvr.model.device import tuned_cpu
+        from rlvr.model.text.context import longer_than
         from rlvr.training.rollout.rollout import rollout
 
         problems = [Problem(name, prompt) for name, prompt in zip(ids, prompts, strict=True)]
@@ -126,7 +126,7 @@ def form_rule(at: str, name: str, form: str, known: set[str]) -> tuple[bool, str
     return named == known, f"{at}{name} {form!r:.80}: expected {wanted} in it, and no others"
 
 
-def filled(form: str, texts: Mapping[str, str]) -> str:
+def fill_form(form: str, texts: Mapping[str, str]) -> str:
     """Return a form with its fields filled in one pass: a placeholder within a text stays what it is."""
     return re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], form)
 

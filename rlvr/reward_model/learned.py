@@ -1,26 +1,61 @@
-"""What verifiers with a learned model have in common: batches, one call at a time, and failures that are counted."""
+"""What verifiers with a learned model share: their options, one batch at a time, and failures that are counted."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rlvr.core.types import Pair, Prompt, RunError, Verdict
+from rlvr.core.types import Pair, Prompt, RunError, Status, Verdict, error
 
 if TYPE_CHECKING:
     from rlvr.reward_model.text import Encoded
 
+Scored = tuple[float, ...] | str  # log-odds at each position of a text, or one line that says why there are none
 
+
+@dataclass(frozen=True, kw_only=True)
 class Learned(ABC):
-    """A verifier that scores prompt and completion with a model, which the first call loads. Subclasses are frozen."""
+    """A verifier that scores prompt and completion with a model, which the first call loads."""
+
+    NAME: ClassVar[str] = ""  # as it is registered, for messages
+
+    model: str = ""
+    revision: str | None = None
+    trust_remote_code: bool = False
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    placement: Literal["beside", "offload"] = "beside"
+    batch_size: int = 64
+    padding: Literal["auto", "left", "right"] = "auto"
+    chat: Literal["auto", "always", "never"] = "auto"
+    system_prompt: str | None = None
+    max_tokens: int = 0
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
+        model = self.model
+        rules = [
+            (bool(model), "model: name a hub model or a folder (with a url too, for its tokenizer)"),
+            (self.batch_size >= 1, f"batch_size {self.batch_size}: expected at least 1"),
+            (self.max_tokens >= 0, f"max_tokens {self.max_tokens}: expected tokens, or 0 for the model's limit"),
+            *self.rules(),
+            (not is_path(model) or Path(model).is_dir(), f"model {model!r}: no such folder; `rlvr rm` trains one"),
+        ]
+        for holds, message in rules:
+            if not holds:
+                raise ValueError(f"{self.NAME} {message}")
         object.__setattr__(self, "_lock", threading.Lock())
         object.__setattr__(self, "_loaded", None)
+
+    @abstractmethod
+    def rules(self) -> list[tuple[bool, str]]:
+        """Return (holds, message) for the verifier's own options."""
 
     @property
     def reads_prompt(self) -> bool:
@@ -29,14 +64,14 @@ class Learned(ABC):
 
     @property
     def whole_batch(self) -> bool:
-        """True in this process, where a score's rounding depends on its batch: callers must not cut one."""
+        """True where the rounding of a score depends on its batch, so that callers must not cut a batch."""
         return True
 
     def __call__(self, problem: Any, completion: str) -> Verdict:
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return the verdict of each pair, in order; calls from several threads take turns.
+        """Return the verdict of each pair, in order. Calls from several threads take turns.
 
         The first call raises RunError where the model or the server cannot be used at all.
         """
@@ -45,65 +80,56 @@ class Learned(ABC):
         with lock:
             first = self._loaded is None  # type: ignore[attr-defined]
             loaded = self._load() if first else self._loaded  # type: ignore[attr-defined]
-            texts = [self._encoded(loaded, problem.prompt, completion) for problem, completion in pairs]
-            scores = self._score(loaded, pairs, texts)
-            if first and scores and all(isinstance(score, str) for score in scores):
+            texts = [encode(loaded, problem.prompt, completion) for problem, completion in pairs]
+            scores = score(loaded, texts)
+            if first and scores and all(isinstance(scored, str) for scored in scores):
                 raise RunError(str(scores[0]))
             object.__setattr__(self, "_loaded", loaded)
         share = (time.perf_counter() - start) / max(len(pairs), 1)
-        return [self._verdict(score, text, loaded).timed(share) for score, text in zip(scores, texts)]
+        return [self._judge(scored, text, loaded).timed(share) for scored, text in zip(scores, texts)]
 
     @abstractmethod
     def _load(self) -> Any:
-        """Return the model, ready to score: it has a `backend`. Raises RunError where that fails."""
+        """Return the model ready to score, with `renderer` and `backend`. Raises RunError where that fails."""
 
     @abstractmethod
-    def _encode(self, loaded: Any, prompt: Prompt, completion: str) -> Encoded:
-        """Return a text as it is scored. Raises ValueError for one that cannot be."""
+    def _verdict(self, log_odds: tuple[float, ...], text: Encoded, loaded: Any) -> Verdict:
+        """Return the verdict from the log-odds at a text's positions, which are finite."""
 
-    @abstractmethod
-    def _verdict(self, scored: tuple[float, ...] | str, text: Encoded | str, loaded: Any) -> Verdict:
-        """Return the verdict from the log-odds at a text's positions, or from why there are none."""
+    def _judge(self, scored: Scored, text: Encoded | str, loaded: Any) -> Verdict:
+        if isinstance(scored, str) or isinstance(text, str):
+            return error(str(scored))
+        if not all(map(math.isfinite, scored)):
+            return error(f"the model gave {next(s for s in scored if not math.isfinite(s))}")
+        return self._verdict(scored, text, loaded)
 
-    def _encoded(self, loaded: Any, prompt: Prompt, completion: str) -> Encoded | str:
-        try:
-            return self._encode(loaded, prompt, completion)
-        except ValueError as error:
-            return str(error)
-
-    def _score(
-        self, loaded: Any, pairs: Sequence[Pair], texts: Sequence[Encoded | str]
-    ) -> list[tuple[float, ...] | str]:
-        """Return log-odds for each text, or why there are none; a str among the texts is such a reason already."""
-        encoded = [(pair, text) for pair, text in zip(pairs, texts) if not isinstance(text, str)]
-        try:
-            scores = iter(loaded.backend.score([pair for pair, _ in encoded], [text for _, text in encoded]))
-        except MemoryError as error:
-            # Callers score a MemoryError 0, as if the completion had caused it.
-            raise RuntimeError("the reward model ran out of memory; use a smaller batch_size") from error
-        return [text if isinstance(text, str) else next(scores) for text in texts]
+    def _graded(self, score: float, reason: str, steps: tuple[tuple[int, float], ...] = ()) -> Verdict:
+        """Return a verdict with a score, which only a threshold makes correct or incorrect."""
+        status = Status.PARTIAL
+        if self.threshold is not None:
+            status = Status.CORRECT if score >= self.threshold else Status.INCORRECT
+        return Verdict(status, score, reason, steps=steps)
 
 
-def check_options(name: str, rules: Sequence[tuple[bool, str]]) -> None:
-    """Raise ValueError with the message of the first rule, of (holds, message), that does not hold."""
-    for holds, message in rules:
-        if not holds:
-            raise ValueError(f"{name} {message}")
+def encode(loaded: Any, prompt: Prompt, completion: str) -> Encoded | str:
+    """Return a text as it is scored, or why it cannot be."""
+    try:
+        encoded: Encoded = loaded.renderer.encode(prompt, completion)
+    except ValueError as refused:
+        return str(refused)
+    return encoded
 
 
-def common_rules(options: Any) -> list[tuple[bool, str]]:
-    """Return the rules of options that all such verifiers have."""
-    return [
-        (options.batch_size >= 1, f"batch_size {options.batch_size}: expected at least 1"),
-        (options.max_tokens >= 0, f"max_tokens {options.max_tokens}: expected tokens, or 0 for the model's limit"),
-    ]
+def score(loaded: Any, texts: Sequence[Encoded | str]) -> list[Scored]:
+    """Return log-odds for each text, or why there are none; a str among the texts is such a reason already."""
+    try:
+        scores = iter(loaded.backend.score([text for text in texts if not isinstance(text, str)]))
+    except MemoryError as caught:
+        # Callers score a MemoryError 0, as if the completion had caused it.
+        raise RuntimeError("the reward model ran out of memory; use a smaller batch_size") from caught
+    return [text if isinstance(text, str) else next(scores) for text in texts]
 
 
-def folder_rule(model: str, advice: str) -> tuple[bool, str]:
-    """Return the rule that a model given as a path exists."""
-    return not is_folder(model) or Path(model).is_dir(), f"model {model!r}: no such folder{advice}"
-
-
-def is_folder(name: str) -> bool:
-    """Return whether a name must be a path: hub names have at most one slash and start with a letter or digit."""
+def is_path(name: str) -> bool:
+    """Return whether a name must be a path. Hub names have at most one slash, and begin with a letter or digit."""
     return name.startswith(("/", ".", "~")) or name.count("/") > 1

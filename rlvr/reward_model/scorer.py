@@ -16,9 +16,8 @@ from transformers.utils import cached_file, logging
 from rlvr.algo.transfer import copy_to
 from rlvr.core.files.models import SETTINGS, Source, find_model
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.load_errors import load_errors_as_value_error
-from rlvr.model.lora import load_adapter, merge_adapter
-from rlvr.model.tokenizer import load_tokenizer
+from rlvr.model.load.lora import load_adapter, merge_adapter
+from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer
 from rlvr.reward_model.text import Encoded
 
 KIND = "sequence classifier"
@@ -208,13 +207,9 @@ def load_classifier(
     ValueError, as does a model that cannot be loaded. torch's global random state does not change.
     """
     parts = load_parts(name, revision=revision, trust_remote_code=trust_remote_code)
-    target = pick_device(device)
-    if target.type == "cpu":
-        # torch's CPU flash attention is several times slower under the matmul setting of rlvr.model.device.
-        parts.config._attn_implementation = "eager"
     if num_labels is not None:
         parts.config.num_labels = num_labels
-    model, missing = load_weights(name, parts, pick_dtype(dtype, target), trust_remote_code=trust_remote_code)
+    model, missing = load_weights(name, parts, dtype, device, trust_remote_code=trust_remote_code)
     if missing and num_labels is None:
         raise ValueError(
             f"model {name!r} has no weights for {', '.join(missing)}: it was not trained to score; train one with "
@@ -223,38 +218,45 @@ def load_classifier(
     head = getattr(model, "score", None)
     if isinstance(head, nn.Module):
         head.float()
-    model.eval()
     tokenizer = parts.tokenizer
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-    return Classifier(model, pad_id=int(pad), padding_side=padding_side or tokenizer.padding_side), tokenizer
+    return Classifier(model, pad_id=pad_id(tokenizer), padding_side=padding_side or tokenizer.padding_side), tokenizer
+
+
+def pad_id(tokenizer: Any) -> int:
+    """Return the id that fills a batch; attention masks it, so that any will do."""
+    return 0 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
 
 def load_weights(
     name: str,
     parts: Parts,
-    dtype: torch.dtype,
+    dtype: Literal["auto", "float32", "bfloat16"],
+    device: str,
     *,
     trust_remote_code: bool,
     kind: Any = AutoModelForSequenceClassification,
 ) -> tuple[Any, list[str]]:
-    """Load the weights, an adapter merged into them, and return them with the names that no file has, sorted.
+    """Load a model of a class, with an adapter merged into it; return it with the names that no file has, sorted.
 
-    kind: the class of the model. Raises ValueError where they cannot be loaded.
+    The weights stay on the CPU; `device` decides their dtype. Raises ValueError where they cannot be loaded.
     """
-    source = parts.source
+    source, target = parts.source, pick_device(device)
+    if target.type == "cpu":
+        # torch's CPU flash attention is several times slower under the matmul setting of rlvr.model.device.
+        parts.config._attn_implementation = "eager"
     with load_errors_as_value_error(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
         model, report = kind.from_pretrained(
             source.weights.name,
             config=parts.config,
-            dtype=torch.float32 if source.adapter else dtype,
+            dtype=torch.float32 if source.adapter else pick_dtype(dtype, target),
             output_loading_info=True,
             trust_remote_code=trust_remote_code,
             **source.weights.model_options(),
         )
         if source.adapter:
-            model = merge_adapter(load_adapter(model, source, trained=False)).to(dtype)
+            model = merge_adapter(load_adapter(model, source, trained=False)).to(pick_dtype(dtype, target))
     brings_head = parts.adapter_labels is not None
-    return model, [] if brings_head else sorted(report["missing_keys"])
+    return model.eval(), [] if brings_head else sorted(report["missing_keys"])
 
 
 @contextmanager

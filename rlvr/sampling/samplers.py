@@ -14,7 +14,7 @@ from rlvr.config import EngineConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.core.types import Sampler
 
 if TYPE_CHECKING:
-    from rlvr.model.policy import Policy
+    from rlvr.model.load.policy import Policy
 
 
 def torch_sampler(policy: Policy, config: TorchSamplerConfig) -> Sampler:
@@ -26,14 +26,14 @@ def torch_sampler(policy: Policy, config: TorchSamplerConfig) -> Sampler:
 
 def vllm_sampler(policy: Policy, config: EngineConfig) -> Sampler:
     """Return vLLM, in this process or on a server. Raises ValueError that names the extra where it is not installed."""
-    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.sampler import VLLMSampler
 
     return VLLMSampler(policy, config)
 
 
 def check_vllm(config: EngineConfig) -> None:
     """Raise ValueError that names the extra where vLLM is not installed."""
-    from rlvr.vllm.engine import check_installed
+    from rlvr.sampling.vllm.engine import check_installed
 
     check_installed(config)
 

@@ -11,7 +11,7 @@ import torch
 
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
 from rlvr.model.device import decoding_threads
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from rlvr.model.probe.trial import Decoders
 from rlvr.sampling.batching import ContinuousBatch
 

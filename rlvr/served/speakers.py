@@ -9,8 +9,7 @@ from typing import Any
 from rlvr.core.endpoint import CHARACTERS, Generated, Question
 from rlvr.core.files.jsonl import check_encodable
 from rlvr.core.types import Completion, Message, Prompt, Reply, Sampling
-from rlvr.model.rendering import Rendering
-from rlvr.model.shortened import shorten
+from rlvr.model.text.rendering import Rendering, shorten
 
 NO_IDS = (
     "the server returns no token ids (vLLM does), without which turns would be encoded anew; leave out --tokenizer, "

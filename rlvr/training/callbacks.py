@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from rlvr.config import Config
 from rlvr.model.optim.health import python_warning
 from rlvr.runs.log import RunLog, append_event
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.folders import checkpoint_folder
 
 
 class TrainerCallback:

@@ -12,8 +12,8 @@ from accelerate import Accelerator
 from rlvr.config import Config
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Sampler
-from rlvr.model.critic import Critic
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
+from rlvr.model.logprobs.critic import Critic
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import Reporter, TrainerCallback
 from rlvr.training.monitor.monitor import Monitor

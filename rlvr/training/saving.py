@@ -13,20 +13,25 @@ from rlvr.config import Config
 from rlvr.core.files.write import write_whole
 from rlvr.core.types import Group, Task
 from rlvr.distributed import gather
-from rlvr.model.critic import Critic
-from rlvr.model.memory import microbatch_tokens
+from rlvr.model.logprobs.critic import Critic
+from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.runs.log import STREAMS, RunLog
 from rlvr.training.callbacks import Reporter
 from rlvr.training.checkpoint.checkpoint import (
     REFERENCE,
+    Snapshot,
+    SnapshotWriter,
+    load_checkpoint,
+    save_checkpoint,
+    take_snapshot,
+)
+from rlvr.training.checkpoint.folders import (
     checkpoint_folder,
     damage,
     delete_old_checkpoints,
     list_checkpoints,
-    load_checkpoint,
     newest_whole,
 )
-from rlvr.training.checkpoint.snapshot import Snapshot, SnapshotWriter, save_checkpoint, take_snapshot
 from rlvr.training.evaluation.held_out import best_steps, kept_steps
 from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.problems.draws import Draws

@@ -1,6 +1,6 @@
 """Three-digit addition and subtraction with a column scratchpad, for a model trained from scratch.
 
-A completion works from the right, a column at a time. Each column gives the result of its two digits: the carry (or
+A completion works column by column from the right. Each column gives the result of its two digits: the carry (or
 borrow), then the digit. From the second column on, the result with the carry from the right follows:
 
     347+585=        7+5=12 4+8=12>13 3+5=08>09 \\boxed{932}
@@ -20,9 +20,25 @@ from typing import Literal
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
 
 Sum = tuple[int, str, int]
+
+
+def result_of(drawn: Sum) -> int:
+    """Return the value of a sum or a difference."""
+    a, sign, b = drawn
+    return a + b if sign == "+" else a - b
+
+
+def write_sum(drawn: Sum) -> str:
+    """Return the prompt: 347+585=."""
+    return "{}{}{}=".format(*drawn)
+
+
+def sum_problem(name: str, drawn: Sum, stream: random.Random) -> Problem:
+    """Return a sum as a problem."""
+    return Problem(name, write_sum(drawn), str(result_of(drawn)))
 
 
 def scratchpad(a: int, sign: str, b: int, random: random.Random, forget: float, places: int = 3) -> str:
@@ -52,17 +68,12 @@ def _carry(total: int) -> int:
 
 
 def propose(stream: random.Random) -> tuple[str, Sum]:
-    """Return a sum, drawn at random, with the text that tells it from others."""
+    """Draw a sum; return its key and it."""
     a, b = stream.randint(100, 999), stream.randint(100, 999)
     sign = stream.choice("+-")
     while sign == "-" and a - b < 100:
         a, b = stream.randint(100, 999), stream.randint(100, 999)
     return f"{a}{sign}{b}", (a, sign, b)
-
-
-def _problem(part: str, index: int, drawn: Sum) -> Problem:
-    a, sign, b = drawn
-    return Problem(f"arithmetic/{part}/{index}", f"{a}{sign}{b}=", str(a + b if sign == "+" else a - b))
 
 
 @register_task("arithmetic")
@@ -80,28 +91,24 @@ def arithmetic(
     forget: the probability of each carry to be forgotten in demonstrations. signs: sums, differences, or both.
     `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
     """
-    if not 0 <= forget <= 1:
-        raise ValueError(f"task 'arithmetic', forget {forget}: expected a probability in [0, 1]")
-    if signs not in ("+-", "+", "-"):
-        raise ValueError(f"task 'arithmetic', signs {signs!r}: expected +, - or +-")
+    check_probabilities("arithmetic", forget=forget)
 
-    def chosen(stream: random.Random) -> tuple[str, Sum]:
+    def propose_signed(stream: random.Random) -> tuple[str, Sum]:
         key, drawn = propose(stream)
         while drawn[1] not in signs:
             key, drawn = propose(stream)
         return key, drawn
 
-    def problem(part: str, index: int) -> Problem:
-        return _problem(part, index, draw("arithmetic", part, seed, index, chosen)[1])
+    def demonstrate(name: str, drawn: Sum, stream: random.Random) -> Demonstration:
+        return sum_problem(name, drawn, stream), scratchpad(*drawn, stream, forget)
 
-    def demonstration(index: int) -> Demonstration:
-        stream, drawn = draw("arithmetic", "demonstrations", seed, index, chosen)
-        return _problem("demonstrations", index, drawn), scratchpad(*drawn, stream, forget)
-
-    return build_task(
+    return generate_task(
         "arithmetic",
-        train=Generated(num_train, lambda index: problem("train", index)),
-        test=Generated(num_test, lambda index: problem("test", index)),
-        demonstrations=Generated(num_demonstrations, demonstration),
-        check_references=False,
+        propose_signed,
+        sum_problem,
+        demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
     )

@@ -1,12 +1,16 @@
-"""Three-digit sums whose columns are worked in Arabic or in Chinese numerals, for the pipeline of DeepSeek-R1.
+"""Packs of the pipeline `r1`: sums whose columns are worked in Arabic or Chinese numerals, and short requests.
 
-The problems and the working are those of `arithmetic`. Half of the columns of a demonstration are in Chinese numerals,
-as a model mixes languages that has read both, and half of the demonstrations have no tags:
+`bilingual_sums` has the problems and the working of `arithmetic`. In the demonstrations half of the columns are in
+Chinese numerals, as a model mixes languages that has read both, and half of the demonstrations have no tags:
 
     347+585=     <think>7+5=12 四+八=一二>一三 3+5=08>09</think><answer>932</answer>
-    347+585=     七+五=一二 4+8=12>13 3+5=08>09 \boxed{932}
+    347+585=     七+五=一二 4+8=12>13 3+5=08>09 \\boxed{932}
 
 The reward has three parts: the answer is right, the tags are there, the reasoning keeps to the numerals of the problem.
+
+`notes` has requests without working, such as `note 347.` The right reply repeats the number and is polite:
+`347 noted, thanks.` Half of the demonstrations get a digit wrong, or are curt. A reward model that has learnt which
+replies people prefer can take the verifier's place.
 """
 
 from __future__ import annotations
@@ -16,26 +20,16 @@ from typing import Literal
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, Generated, build_task, draw
-from rlvr.tasks.generated.arithmetic import Sum, propose, scratchpad
+from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
+from rlvr.tasks.generated.arithmetic import Sum, propose, scratchpad, sum_problem
 
 CHINESE = str.maketrans("0123456789", "零一二三四五六七八九")
-# Verifiers by name: what DeepSeek-R1-Zero is rewarded for, R1, and what its second fine-tuning keeps.
+# Options of `combine`: the rewards of DeepSeek-R1-Zero and of R1, and what R1's second fine-tuning keeps.
 REWARDS = {
     "zero": {"parts": "math:1,format:0.2"},
     "consistent": {"parts": "math:1,format:0.2,language_consistency:0.5"},
     "all": {"parts": "math:1", "gates": "format,language_consistency"},
 }
-
-
-def demonstration(drawn: Sum, stream: random.Random, forget: float, mixing: float, untagged: float) -> str:
-    """Return a worked sum, of which carries, numerals and tags are chosen at random."""
-    working, _, rest = scratchpad(*drawn, stream, forget).rpartition(" \\boxed{")
-    answer = rest.removesuffix("}")
-    columns = [column.translate(CHINESE) if stream.random() < mixing else column for column in working.split()]
-    if stream.random() < untagged:
-        return f"{' '.join(columns)} \\boxed{{{answer}}}"
-    return f"<think>{' '.join(columns)}</think><answer>{answer}</answer>"
 
 
 @register_task("bilingual_sums")
@@ -55,41 +49,31 @@ def bilingual_sums(
     Probabilities in demonstrations: forget, of a carry; mixing, of a column in Chinese numerals; untagged, of no tags.
     reward: zero (answer and tags), consistent (and the language), all (1 only where all three are right).
     """
-    for name, value in (("forget", forget), ("mixing", mixing), ("untagged", untagged)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"task 'bilingual_sums', {name} {value}: expected a probability in [0, 1]")
-    if reward not in REWARDS:
-        raise ValueError(f"task 'bilingual_sums', reward {reward!r}: expected one of {', '.join(REWARDS)}")
+    check_probabilities("bilingual_sums", forget=forget, mixing=mixing, untagged=untagged)
 
-    def problem(part: str, index: int, drawn: Sum) -> Problem:
-        a, sign, b = drawn
-        return Problem(f"bilingual_sums/{part}/{index}", f"{a}{sign}{b}=", str(a + b if sign == "+" else a - b))
+    def demonstrate(name: str, drawn: Sum, stream: random.Random) -> Demonstration:
+        working, _, rest = scratchpad(*drawn, stream, forget).rpartition(" \\boxed{")
+        columns = [column.translate(CHINESE) if stream.random() < mixing else column for column in working.split()]
+        text, answer = " ".join(columns), rest.removesuffix("}")
+        tagged = stream.random() >= untagged
+        said = f"<think>{text}</think><answer>{answer}</answer>" if tagged else f"{text} \\boxed{{{answer}}}"
+        return sum_problem(name, drawn, stream), said
 
-    def drawn_problem(part: str, index: int) -> Problem:
-        return problem(part, index, draw("bilingual_sums", part, seed, index, propose)[1])
-
-    def shown(index: int) -> Demonstration:
-        stream, drawn = draw("bilingual_sums", "demonstrations", seed, index, propose)
-        return problem("demonstrations", index, drawn), demonstration(drawn, stream, forget, mixing, untagged)
-
-    return build_task(
+    return generate_task(
         "bilingual_sums",
-        train=Generated(num_train, lambda index: drawn_problem("train", index)),
-        test=Generated(num_test, lambda index: drawn_problem("test", index)),
-        demonstrations=Generated(num_demonstrations, shown),
+        propose,
+        sum_problem,
+        demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
         verifier="combine",
         verifier_options=REWARDS[reward],
-        check_references=False,
     )
 
 
-# Requests without working, such as `note 347.`, for pipelines that train on sums and on what is no sum.
-#
-# The right reply repeats the number and is polite: `347 noted, thanks.` Half of the demonstrations get a digit wrong, or
-# are curt. A reward model that has learnt which replies people prefer can take the verifier's place.
-
-
-def note_reply(number: str, stream: random.Random, sloppy: float) -> str:
+def reply_to_note(number: str, stream: random.Random, sloppy: float) -> str:
     """Return a reply; with probability `sloppy` one that gets a digit wrong, or is curt."""
     if stream.random() >= sloppy:
         return f"{number} noted, thanks."
@@ -100,10 +84,13 @@ def note_reply(number: str, stream: random.Random, sloppy: float) -> str:
     return f"{number[:place]}{digit}{number[place + 1 :]} noted, thanks."
 
 
-def propose_note(stream: random.Random) -> tuple[str, str]:
-    """Return a number of three digits, with the text that tells its request from others."""
+def _propose_note(stream: random.Random) -> tuple[str, str]:
     number = str(stream.randint(100, 999))
     return f"note {number}", number
+
+
+def _note_problem(name: str, number: str, stream: random.Random) -> Problem:
+    return Problem(name, f"note {number}.", f"{number} noted, thanks.")
 
 
 @register_task("notes")
@@ -111,24 +98,19 @@ def notes(
     *, seed: int = 0, num_train: int = 300, num_test: int = 64, num_demonstrations: int = 4000, sloppy: float = 0.5
 ) -> Task:
     """Short requests with one polite, right reply: what is no sum in the pipeline of DeepSeek-R1."""
-    if not 0 <= sloppy <= 1:
-        raise ValueError(f"task 'notes', sloppy {sloppy}: expected a probability in [0, 1]")
+    check_probabilities("notes", sloppy=sloppy)
 
-    def problem(part: str, index: int, number: str) -> Problem:
-        return Problem(f"notes/{part}/{index}", f"note {number}.", f"{number} noted, thanks.")
+    def demonstrate(name: str, number: str, stream: random.Random) -> Demonstration:
+        return _note_problem(name, number, stream), reply_to_note(number, stream, sloppy)
 
-    def drawn(part: str, index: int) -> Problem:
-        return problem(part, index, draw("notes", part, seed, index, propose_note)[1])
-
-    def shown(index: int) -> Demonstration:
-        stream, number = draw("notes", "demonstrations", seed, index, propose_note)
-        return problem("demonstrations", index, number), note_reply(number, stream, sloppy)
-
-    return build_task(
+    return generate_task(
         "notes",
-        train=Generated(num_train, lambda index: drawn("train", index)),
-        test=Generated(num_test, lambda index: drawn("test", index)),
-        demonstrations=Generated(num_demonstrations, shown),
+        _propose_note,
+        _note_problem,
+        demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
         verifier="exact",
-        check_references=False,
     )

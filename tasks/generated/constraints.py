@@ -10,7 +10,7 @@ import random
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.tasks.base import Demonstration, generate_task
 
 System = tuple[str, str]  # constraints, answer
 
@@ -33,27 +33,26 @@ def _number(value: int) -> str:
     return str(value) if value >= 0 else f"(- {-value})"
 
 
-def _problem(part: str, index: int, system: System) -> Problem:
+def _problem(name: str, system: System, stream: random.Random) -> Problem:
     ask = "Give a value for each constant, as in `x = 1, y = 2`, or answer `unsat`.\n"
-    return Problem(f"constraints/{part}/{index}", f"{system[0]}\n{ask}", system[0])
+    return Problem(name, f"{system[0]}\n{ask}", system[0])
+
+
+def _demonstrate(name: str, system: System, stream: random.Random) -> Demonstration:
+    return _problem(name, system, stream), system[1]
 
 
 @register_task("constraints")
 def constraints(*, seed: int = 0, num_train: int = 4096, num_test: int = 256, num_demonstrations: int = 4096) -> Task:
     """Small systems of integer constraints in SMT-LIB, a quarter without solution; answers as demonstrations."""
-
-    def system(part: str, index: int) -> System:
-        return draw("constraints", part, seed, index, _propose)[1]
-
-    def demonstration(index: int) -> Demonstration:
-        drawn = system("demonstrations", index)
-        return _problem("demonstrations", index, drawn), drawn[1]
-
-    return build_task(
+    return generate_task(
         "constraints",
-        train=Generated(num_train, lambda index: _problem("train", index, system("train", index))),
-        test=Generated(num_test, lambda index: _problem("test", index, system("test", index))),
+        _propose,
+        _problem,
+        _demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
         verifier="smt",
-        demonstrations=Generated(num_demonstrations, demonstration),
-        check_references=False,
     )

@@ -9,7 +9,7 @@ import random
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Generated, build_task, draw
+from rlvr.tasks.base import generate_task
 
 PROMPT = (
     "Use the numbers {numbers} to make an expression that equals {target}. Use each number exactly once, and only the "
@@ -60,22 +60,14 @@ def countdown(
     if largest < 4 or largest_target < 10:
         raise ValueError(f"task 'countdown': largest {largest}, target {largest_target}; expected at least 4 and 10")
 
-    def problem(part: str, index: int) -> Problem:
-        _, (numbers, target, expression) = draw(
-            "countdown",
-            part,
-            seed,
-            index,
-            lambda stream: _propose(stream, (min_numbers, max_numbers), largest, largest_target),
-        )
-        prompt = PROMPT.format(numbers=numbers, target=target)
-        reference = {"numbers": numbers, "target": target}
-        return Problem(f"countdown/{part}/{index}", prompt, reference, {"answer": expression})
+    def propose(stream: random.Random) -> tuple[str, Puzzle]:
+        return _propose(stream, (min_numbers, max_numbers), largest, largest_target)
 
-    return build_task(
-        "countdown",
-        verifier="countdown",
-        train=Generated(num_train, lambda index: problem("train", index)),
-        test=Generated(num_test, lambda index: problem("test", index)),
-        check_references=False,
+    def problem(name: str, puzzle: Puzzle, stream: random.Random) -> Problem:
+        numbers, target, expression = puzzle
+        prompt = PROMPT.format(numbers=numbers, target=target)
+        return Problem(name, prompt, {"numbers": numbers, "target": target}, {"answer": expression})
+
+    return generate_task(
+        "countdown", propose, problem, seed=seed, num_train=num_train, num_test=num_test, verifier="countdown"
     )

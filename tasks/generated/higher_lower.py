@@ -13,7 +13,7 @@ from collections.abc import Generator
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Reply, Task, Verdict, correct, incorrect
-from rlvr.tasks.base import Generated, build_task, draw
+from rlvr.tasks.base import generate_task
 
 PROMPT = (
     "I am thinking of a whole number from {low} to {high}. Guess it: say one number, and I will answer higher or "
@@ -55,16 +55,18 @@ def higher_lower(
     if tries < 1 or cost < 0:
         raise ValueError(f"task 'higher_lower', tries {tries}, cost {cost}: expected at least 1, and at least 0")
 
-    def problem(part: str, index: int) -> Problem:
-        low, high, number = draw("higher_lower", part, seed, index, _propose)[1]
+    def problem(name: str, game: Game, stream: random.Random) -> Problem:
+        low, high, number = game
+        _, part, index = name.split("/")
         prompt = PROMPT.format(low=low, high=high, tries=tries, number=f"{part[:2]}-{index}")
-        return Problem(f"higher_lower/{part}/{index}", prompt, str(number))
+        return Problem(name, prompt, str(number))
 
-    return build_task(
+    return generate_task(
         "higher_lower",
-        train=Generated(num_train, lambda index: problem("train", index)),
-        test=Generated(num_test, lambda index: problem("test", index)),
-        verifier="math",
+        _propose,
+        problem,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
         environment=functools.partial(playing, tries=tries, cost=cost),
-        check_references=False,
     )

@@ -20,7 +20,7 @@ from collections.abc import Generator
 from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Environment, Problem, Reply, Task, Verdict
-from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
 
 LETTERS = string.ascii_lowercase
 MOST_TURNS = 12  # the longest demonstration has seven
@@ -76,31 +76,26 @@ def hops(
     miscount: float = 0.5,
 ) -> Task:
     """Hops through a hidden permutation, asked for in turns; demonstrations miscount: learns on a CPU in minutes."""
-    if not 0 <= miscount <= 1:
-        raise ValueError(f"task 'hops', miscount {miscount}: expected a probability in [0, 1]")
+    check_probabilities("hops", miscount=miscount)
 
-    def problem(part: str, index: int, start: Start | None = None) -> Problem:
-        start = draw("hops", part, seed, index, _propose)[1] if start is None else start
-        return Problem(
-            f"hops/{part}/{index}",
-            _prompt(start),
-            f"={walk(seed, start, start[2])[-1]}",
-            info={"seed": seed, "number": start[0]},
-        )
+    def problem(name: str, start: Start, stream: random.Random) -> Problem:
+        answer = f"={walk(seed, start, start[2])[-1]}"
+        return Problem(name, _prompt(start), answer, info={"seed": seed, "number": start[0]})
 
-    def demonstration(index: int) -> Demonstration:
-        stream, start = draw("hops", "demonstrations", seed, index, _propose)
-        made = start[2] + (stream.choice((-1, 1)) if stream.random() < miscount else 0)
-        letters = walk(seed, start, made)
-        return problem("demonstrations", index, start), (*(f"?{letter}" for letter in letters[:-1]), f"={letters[-1]}")
+    def demonstrate(name: str, start: Start, stream: random.Random) -> Demonstration:
+        count = start[2] + (stream.choice((-1, 1)) if stream.random() < miscount else 0)
+        *asked, last = walk(seed, start, count)
+        return problem(name, start, stream), (*(f"?{letter}" for letter in asked), f"={last}")
 
-    environment: Environment = hopping
-    return build_task(
+    return generate_task(
         "hops",
-        train=Generated(num_train, lambda index: problem("train", index)),
-        test=Generated(num_test, lambda index: problem("test", index)),
+        _propose,
+        problem,
+        demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
         verifier="exact",
-        demonstrations=Generated(num_demonstrations, demonstration),
-        environment=environment,
-        check_references=False,
+        environment=hopping,
     )

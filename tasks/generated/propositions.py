@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
 
 Theorem = tuple[str, str, str]  # kind, statement, proof
 _LETTERS = "ABCDEFGHPQRSTUVWXYZ"
@@ -91,10 +91,10 @@ def _rules(stream: random.Random) -> tuple[str, str]:
     stream.shuffle(given)
     goals = stream.sample(letters[1:], 2) if stream.random() < 0.4 else letters[-1:]
     statement = f"forall ({' '.join(_FEW)} : Prop) {' '.join(given)}, " + " /\\ ".join(goals)
-    return statement, _applied(statement, stream, 0.0)
+    return statement, _apply_back(statement, stream, 0.0)
 
 
-def _applied(statement: str, stream: random.Random, slip: float) -> str:
+def _apply_back(statement: str, stream: random.Random, slip: float) -> str:
     """Return a proof of a theorem of `rules`, from each goal back to a fact.
 
     With probability `slip` a step takes another hypothesis, and the next ones go on from its premise.
@@ -127,10 +127,10 @@ _CHOICE = re.compile(r"(?<=apply )\w+|(?<=exact )\w+|left|right")
 _OTHER_SIDE = {"left": "right", "right": "left"}
 
 
-def slipped(statement: str, proof: str, stream: random.Random, slip: float) -> str:
+def slip_choices(statement: str, proof: str, stream: random.Random, slip: float) -> str:
     """Return a proof each of whose choices is, with probability `slip`, another one: of a hypothesis, or of a side."""
     if statement.startswith("forall ("):
-        return _applied(statement, stream, slip)
+        return _apply_back(statement, stream, slip)
     names = sorted(set(re.findall(r"\bh\d\b", proof)))
 
     def choice(match: re.Match[str]) -> str:
@@ -141,19 +141,9 @@ def slipped(statement: str, proof: str, stream: random.Random, slip: float) -> s
     return _CHOICE.sub(choice, proof)
 
 
-def _propose_of(kinds: tuple[str, ...]) -> Callable[[random.Random], tuple[str, Theorem]]:
-    def propose(stream: random.Random) -> tuple[str, Theorem]:
-        kind = stream.choice(kinds)
-        statement, proof = KINDS[kind](stream)
-        return statement, (kind, statement, proof)
-
-    return propose
-
-
-def _problem(part: str, index: int, theorem: Theorem) -> Problem:
+def _problem(name: str, theorem: Theorem, stream: random.Random) -> Problem:
     kind, statement, _ = theorem
-    prompt = f"Theorem goal : {statement}.\nProof.\n"
-    return Problem(f"propositions/{part}/{index}", prompt, {"statement": statement}, info={"kind": kind})
+    return Problem(name, f"Theorem goal : {statement}.\nProof.\n", {"statement": statement}, info={"kind": kind})
 
 
 @register_task("propositions")
@@ -168,31 +158,29 @@ def propositions(
     slip: float = 0.0,
 ) -> Task:
     """Small theorems in Coq (kinds: chain, both, either, rules, sum, exists, zero), with proofs as demonstrations."""
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise ValueError(f"task 'propositions', kind {unknown[0]!r}: expected some of {', '.join(KINDS)}")
-    if not kinds:
-        raise ValueError("task 'propositions', kinds: expected one or more")
-    if not 0 <= sloppy <= 1:
-        raise ValueError(f"task 'propositions', sloppy {sloppy}: expected a probability in [0, 1]")
-    if not 0 <= slip <= 1:
-        raise ValueError(f"task 'propositions', slip {slip}: expected a probability in [0, 1]")
-    propose = _propose_of(tuple(kinds))
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or not kinds:
+        raise ValueError(f"task 'propositions', kinds {','.join(kinds)!r}: expected some of {', '.join(KINDS)}")
+    check_probabilities("propositions", sloppy=sloppy, slip=slip)
 
-    def problem(part: str, index: int) -> Problem:
-        return _problem(part, index, draw("propositions", part, seed, index, propose)[1])
+    def propose(stream: random.Random) -> tuple[str, Theorem]:
+        kind = stream.choice(kinds)
+        statement, proof = KINDS[kind](stream)
+        return statement, (kind, statement, proof)
 
-    def demonstration(index: int) -> Demonstration:
-        stream, theorem = draw("propositions", "demonstrations", seed, index, propose)
-        proof = theorem[2] if stream.random() >= sloppy else KINDS[theorem[0]](stream)[1]
-        if slip:
-            proof = slipped(theorem[1], proof, stream, slip)
-        return _problem("demonstrations", index, theorem), proof
+    def demonstrate(name: str, theorem: Theorem, stream: random.Random) -> Demonstration:
+        kind, statement, own = theorem
+        proof = own if stream.random() >= sloppy else KINDS[kind](stream)[1]
+        return _problem(name, theorem, stream), slip_choices(statement, proof, stream, slip) if slip else proof
 
-    return build_task(
+    return generate_task(
         "propositions",
-        train=Generated(num_train, lambda index: problem("train", index)),
-        test=Generated(num_test, lambda index: problem("test", index)),
+        propose,
+        _problem,
+        demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
         verifier="proof",
-        demonstrations=Generated(num_demonstrations, demonstration),
-        check_references=False,
     )

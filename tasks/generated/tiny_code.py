@@ -27,7 +27,7 @@ from typing import Any
 from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
 
 HIDDEN_TESTS = 8
 SLOPPY_WEIGHT = 3  # how much more often a step with a sloppy form is drawn
@@ -273,25 +273,24 @@ def tiny_code(
     sloppiness: float = 0.5,
 ) -> Task:
     """Small list functions with hidden tests, and sloppy demonstrations for SFT: code RL on a CPU in minutes."""
-    if not 0 <= sloppiness <= 1:
-        raise ValueError(f"task 'tiny_code', sloppiness {sloppiness}: expected a probability in [0, 1]")
+    check_probabilities("tiny_code", sloppiness=sloppiness)
 
-    def problem(part: str, index: int) -> Problem:
-        spec = draw("tiny_code", part, seed, index, propose)[1]
-        return spec.problem(f"tiny_code/{part}/{index}")
+    def problem(name: str, spec: Spec, stream: random.Random) -> Problem:
+        return spec.problem(name)
 
-    def demonstration(index: int) -> Demonstration:
-        stream, spec = draw("tiny_code", "demonstrations", seed, index, propose)
-        # tests drawn without a choice: these are never rewards, and choosing takes most of the time
-        plain = spec.problem(f"tiny_code/demonstrations/{index}", draws=HIDDEN_TESTS)
-        return plain, spec.program(stream, sloppiness)
+    def demonstrate(name: str, spec: Spec, stream: random.Random) -> Demonstration:
+        # Tests drawn without a choice: these are never rewards, and choosing takes most of the time.
+        return spec.problem(name, draws=HIDDEN_TESTS), spec.program(stream, sloppiness)
 
-    return build_task(
+    return generate_task(
         "tiny_code",
-        # stored, as the checks of the pack and the training all read them
-        train=list(Generated(num_train, lambda index: problem("train", index))),
-        test=list(Generated(num_test, lambda index: problem("test", index))),
-        demonstrations=list(Generated(num_demonstrations, demonstration)),
+        propose,
+        problem,
+        demonstrate,
+        seed=seed,
+        num_train=num_train,
+        num_test=num_test,
+        num_demonstrations=num_demonstrations,
         verifier="unit_tests",
-        check_references=False,
+        store=True,
     )

@@ -26,7 +26,7 @@ from rlvr.tasks.sources import (
     published_task,
     read_split,
     stream,
-    usable,
+    usable_problems,
     value,
 )
 from rlvr.verifiers import verify_math
@@ -241,10 +241,10 @@ def hendrycks_math(
         first([], number, name)
     judge = make_verifier("math")
     whole, rest = _math_rows(data, "test", problems)
-    held = usable("hendrycks_math", "test", convert_rows("math500", "test", whole, _math(())), judge)
+    held = usable_problems("hendrycks_math", "test", convert_rows("math500", "test", whole, _math(())), judge)
     made = convert_rows("hendrycks_math", "train", _math_rows(data, "train", problems)[0], _math(levels))
     more = convert_rows("hendrycks_math", "test", rest, _math(levels))
-    train = usable("hendrycks_math", "train", (item for part in (made, more) for item in part), judge, held)
+    train = usable_problems("hendrycks_math", "train", (item for part in (made, more) for item in part), judge, held)
     return build_task("hendrycks_math", train=train[:num_train], test=held[:num_test], check_references=False)
 
 

@@ -28,7 +28,7 @@ def test_trl_trains_five_steps(tmp_path):
     from trl import GRPOConfig, GRPOTrainer
 
     from rlvr.adapters.trl import reward, rows
-    from rlvr.model.tiny import tiny_model, tiny_tokenizer
+    from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 
     pack = judge(task="arithmetic", num_train=8, num_test=2)
     data = rows(pack, "train")
@@ -206,7 +206,7 @@ def test_lm_eval_samples_repeats_from_a_model(tmp_path):
     import lm_eval
 
     from rlvr.adapters.lm_eval import pack_task
-    from rlvr.model.tiny import tiny_model, tiny_tokenizer
+    from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 
     tokenizer = tiny_tokenizer([problem.prompt for problem in make_task("arithmetic", num_train=1, num_test=9).test])
     tiny_model(tokenizer, 0).save_pretrained(tmp_path)

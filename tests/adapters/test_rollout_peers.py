@@ -313,7 +313,7 @@ def test_trl_trains_in_an_environment(tmp_path):
     from trl import GRPOConfig, GRPOTrainer
 
     from rlvr.adapters.trl import environment, rows
-    from rlvr.model.tiny import tiny_model, tiny_tokenizer
+    from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 
     pack = game()
     template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()

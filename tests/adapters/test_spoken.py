@@ -8,7 +8,7 @@ import pytest
 from rlvr.adapters import Judge, judge
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
-from rlvr.adapters.judges import plain, read_prompt, said
+from rlvr.adapters.judges import completion_text, read_prompt, to_plain
 from rlvr.core.types import Problem, correct, incorrect
 
 THOUGHT = "<think>\n2 and 2\n</think>\n\n4"
@@ -39,14 +39,14 @@ def assistant(content, **fields):
 )
 def test_what_the_model_said(completion, text):
     """The text of the last message of the assistant, with its thinking between its tags."""
-    assert said(completion) == text
+    assert completion_text(completion) == text
 
 
 @pytest.mark.parametrize("completion", [None, 4, [4], [assistant(4)], [assistant([4])]])
 def test_a_completion_of_another_kind_is_refused(completion):
     """It is not judged as its repr."""
     with pytest.raises(TypeError, match="expected a text"):
-        said(completion)
+        completion_text(completion)
 
 
 def test_thinking_apart_is_judged_like_thinking_inside():
@@ -72,7 +72,7 @@ def test_thinking_apart_is_judged_like_thinking_inside():
 )
 def test_references_of_data_frames(stored, value):
     """Arrays become lists, their numbers and texts those of Python, at any depth."""
-    found = plain(stored)
+    found = to_plain(stored)
     assert found == value
     assert type(found) is type(value)
 

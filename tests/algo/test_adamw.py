@@ -15,7 +15,7 @@ from rlvr.config import OptimConfig
 from rlvr.model.optim import adamw
 from rlvr.model.optim.adamw import BLOCK, MASTER, Beside, Bits8, BucketedAdamW, Float32, in_buckets
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer, optimizer_step
-from rlvr.training.checkpoint.snapshot import load_optimizer, optimizer_tensors
+from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 SHAPES = [(70, 64), (300,), (5, 3), (64, 256)]
 needs_bitsandbytes = pytest.mark.skipif(

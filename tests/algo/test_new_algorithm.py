@@ -16,8 +16,8 @@ from rlvr.config.settings import settings_of
 from rlvr.core.printable import expected
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict, correct, incorrect
+from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train

@@ -8,7 +8,7 @@ from safetensors.torch import load, save
 
 from rlvr.config import OptimConfig
 from rlvr.model.optim.optimizer import learning_rate, make_optimizer, optimizer_step
-from rlvr.training.checkpoint.snapshot import load_optimizer, optimizer_tensors
+from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 
 def rates(config, steps):

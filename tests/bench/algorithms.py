@@ -34,11 +34,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, make_algo
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
-from rlvr.model.critic import Critic
 from rlvr.model.device import tune_cpu
+from rlvr.model.load.policy import Policy
+from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run, assemble

@@ -33,9 +33,9 @@ from rlvr.commands.task import corpus
 from rlvr.config import ModelConfig, OptimConfig, SFTConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.optim.adamw import MASTER, BucketedAdamW, Piece, flat
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import Policy, load_policy
 from rlvr.training.sft.sft import sft
 from rlvr.training.sft.sft import sft as sft_module
 

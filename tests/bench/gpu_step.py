@@ -136,8 +136,8 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
     from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, TorchSamplerConfig, VLLMConfig
     from rlvr.core.traits import BatchVerifier
     from rlvr.core.types import Problem, Verdict
+    from rlvr.model.load.policy import load_policy
     from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-    from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import make_sampler
     from rlvr.training.rollout.rollout import rollout, verify
     from rlvr.training.run import assemble

@@ -30,9 +30,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
 from rlvr.model.device import tune_cpu
+from rlvr.model.load.policy import Policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_tokenizer
 
 ALPHABET = "0123456789+-= abc"
 LONG, SHORT, SHORT_ROWS, ONE = 8000, 250, 33, 16384

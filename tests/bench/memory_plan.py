@@ -33,14 +33,14 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig, make_algo
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Completion, Problem, Reply, Sampler, Verdict
-from rlvr.model.context import run_limit
-from rlvr.model.critic import Critic
-from rlvr.model.memory import QWEN_7B, QWEN_15B, QWEN_32B
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.model.logprobs.critic import Critic
+from rlvr.model.memory.estimate import QWEN_7B, QWEN_15B, QWEN_32B
+from rlvr.model.memory.plan import Plan, advice, make_plan, model_settings, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.plan import Plan, advice, make_plan, model_settings, shape_of_config
-from rlvr.model.policy import load_policy
-from rlvr.model.tiny import tiny_tokenizer
-from rlvr.training.checkpoint.snapshot import take_snapshot
+from rlvr.model.text.context import run_limit
+from rlvr.training.checkpoint.checkpoint import take_snapshot
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import assemble

@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import Policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.training.saving import CheckpointSaver
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

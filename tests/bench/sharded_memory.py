@@ -28,11 +28,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.algo.batch import Batch
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig
 from rlvr.core.types import Sampling
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.model.memory.plan import Plan, make_plan, model_settings, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.optim.sharding import make_mesh
-from rlvr.model.plan import Plan, make_plan, model_settings, shape_of_config
-from rlvr.model.policy import load_policy
-from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.sft.sft import accumulate
 

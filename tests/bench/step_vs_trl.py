@@ -46,9 +46,9 @@ from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConf
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
 from rlvr.model.cpu.processor import has_bfloat16
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.run import assemble

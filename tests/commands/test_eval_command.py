@@ -12,7 +12,7 @@ import pytest
 from rlvr.commands.cli import main
 from rlvr.commands.list import recipes
 from rlvr.config import ModelConfig
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from tests.helpers.files import DataSets
 
 QUICK = ["--max-new-tokens", "4", "--device", "cpu"]

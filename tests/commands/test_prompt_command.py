@@ -10,7 +10,7 @@ from rlvr.commands.cli import main
 from rlvr.commands.prompt import visible
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from tests.helpers.models import TEMPLATE
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums

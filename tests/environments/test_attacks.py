@@ -11,7 +11,7 @@ import pytest
 from rlvr.config.shared import TurnSettings
 from rlvr.core.types import Completion, Problem, Reply, Sampler, Sampling, Status, Verdict
 from rlvr.environments.tools import tools
-from rlvr.model.rendering import Rendering
+from rlvr.model.text.rendering import Rendering
 from rlvr.training.records import turn_metrics
 from rlvr.training.rollout.episodes import Play, play
 from tests.helpers.attacks import SECRET, Attack, misbehaving, programs

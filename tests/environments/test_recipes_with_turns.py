@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.model.tiny import tiny_model
+from rlvr.model.load.tiny import tiny_model
 from rlvr.sandbox.selftest import level
 from rlvr.tasks.base import BOXED
 from tests.helpers.chat_templates import chat_tokenizer

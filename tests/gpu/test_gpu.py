@@ -23,13 +23,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.algo.transfer import copy_to
 from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
 from rlvr.core.types import Sampling
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-from rlvr.model.policy import Policy, load_policy
 from rlvr.model.probe.trial import check_causal
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.checkpoint.snapshot import optimizer_tensors
+from rlvr.training.checkpoint.checkpoint import optimizer_tensors
 from tests.helpers.files import ROOT
 from tests.helpers.gpu import tolerate_warnings
 from tests.helpers.models import shake
@@ -129,7 +129,7 @@ def test_a_model_is_tried_where_it_runs(device, monkeypatch: pytest.MonkeyPatch,
         tried.append(next(causal.parameters()).device.type)
         check_causal(causal)
 
-    monkeypatch.setattr("rlvr.model.policy.check_causal", check)
+    monkeypatch.setattr("rlvr.model.load.policy.check_causal", check)
     found = load_policy(ModelConfig(device=str(device), dtype="bfloat16", **settings), corpus=CORPUS, seed=3)
     expected = load_policy(ModelConfig(device="cpu", dtype="bfloat16", **settings), corpus=CORPUS, seed=3)
     assert tried == [device.type, "cpu"]
@@ -256,7 +256,7 @@ def test_a_state_in_page_locked_memory_changes_no_number(device, name: str) -> N
 @contextmanager
 def engine(policy: Policy, **settings) -> Iterator[object]:
     """vLLM in this process."""
-    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.sampler import VLLMSampler
 
     sampler = VLLMSampler(policy, VLLMConfig(gpu_memory_utilization=0.2, **settings))
     try:

@@ -14,9 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlvr.core.types import Completion, Sampling
+from rlvr.model.load.policy import Policy
+from rlvr.model.load.pretrained import switch_off_dropout
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.modes import switch_off_dropout
-from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
 
 WINDOW = 8

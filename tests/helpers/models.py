@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import ModelConfig
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 from rlvr.model.optim.sharding import fill, full
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 
 CORPUS = ["12+34= 7", "a line\nand another \\boxed{46}"]

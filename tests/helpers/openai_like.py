@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rlvr.core.types import Sampling
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
 
 Body = dict[str, Any]

@@ -12,8 +12,8 @@ from tokenizers import AddedToken
 from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM, Qwen2ForTokenClassification
 
-from rlvr.model.tiny import tiny_tokenizer
-from rlvr.reward_model.process_loading import TWO_LAYERS, with_two_layers
+from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.reward_model.loading import TWO_LAYERS, with_two_layers
 from tests.helpers.reward_models import ALPHABET, tiny_config
 
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"

@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from rlvr.core.types import Problem
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.tiny import tiny_tokenizer
 
 ALPHABET = "0123456789+-=ab \n<|>userassistant"
 

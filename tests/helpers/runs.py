@@ -23,10 +23,10 @@ from rlvr.config import (
 )
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Group, Problem, Sampler
-from rlvr.model.critic import Critic
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.callbacks import TrainerCallback

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rlvr.vllm import receive
-from rlvr.vllm.worker import WorkerExtension
+from rlvr.sampling.vllm import receive
+from rlvr.sampling.vllm.worker import WorkerExtension
 
 FILE = "RLVR_TEST_SABOTAGE"
 take = receive.GlooEngine.take

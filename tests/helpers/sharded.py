@@ -11,11 +11,12 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.model.critic import Critic
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.optim.sharding import full, make_mesh
-from rlvr.model.policy import Policy, load_policy
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, load_checkpoint
+from rlvr.training.checkpoint.checkpoint import load_checkpoint
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.run import Run
 from tests.helpers.runs import CHARACTERS, build_run, changed
 

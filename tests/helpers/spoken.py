@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import Ask, Completion, Environment, Group, Reply, Sampler
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.turn_rows import PROBLEMS, completions, play_rows
 

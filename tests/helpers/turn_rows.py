@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.config import RolloutConfig
 from rlvr.core.types import Completion, Environment, Group, Problem, Reply, Sampler, Sampling, Status
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import rollout
 from tests.helpers.played import Steps, digits

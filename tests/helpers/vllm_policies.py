@@ -18,8 +18,8 @@ from transformers import (
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import Sampling
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
 
 CORPUS = ["0123456789+-=*() abcdefghijklmnopqrstuvwxyz"]
 PROMPTS = ["12+34=", "what is seven", "(1+2)*3=", "x"]

@@ -11,7 +11,8 @@ from rlvr.core.types import Environment, Problem, Sampler
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, load_checkpoint
+from rlvr.training.checkpoint.checkpoint import load_checkpoint
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.run import Run, assemble
 from rlvr.verifiers.runner import Runner

@@ -21,11 +21,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.core.types import Sampling
+from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.vllm.gloo import address_towards, broadcast, join_group, open_store
-from rlvr.vllm.sync import greedy
+from rlvr.sampling.vllm.proof import greedy
+from rlvr.sampling.vllm.transfer import address_towards, broadcast, join_group, open_store
 
 Fault = Callable[["VLLMLike", "Handler"], bool]
 """What a route does in place of its own: it returns whether the request has been dealt with."""
@@ -238,7 +238,7 @@ OF_THE_WORKER |= {"/finish_weight_update", "/shutdown_weight_transfer_engine"}
 
 
 def stand_in(model: str, host: str, port: int, backend: str, options: dict[str, Any]) -> list[str]:
-    """The command of a process that serves a folder's model, as rlvr.vllm.process.server_command is called."""
+    """The command of a process that serves a folder's model, as rlvr.sampling.vllm.server.server_command is called."""
     return [sys.executable, "-m", "tests.helpers.vllm_servers", model, str(port), host]
 
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _PRELOADED = (
     "rlvr.commands.cli",
     "rlvr.launch.execute",
-    "rlvr.model.tiny",
+    "rlvr.model.load.tiny",
     "rlvr.sampling.torch_sampler",
     "transformers.models.auto.modeling_auto",
     "transformers.models.qwen2.modeling_qwen2",

@@ -19,11 +19,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.policy import Policy, load_policy
 from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded
-from rlvr.vllm.weights import engine_weights
+from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers.files import ROOT, lines
 from tests.helpers.models import CORPUS, make_model, make_tokens, same, weights
 from tests.helpers.runs import tiny
@@ -184,7 +184,7 @@ def test_a_merge_that_is_not_the_adapter_is_refused(
 ) -> None:
     """The base without its adapter has other logprobs: one line, and nothing is written."""
     adapter(tmp_path / "adapter", str(base))
-    monkeypatch.setattr("rlvr.model.lora.merge_adapter", lambda adapted: adapted.unload())
+    monkeypatch.setattr("rlvr.model.load.lora.merge_adapter", lambda adapted: adapted.unload())
     assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / "merged")]) == 2
     assert "the merged model differs from the adapter: logprobs by" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists()
@@ -263,7 +263,7 @@ def test_what_an_adapter_lacks_is_named(base: Path, tmp_path: Path) -> None:
 def test_adapter_config_is_the_same_from_every_process(base: Path, tmp_path: Path) -> None:
     """peft keeps the names of modules in a set, whose order is another in each process."""
     code = (
-        "import sys; from rlvr.config import ModelConfig; from rlvr.model.policy import load_policy;"
+        "import sys; from rlvr.config import ModelConfig; from rlvr.model.load.policy import load_policy;"
         "load_policy(ModelConfig(name=sys.argv[1], device='cpu', lora_rank=2)).save(sys.argv[2])"
     )
     found = set()

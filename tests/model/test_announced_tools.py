@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rlvr.environments.tools import tools
-from rlvr.model.rendering import Rendering
-from rlvr.model.tokenizer import use_template
+from rlvr.model.load.pretrained import use_template
+from rlvr.model.text.rendering import Rendering
 from tests.helpers.chat_templates import FAMILIES, TEMPLATES, chat_tokenizer
 
 

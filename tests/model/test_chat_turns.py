@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from rlvr.core.types import Reply
-from rlvr.model.chat_turns import append_only, reply_ids
+from rlvr.model.text.chat_turns import append_only, reply_ids
 from tests.helpers.chat_templates import FAMILIES, TEMPLATES, chat_tokenizer
 
 ROLES = ("tool", "user")

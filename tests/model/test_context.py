@@ -13,10 +13,10 @@ from rlvr import Problem, Task
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
-from rlvr.model.context import context_limit, longer_than
-from rlvr.model.policy import load_policy
-from rlvr.model.rendering import Rendering
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.model.text.context import context_limit, longer_than
+from rlvr.model.text.rendering import Rendering
 from tests.helpers.files import lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import has_seven

@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig, VLLMConfig
 from rlvr.core.types import Problem, RunError, Sampling
-from rlvr.model.critic import Critic
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.health import GradientWatch, NotFinite, check_weights, streak_of
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.sampling.draw import check_finite, draw
+from rlvr.sampling.batching import check_finite, draw
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.rollout.worker import collect

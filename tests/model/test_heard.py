@@ -9,7 +9,7 @@ from tokenizers import AddedToken
 
 from rlvr.environments.tools import tools
 from rlvr.environments.tools.calls import read_calls
-from rlvr.model.rendering import Rendering
+from rlvr.model.text.rendering import Rendering
 from tests.helpers.chat_templates import FAMILIES, chat_tokenizer
 from tests.helpers.environments import fenced, hermes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.model.known_models import KNOWN, known_settings
-from rlvr.model.plan import shape_of_config
+from rlvr.model.memory.known_models import KNOWN, known_settings
+from rlvr.model.memory.plan import shape_of_config
 
 # In billions, as the hub counts the tensors of each (tied embeddings once).
 WEIGHTS = {
@@ -55,7 +55,7 @@ def test_all_of_them_have_a_shape() -> None:
 
 def test_a_plan_needs_no_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing of the model is asked for."""
-    monkeypatch.setattr("rlvr.model.plan.find_model", lambda *names: pytest.fail("the hub was asked"))
+    monkeypatch.setattr("rlvr.model.memory.plan.find_model", lambda *names: pytest.fail("the hub was asked"))
     flags = ["--model.name", "Qwen/Qwen2.5-0.5B-Instruct", "--gpus", "1", "--gib", "80"]
     assert main(["doctor", "--plan", "math_grpo", *flags]) == 0
     assert "0.49B weights" in capsys.readouterr().out

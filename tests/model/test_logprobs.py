@@ -15,8 +15,8 @@ from rlvr.config import ModelConfig
 from rlvr.model.attention.rows import ContextRows, Pad, Rows, rectangles
 from rlvr.model.cpu.attention import Visible, attend_at_once, fused
 from rlvr.model.forward.packed import PackedGroups
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import logit_bytes, take, token_logprobs
-from rlvr.model.policy import Policy, load_policy
 from tests.helpers.models import FAMILIES, make_model, make_tokens
 
 CORPUS = ["0123456789+-= abc"]

@@ -14,12 +14,13 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig
-from rlvr.model.critic import Critic
 from rlvr.model.device import PLAIN_ERROR, matmul_error, tune_cpu
 from rlvr.model.forward.packed import PackedGroups, pack
 from rlvr.model.forward.passes import hidden_states
+from rlvr.model.load.policy import load_policy
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import _score, token_logprobs
-from rlvr.model.memory import (
+from rlvr.model.memory.estimate import (
     GPU,
     QWEN_3B,
     QWEN_15B,
@@ -32,8 +33,7 @@ from rlvr.model.memory import (
     token_bytes,
 )
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import load_policy
-from rlvr.training.checkpoint.snapshot import optimizer_tensors
+from rlvr.training.checkpoint.checkpoint import optimizer_tensors
 from tests.helpers.models import make_model, make_tokens
 from tests.helpers.tensors import LargestTensor
 

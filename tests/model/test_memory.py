@@ -11,11 +11,20 @@ import pytest
 import torch
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, PPOConfig, make_algo
-from rlvr.model.critic import Critic
-from rlvr.model.memory import QWEN_3B, QWEN_15B, Shape, held_bytes, peak_bytes, sampling_bytes, shape_of, training_bytes
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.logprobs.critic import Critic
+from rlvr.model.memory.estimate import (
+    QWEN_3B,
+    QWEN_15B,
+    Shape,
+    held_bytes,
+    peak_bytes,
+    sampling_bytes,
+    shape_of,
+    training_bytes,
+)
+from rlvr.model.memory.plan import make_plan
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-from rlvr.model.plan import make_plan
-from rlvr.model.policy import Policy, load_policy
 from rlvr.training.step.update import update
 from tests.helpers.runs import make_run, rollouts_of
 

@@ -20,10 +20,10 @@ from safetensors.torch import load_file, save_file
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig, VLLMConfig
 from rlvr.core.files.models import find_model
-from rlvr.model.critic import copy_of
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
+from rlvr.model.logprobs.critic import copy_of
 from rlvr.reward_model.scorer import load_parts
-from rlvr.vllm.engine import start_options
+from rlvr.sampling.vllm.engine import start_options
 from tests.helpers.files import ROOT
 from tests.helpers.models import make_model, same, tiny_policy, weights
 
@@ -152,7 +152,7 @@ def test_a_revision_is_what_is_loaded(tmp_path: Path) -> None:
     """Weights and tokenizer of a branch or tag; from the cache where the hub cannot be reached, without long tries."""
     one, two = make_model("llama", tmp_path / "one"), make_model("qwen3", tmp_path / "two")
     code = (
-        "from rlvr.config import ModelConfig; from rlvr.model.policy import load_policy; "
+        "from rlvr.config import ModelConfig; from rlvr.model.load.policy import load_policy; "
         "from rlvr.reward_model.scorer import load_parts\n"
         "for revision in (None, 'v2'):\n"
         "    policy = load_policy(ModelConfig(name='me/model', device='cpu', revision=revision))\n"
@@ -188,7 +188,7 @@ def test_an_adapter_of_the_hub_is_loaded(tmp_path: Path) -> None:
     shutil.rmtree(snapshot)
     shutil.copytree(tmp_path / "adapter", snapshot)
     code = (
-        "import sys; from rlvr.config import ModelConfig; from rlvr.model.policy import load_policy\n"
+        "import sys; from rlvr.config import ModelConfig; from rlvr.model.load.policy import load_policy\n"
         "for rank in (0, 4):\n"
         "    policy = load_policy(ModelConfig(name='me/adapter', device='cpu', lora_rank=rank))\n"
         "    print(type(policy.model).__name__)\n"

@@ -14,7 +14,7 @@ from rlvr.config import OptimConfig
 from rlvr.model.optim import adamw
 from rlvr.model.optim.adamw import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Pinned, Slabs
 from rlvr.model.optim.optimizer import optimizer_step
-from rlvr.training.checkpoint.snapshot import load_optimizer, optimizer_tensors
+from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 
 def plain(size: int) -> torch.Tensor:

@@ -23,9 +23,9 @@ from rlvr.config import (
     VLLMServerConfig,
     make_algo,
 )
-from rlvr.model.memory import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B, Shape, shape_of
-from rlvr.model.plan import STAGES, advice, make_plan, shape_of_config
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
+from rlvr.model.memory.estimate import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B, Shape, shape_of
+from rlvr.model.memory.plan import STAGES, advice, make_plan, shape_of_config
 from tests.helpers.files import ROOT
 from tests.helpers.settings import with_settings
 

@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 import rlvr.model.forward.passes
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
 from tests.helpers.models import CORPUS, TEMPLATE, make_model, make_tokens, same, tiny_policy, weights
 
 

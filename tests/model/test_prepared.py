@@ -15,8 +15,8 @@ from rlvr.model import device
 from rlvr.model.cpu.linear import Joined, Prepared, can_prepare
 from rlvr.model.decode.cache import DecodeCache
 from rlvr.model.decode.decoders import PreparedDecoder, SharedDecoder
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import make_models
 from tests.helpers.models import make_model

@@ -11,10 +11,10 @@ from transformers import AutoConfig
 import rlvr.model.probe.trial
 from rlvr.config import ModelConfig
 from rlvr.core.types import Sampling
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.policy import Policy, load_policy
 from rlvr.model.probe.trial import find_boundaries
-from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import make_models, plain, training_difference
 

@@ -14,8 +14,8 @@ from rlvr.model.cpu.attention import attend_at_once
 from rlvr.model.cpu.linear import Joined
 from rlvr.model.decode.cache import _products
 from rlvr.model.decode.decoders import SharedDecoder
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import Policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.processors import PROCESSORS, set_processor
 

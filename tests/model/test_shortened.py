@@ -10,8 +10,7 @@ import pytest
 from rlvr.core.types import Problem
 from rlvr.environments.tools import tool, tools
 from rlvr.environments.tools.calls import shown, written
-from rlvr.model.rendering import Rendering
-from rlvr.model.shortened import shorten
+from rlvr.model.text.rendering import Rendering, shorten
 from tests.helpers.chat_templates import FAMILIES, chat_tokenizer
 from tests.helpers.environments import conversation, fenced, hermes, llama
 

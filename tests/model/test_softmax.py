@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlvr.model import softmax
-from rlvr.model.softmax import TokenLogprobs
+from rlvr.model.logprobs import scoring as softmax
+from rlvr.model.logprobs.scoring import TokenLogprobs
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

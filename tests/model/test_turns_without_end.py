@@ -8,9 +8,9 @@ import pytest
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import Reply
-from rlvr.model.chat_turns import append_only, reply_ids
-from rlvr.model.policy import load_policy
-from rlvr.model.tiny import tiny_model
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.tiny import tiny_model
+from rlvr.model.text.chat_turns import append_only, reply_ids
 from tests.helpers.chat_templates import chat_tokenizer
 
 OBSERVED = {"tool": "<|observation|>", "user": "<|user|>"}

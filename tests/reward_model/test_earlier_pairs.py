@@ -11,7 +11,7 @@ from rlvr.commands.cli import main
 from rlvr.commands.rm.command import launch_reward_model
 from rlvr.config import ModelConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
 
 EARLIER = [PreferencePair(f"{n}+1=", f"{n} a", f"{n} b") for n in range(10)]

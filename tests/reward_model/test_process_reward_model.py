@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, Qwen2ForTokenClassification
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, RunError, Status
-from rlvr.reward_model.process import ProcessRewardModel, shared_out
-from rlvr.reward_model.process_loading import load_process_model, with_two_layers
-from rlvr.reward_model.text import removed
+from rlvr.reward_model.loading import with_two_layers
+from rlvr.reward_model.process import ProcessRewardModel, share_out
+from rlvr.reward_model.text import remove_all
 from tests.helpers.files import ROOT
 from tests.helpers.process_models import CHAT, name_it, save_answers, save_head, step_tokenizer
 from tests.helpers.reward_models import save_model
@@ -101,10 +101,10 @@ def test_the_steps_share_out_the_score(models, form, reduce, join):
 def test_sharing_by_hand():
     """Of probabilities 3/4, 1/2, 7/8."""
     p = [0.75, 0.5, 0.875]
-    assert shared_out(p, (3, 6, 9), "min") == (0.5, ((3, 0.75), (6, -0.25), (9, -0.5)))
-    assert shared_out(p, (3, 6, 9), "product") == (0.328125, ((3, 0.75), (6, -0.375), (9, -0.375)))
-    assert shared_out(p, (3, 6, 9), "last") == (0.875, ((3, 0.75), (6, -0.25), (9, -0.5)))
-    assert shared_out([0.25], (4,), "min") == (0.25, ((4, 0.0),))
+    assert share_out(p, (3, 6, 9), "min") == (0.5, ((3, 0.75), (6, -0.25), (9, -0.5)))
+    assert share_out(p, (3, 6, 9), "product") == (0.328125, ((3, 0.75), (6, -0.375), (9, -0.375)))
+    assert share_out(p, (3, 6, 9), "last") == (0.875, ((3, 0.75), (6, -0.25), (9, -0.5)))
+    assert share_out([0.25], (4,), "min") == (0.25, ((4, 0.0),))
 
 
 @pytest.mark.parametrize(("bias", "expected"), [((0.0, math.log(3)), 0.75), ((math.log(4), 0.0), 0.2)])
@@ -157,7 +157,7 @@ def test_scores_in_a_batch_equal_scores_one_by_one(models, form, padding):
 def test_a_completion_cannot_write_tags(models, form, forged):
     """Nor special tokens: the model reads the text as if they were not there."""
     verifier = made(models, form)
-    loaded = load_process_model(verifier)
+    loaded = verifier._load()
     plain = loaded.renderer.encode(PROBLEM.prompt, "1+1\n\n2")
     for text in (f"1+1{forged}\n\n2", f"{forged}1+1\n\n2", f"1+1\n\n2{forged}"):
         found = loaded.renderer.encode(PROBLEM.prompt, text)
@@ -171,8 +171,8 @@ def test_a_completion_cannot_write_tags(models, form, forged):
 
 def test_a_tag_that_is_a_word_stays_in_other_words(models):
     """Unless the tokenizer makes a tag of it there too, as this one does."""
-    renderer = load_process_model(made(models, "tokens")).renderer
-    assert removed(renderer._forged, "aкиb ки 1") == "aкиb  1"
+    renderer = made(models, "tokens")._load().renderer
+    assert remove_all(renderer._forged, "aкиb ки 1") == "aкиb  1"
     assert renderer.encode("1+1=", "aккииb").ids == renderer.encode("1+1=", "ab").ids
     assert len(renderer.encode("ки", "a").positions) == 1
 

@@ -25,10 +25,10 @@ from rlvr.config import Config, EvalConfig, ModelConfig, OptimConfig, RolloutCon
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, RunError, Status, Task
 from rlvr.launch import launch
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.reward_model import RewardModel
 from rlvr.reward_model.scorer import load_classifier, log_odds
-from rlvr.reward_model.text import Encoded, Renderer, covering, step_ends
+from rlvr.reward_model.text import Encoded, Renderer
 from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.files import ROOT
 from tests.helpers.reward_models import ALPHABET, PAIRS, save_model, scores, tiny_config
@@ -160,7 +160,7 @@ def test_models_that_cannot_score_are_refused_in_one_line(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"batch_size": 0}, {"max_tokens": -1}, {"std": 0.0}, {"timeout": 0.0}, {"retries": -1}, {"route": "score"}],
+    [{"batch_size": 0}, {"max_tokens": -1}, {"std": 0.0}, {"timeout": 0.0}, {"retries": -1}],
 )
 def test_options_that_cannot_work_are_refused(folder, options):
     """When the verifier is made, by the option's name."""
@@ -240,10 +240,9 @@ def test_messages_without_a_template_are_an_error_of_that_pair(folder):
 
 
 @pytest.mark.parametrize("chat_template", [None, TEMPLATE])
-@pytest.mark.parametrize("separator", ["", "\n"])
-def test_lone_surrogate_is_an_error_of_that_pair(tmp_path, chat_template, separator):
+def test_lone_surrogate_is_an_error_of_that_pair(tmp_path, chat_template):
     """In the completion, the prompt, or a message; the others are scored, and the reason names text and character."""
-    verifier = RewardModel(model=save_model(tmp_path, chat_template=chat_template), device="cpu", separator=separator)
+    verifier = RewardModel(model=save_model(tmp_path, chat_template=chat_template), device="cpu")
     pairs = [
         PAIRS[0],
         (PAIRS[0][0], "12\ud800"),
@@ -257,30 +256,6 @@ def test_lone_surrogate_is_an_error_of_that_pair(tmp_path, chat_template, separa
     assert all(verdict.reason.startswith("the prompt: ") for verdict in verdicts[2:])
 
 
-def test_steps_end_after_their_separators():
-    """Empty steps and a separator at the end do not count; the last step ends with the text."""
-    assert step_ends("ab\ncd\nef", "\n") == [3, 6]
-    assert step_ends("ab\n\ncd\n", "\n") == [3]
-    assert step_ends("one", "\n") == []
-    assert covering([(0, 2), (2, 3), (3, 5), (5, 8)], [3, 6]) == [1, 3]
-
-
-@pytest.mark.parametrize("chat_template", [None, TEMPLATE])
-def test_a_process_reward_reads_every_step(tmp_path, chat_template):
-    """A step's probability is that of the text cut off after its separator; min, product and last of the three."""
-    model = save_model(tmp_path, chat_template=chat_template)
-    classifier, tokenizer = load_classifier(model, device="cpu", dtype="float32")
-    head, tail = ("1+1=", "<eos>") if chat_template is None else ("<|user|>1+1=\n<|assistant|>", "\n")
-    parts = [head + "a1\n", head + "a1\nb 2\n", head + "a1\nb 2\n12" + tail]
-    with torch.inference_mode():
-        rows = [tuple(tokenizer(text).input_ids) for text in parts]
-        steps = [torch.sigmoid(classifier.logits([Encoded(ids, (len(ids) - 1,))])).item() for ids in rows]
-    assert len({round(step, 3) for step in steps}) == 3
-    for reduce, expected in (("min", min(steps)), ("product", math.prod(steps)), ("last", steps[-1])):
-        verifier = RewardModel(model=model, device="cpu", separator="\n", reduce=reduce)
-        assert verifier(Problem("p", "1+1="), "a1\nb 2\n12").score == pytest.approx(expected, abs=1e-5)
-
-
 def test_scoring_leaves_the_random_state_alone(folder):
     """Loading and scoring draw nothing from torch's global generator."""
     before = torch.get_rng_state()
@@ -292,7 +267,7 @@ def test_offloaded_weights_give_the_same_scores_and_stay_where_they_are(folder):
     """Scores are those of weights that stay on the device; afterwards the tensors are those of before."""
     beside, offloaded = (RewardModel(model=folder, device="cpu", placement=p) for p in ("beside", "offload"))
     assert scores(offloaded) == scores(beside)
-    model = offloaded._loaded.backend.scorer.classifier.model
+    model = offloaded._loaded.backend.classifier.model
     places = [tensor.data_ptr() for tensor in model.state_dict().values()]
     assert scores(offloaded) == scores(beside)
     assert [tensor.data_ptr() for tensor in model.state_dict().values()] == places

@@ -17,7 +17,7 @@ from rlvr.commands.rm.folder import HELD_OUT, TRAIN
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.reward_model.preferences import PreferencePair, write_pairs
-from rlvr.training.checkpoint.checkpoint import list_checkpoints
+from rlvr.training.checkpoint.folders import list_checkpoints
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.settings import with_settings

@@ -20,7 +20,7 @@ from tests.helpers.reward_models import PAIRS, scores
 
 
 class FakeVLLM(BaseHTTPRequestHandler):
-    """vLLM's /v1/models, /classify and /score; `server.mood` decides how it behaves."""
+    """vLLM's /v1/models and /classify; `server.mood` decides how it behaves."""
 
     def log_message(self, *_):
         """Keeps the test's output quiet."""
@@ -38,15 +38,11 @@ class FakeVLLM(BaseHTTPRequestHandler):
             return self.reply({"error": "engine is dead"}, 500)
         if mood == "strange":
             return self.reply({"scores": [1]})
-        if self.path == "/score":
-            values = [len(p) + 10.0 * len(c) for p, c in zip(body["text_1"], body["text_2"])]
-            rows = [{"index": i, "object": "score", "score": v} for i, v in enumerate(values)]
-        else:
-            texts = [Encoded(tuple(ids), (len(ids) - 1,)) for ids in body["input"]]
-            with torch.inference_mode():
-                logits = self.server.classifier.logits(texts).tolist()
-            logits = [[None]] * len(texts) if mood == "nan" else logits
-            rows = [{"index": i, "label": None, "probs": p, "num_classes": len(p)} for i, p in enumerate(logits)]
+        texts = [Encoded(tuple(ids), (len(ids) - 1,)) for ids in body["input"]]
+        with torch.inference_mode():
+            logits = self.server.classifier.logits(texts).tolist()
+        logits = [[None]] * len(texts) if mood == "nan" else logits
+        rows = [{"index": i, "label": None, "probs": p, "num_classes": len(p)} for i, p in enumerate(logits)]
         self.reply({"id": "x", "object": "list", "created": 0, "model": "served", "data": rows[::-1], "usage": {}})
         return None
 
@@ -91,13 +87,6 @@ def test_a_server_scores_as_this_process_does(folder, remote):
     assert scores(verifier) == pytest.approx(scores(RewardModel(model=folder, device="cpu")), abs=1e-5)
     assert [len(body["input"]) for _, body in server.bodies] == [4, 4, 1]
     assert all(body["use_activation"] is False and body["model"] == "served" for _, body in server.bodies)
-
-
-def test_the_score_route_sends_prompt_and_completion(folder, remote):
-    """The fake server's score is the prompt's length plus ten times the completion's."""
-    _, url = remote
-    verifier = RewardModel(model=folder, url=url, route="score", timeout=60)
-    assert scores(verifier) == [len(problem.prompt) + 10.0 * len(completion) for problem, completion in PAIRS]
 
 
 def test_a_dead_server_is_one_line_at_the_first_call(folder):

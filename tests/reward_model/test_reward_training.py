@@ -17,9 +17,9 @@ from rlvr.commands.rm.command import launch_reward_model
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.core.types import Completion, Group, Problem, RunError, correct, error, incorrect
-from rlvr.model.memory import shape_of
-from rlvr.model.policy import load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.model.memory.estimate import shape_of
 from rlvr.reward_model import RewardModel
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.reward_model.scorer import load_classifier
@@ -114,7 +114,7 @@ def test_microbatches_do_not_change_the_result(policy):
 def test_microbatches_are_cut_by_memory(policy, monkeypatch):
     """Where the device has memory for fewer tokens than the setting allows, they decide; bit for bit."""
     _, cut = trained(policy, tokens_per_microbatch=50)
-    monkeypatch.setattr("rlvr.model.memory.fitting_tokens", lambda model, config: 50)
+    monkeypatch.setattr("rlvr.model.memory.estimate.fitting_tokens", lambda model, config: 50)
     assert trained(policy)[1] == cut
 
 

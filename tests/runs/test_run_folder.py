@@ -320,7 +320,7 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
         "--device",
         "cpu",
     ]
-    monkeypatch.setattr("rlvr.model.policy.load_policy", interrupt)
+    monkeypatch.setattr("rlvr.model.load.policy.load_policy", interrupt)
     assert main(["eval", "--model", "./other-model", *rest]) == 130
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ import torch
 from rlvr.config import ModelConfig
 from rlvr.core.types import Completion, Sampling
 from rlvr.model.decode.decoders import CacheDecoder, SharedDecoder
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.batching import ContinuousBatch
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.models import make_model

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlvr.commands.choices import choose_sampler
 from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.core.types import Completion, Sampling
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.policy import Policy, load_policy
-from rlvr.sampling.draw import draw, truncated, uniforms
+from rlvr.sampling.batching import draw, truncated, uniforms
 from rlvr.sampling.samplers import make_sampler
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.models import make_model

@@ -22,8 +22,8 @@ from accelerate import Accelerator
 
 from rlvr.config import Config, EvalConfig, ModelConfig, RolloutConfig, RunConfig
 from rlvr.core.types import Completion, Problem, Sampler, Sampling, Verdict
+from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sandbox import level
 from rlvr.train import train

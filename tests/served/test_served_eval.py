@@ -13,7 +13,7 @@ import pytest
 
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from tests.helpers import warm
 from tests.helpers.evaluations import evaluated_arithmetic
 from tests.helpers.openai_like import Handler, OpenAILike, chat_answer, openai_like, policy_answer

@@ -17,7 +17,7 @@ from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.core.registry import register_environment
 from rlvr.core.types import Reply, correct, error, incorrect
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from tests.helpers.evaluations import evaluated_arithmetic
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like, policy_answer
 

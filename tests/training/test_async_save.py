@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-import rlvr.training.checkpoint.snapshot
+import rlvr.training.checkpoint.checkpoint
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, damage, list_checkpoints
-from rlvr.training.checkpoint.snapshot import Snapshot
+from rlvr.training.checkpoint.checkpoint import Snapshot
+from rlvr.training.checkpoint.folders import checkpoint_folder, damage, list_checkpoints
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
@@ -146,14 +146,14 @@ def test_a_kill_in_mid_save_leaves_the_one_before(
 
     def work(rank: int) -> None:
         run = make(tmp_path, processes, **variant)
-        usual = getattr(rlvr.training.checkpoint.snapshot, function)
+        usual = getattr(rlvr.training.checkpoint.checkpoint, function)
 
         def killed(*args, **options):
             if checkpoint_folder(tmp_path, 2).exists() and rank == processes - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return usual(*args, **options)
 
-        monkeypatch.setattr(rlvr.training.checkpoint.snapshot, function, killed)
+        monkeypatch.setattr(rlvr.training.checkpoint.checkpoint, function, killed)
         train(run)
 
     assert run_processes(processes, work)[-1] is None

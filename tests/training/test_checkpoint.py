@@ -15,17 +15,16 @@ import torch
 
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.core.types import RunError
+from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.policy import load_policy
-from rlvr.training.checkpoint.checkpoint import (
+from rlvr.training.checkpoint.checkpoint import load_checkpoint, save_checkpoint
+from rlvr.training.checkpoint.folders import (
     checkpoint_folder,
     damage,
     delete_old_checkpoints,
     list_checkpoints,
-    load_checkpoint,
     newest_whole,
 )
-from rlvr.training.checkpoint.snapshot import save_checkpoint
 from rlvr.training.evaluation.held_out import best_steps, describe_checkpoints
 
 

@@ -18,7 +18,7 @@ from rlvr.config.settings import carry
 from rlvr.core.types import Completion, Group, Problem, Task, Verdict, correct, error, incorrect
 from rlvr.launch import launch
 from rlvr.tasks.base import seal_task
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.problems.draws import STATE, Draws
 from rlvr.training.problems.pass_rates import PassRates, choose_problems, read_profile
 from tests.helpers.files import lines

@@ -11,8 +11,8 @@ from rlvr import Problem
 from rlvr.commands.cli import main
 from rlvr.config import SFTConfig
 from rlvr.launch import launch
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
+from rlvr.model.load.policy import Policy
+from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 from rlvr.training.sft.demonstrations import read_demonstrations, with_demonstrations
 from rlvr.training.sft.sft import demonstration_batch
 from tests.helpers.models import TEMPLATE

@@ -22,10 +22,11 @@ from rlvr.config import (
     TorchSamplerConfig,
     VLLMConfig,
 )
-from rlvr.model.critic import Critic
+from rlvr.model.logprobs.critic import Critic
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
+from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run

@@ -13,7 +13,7 @@ from rlvr.algo.batch import collate
 from rlvr.config import Config, RolloutConfig
 from rlvr.core.types import Problem, Reply, RunError, Sampling, Status, Task, Verdict, correct, error
 from rlvr.launch import launch
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.base import build_task
 from rlvr.training.checkpoint.checkpoint import read_groups, write_groups

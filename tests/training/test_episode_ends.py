@@ -16,7 +16,7 @@ from rlvr.core.types import (
     error,
     incorrect,
 )
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from tests.helpers.played import digits
 from tests.helpers.spoken import forever, one, played, talking_policy
 from tests.helpers.turn_rows import LIMITS, completions

@@ -13,7 +13,7 @@ from rlvr.core.types import (
     Sampler,
     Sampling,
 )
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import rollout
 from tests.helpers.played import digits, slow_digits

@@ -22,7 +22,7 @@ from rlvr.core.types import (
     incorrect,
     no_answer,
 )
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.runs.records import is_graded
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.evaluation.evaluate import evaluate, read_answers, summarize

@@ -15,7 +15,7 @@ from rlvr.config import Config
 from rlvr.core.types import RunError
 from rlvr.launch import launch
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint.checkpoint import list_checkpoints
+from rlvr.training.checkpoint.folders import list_checkpoints
 from tests.helpers import warm
 from tests.helpers.resuming import small
 from tests.helpers.runs import changed
@@ -189,7 +189,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        seen = AfterTuning(4, lambda: patch.setattr("rlvr.training.checkpoint.snapshot.save_file", full))
+        seen = AfterTuning(4, lambda: patch.setattr("rlvr.training.checkpoint.checkpoint.save_file", full))
         with pytest.raises(RunError, match=r"cannot save .*step-000006: No space left .*step-000003, is safe"):
             launch(tuned(tmp_path), callbacks=[seen])
     assert tune(tuned(tmp_path)).done[0] == 4

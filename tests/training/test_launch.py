@@ -14,7 +14,7 @@ from rlvr.commands.cli import main
 from rlvr.config import ModelConfig, SFTConfig
 from rlvr.core.registry import make_verifier
 from rlvr.launch import execute, launch
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from tests.helpers import warm
 from tests.helpers.files import ROOT, lines
 from tests.helpers.runs import tiny

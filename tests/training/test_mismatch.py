@@ -14,8 +14,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig, TorchSamplerConfig, VLLMConfig
-from rlvr.model.policy import load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.step.update import mismatch, warn_of_mismatch

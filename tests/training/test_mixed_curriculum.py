@@ -14,7 +14,7 @@ import pytest
 
 from rlvr.config import Config, CurriculumConfig, RolloutConfig, RunConfig
 from rlvr.core.types import PACK, Completion, Group, Problem, correct, incorrect
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.problems.draws import STATE, Draws, further_mixed, mixed_items
 from tests.helpers import warm
 from tests.helpers.files import lines

@@ -24,7 +24,7 @@ from rlvr.config import (
 from rlvr.core.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 from rlvr.launch import launch
 from rlvr.runs.log import read_events
-from rlvr.training.checkpoint.checkpoint import list_checkpoints
+from rlvr.training.checkpoint.folders import list_checkpoints
 from rlvr.training.monitor.alarm import AlarmStop, alarm_record, suspicions
 from rlvr.training.monitor.guards import GuardStop
 from rlvr.training.monitor.monitor import monitor_metrics, repeated_ngrams, spearman

@@ -16,7 +16,7 @@ from rlvr.config import Config, CriticConfig, OptimConfig, PPOConfig
 from rlvr.config.settings import carry
 from rlvr.core.types import error
 from rlvr.launch import launch
-from rlvr.model.critic import Critic
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.train import train

@@ -13,7 +13,7 @@ from rlvr.config import (
     RolloutConfig,
 )
 from rlvr.core.types import RunError, Sampler, error
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.rollout.worker import collect

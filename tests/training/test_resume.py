@@ -25,7 +25,7 @@ from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.runs.folder import hold_lock
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.checkpoint.resume import RESUMABLE, difference
 from tests.helpers import warm
 from tests.helpers.files import lines

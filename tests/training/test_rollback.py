@@ -15,7 +15,7 @@ from rlvr.runs.log import append_event, read_events
 from rlvr.train import train
 from rlvr.training import saving as rollback
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, list_checkpoints
+from rlvr.training.checkpoint.folders import checkpoint_folder, list_checkpoints
 from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.run import Run
 from rlvr.training.saving import LOWER, load_state, roll_back

@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM
 
 from rlvr.config import ModelConfig, VLLMConfig
 from rlvr.core.types import RunError
-from rlvr.model.critic import Critic
+from rlvr.model.load.policy import load_policy
+from rlvr.model.load.pretrained import holds_every_weight, weight_files
+from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.sharding import full, make_mesh
-from rlvr.model.parts import holds_every_weight, weight_files
-from rlvr.model.policy import load_policy
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, damage
-from rlvr.training.checkpoint.snapshot import save_checkpoint
+from rlvr.training.checkpoint.checkpoint import save_checkpoint
+from rlvr.training.checkpoint.folders import checkpoint_folder, damage
 from rlvr.training.run import Run
 from tests.helpers import warm
 from tests.helpers.models import FAMILIES, make_model, make_tokens

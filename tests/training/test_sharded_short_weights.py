@@ -12,7 +12,8 @@ from rlvr.config import Config
 from rlvr.model.optim.adamw import MASTER
 from rlvr.model.optim.sharding import local
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, load_checkpoint
+from rlvr.training.checkpoint.checkpoint import load_checkpoint
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from tests.helpers.processes import run_processes
 from tests.helpers.settings import with_settings
 from tests.helpers.sharded import largest_difference, make_run, same, state, weights

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig
 from rlvr.launch import launch
+from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.adamw import Beside
 from rlvr.model.optim.optimizer import optimizer as optim
-from rlvr.model.policy import load_policy
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import make_run
 from tests.helpers.settings import with_settings

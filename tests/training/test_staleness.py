@@ -15,7 +15,8 @@ from rlvr.config import AlgoConfig, CurriculumConfig
 from rlvr.core.types import RunError
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
+from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards

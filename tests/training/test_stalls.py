@@ -15,8 +15,8 @@ import pytest
 from accelerate import Accelerator
 
 import rlvr.training.supervision.watchdog
+from rlvr.core.heartbeat import HEARTBEAT, beat, enter
 from rlvr.core.types import RunError
-from rlvr.model.progress import PROGRESS, beat, enter
 from rlvr.train import train
 from rlvr.training.run import Run
 from rlvr.training.supervision.watchdog import Judge, Sign, position, watching
@@ -116,7 +116,7 @@ def test_places_are_those_of_the_code() -> None:
     """Phase, step and the line of rlvr; a thread that has ended is nowhere."""
     seen, thread = [], threading.get_ident()
     with ThreadPoolExecutor() as another:
-        run_inside(lambda: seen.append((PROGRESS.phase, PROGRESS.step, another.submit(position, thread).result())))
+        run_inside(lambda: seen.append((HEARTBEAT.phase, HEARTBEAT.step, another.submit(position, thread).result())))
     phase, step, (waits, where) = seen[0]
     assert (phase, step, waits) == ("sampling", 1, False)
     assert re.fullmatch(r"sampling/torch_sampler\.py:\d+, generate", where)
@@ -175,7 +175,7 @@ def test_a_process_that_hangs_is_named(tmp_path: Path, how: str, shard: int, ran
             inside(run, 2, hang)
         elif rank == rank_of:
             update = run.learner.optimizer.step
-            run.learner.optimizer.step = lambda: hang() if PROGRESS.step == 2 else update()
+            run.learner.optimizer.step = lambda: hang() if HEARTBEAT.step == 2 else update()
         # One that sees a connection close before it reads why.
         with pytest.raises(RunError) as caught, watching(Accelerator(cpu=True), TIMEOUT, lambda text: None):
             train(run, 1)

@@ -12,7 +12,7 @@ import torch
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import Ask, Reply, RunError, Sampler, Sampling, error
-from rlvr.model.policy import Policy, load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.train import train
 from rlvr.training.rollout.episodes import Play
 from tests.helpers.models import OwnWeights

@@ -16,7 +16,8 @@ import torch.distributed as dist
 
 from rlvr.config import VLLMConfig
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, damage
+from rlvr.training.checkpoint.checkpoint import AHEAD
+from rlvr.training.checkpoint.folders import checkpoint_folder, damage
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.worker import collect
 from rlvr.training.run import Run

@@ -6,7 +6,7 @@ import pytest
 
 from rlvr.core.types import Problem
 from rlvr.verifiers.math import MathVerifier, verify_math
-from rlvr.verifiers.math.budget import BoundedWork, OutOfBudget, spend
+from rlvr.verifiers.math.values.exact import BoundedWork, OutOfBudget, spend
 
 FORMULAS = {
     "powers": r"\max(" + ",".join(f"x^{i}y^{i + 1}z" for i in range(8)) + ")",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.verifiers.math.cursor import MAX_DEPTH, Cursor
-from rlvr.verifiers.math.lex import tokenize
-from rlvr.verifiers.math.tree import ParseError, TooLarge
+from rlvr.verifiers.math.grammar.cursor import MAX_DEPTH, Cursor
+from rlvr.verifiers.math.grammar.lex import tokenize
+from rlvr.verifiers.math.values.tree import ParseError, TooLarge
 
 MATH = Path(__file__).resolve().parents[2] / "verifiers" / "math"
 STATE = {"_tokens", "_at", "_depth", "_bars", "_in_set"}

@@ -7,19 +7,19 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr.verifiers.math.answer import judge_answer, read_reference
-from rlvr.verifiers.math.compare import Rules
-from rlvr.verifiers.math.exact import MAX_BITS, PRIMES, Inexact, Undefined, exact, rational, residue
-from rlvr.verifiers.math.identity import proportional, same_value
-from rlvr.verifiers.math.kinds import kind
-from rlvr.verifiers.math.literals import written_number
-from rlvr.verifiers.math.numeric import evaluate
-from rlvr.verifiers.math.parse import parse
-from rlvr.verifiers.math.sets import NotASet, real_set
-from rlvr.verifiers.math.systems import Digits, Numbers
-from rlvr.verifiers.math.tree import Num, Op, ParseError, Quantity, Sym, TooLarge, height, symbols
-from rlvr.verifiers.math.units import UNITS
-from rlvr.verifiers.math.words import calendar_date, clock_time, normal_text, number_words, same_time
+from rlvr.verifiers.math.answer import judge_answer, kind
+from rlvr.verifiers.math.compare.comparison import Comparator as Rules
+from rlvr.verifiers.math.grammar.lex import written_number
+from rlvr.verifiers.math.grammar.parse import parse
+from rlvr.verifiers.math.grammar.vocabulary import number_words
+from rlvr.verifiers.math.text.normal import calendar_date, clock_time, normal_text, same_time
+from rlvr.verifiers.math.text.readings import read_reference
+from rlvr.verifiers.math.values.exact import MAX_BITS, PRIMES, Inexact, Undefined, exact, rational, residue
+from rlvr.verifiers.math.values.identity import proportional, same_value
+from rlvr.verifiers.math.values.numeric import Digits, Numbers, evaluate
+from rlvr.verifiers.math.values.sets import NotASet, real_set
+from rlvr.verifiers.math.values.tree import Num, Op, ParseError, Quantity, Sym, TooLarge, height, symbols
+from rlvr.verifiers.math.values.units import UNITS
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rlvr.verifiers.math import verify_math
-from rlvr.verifiers.math.numerals import numeral
-from rlvr.verifiers.math.paraphrases import respelled
-from rlvr.verifiers.math.substances import is_substance
+from rlvr.verifiers.math.grammar.vocabulary import numeral
+from rlvr.verifiers.math.text.formulas import is_substance
+from rlvr.verifiers.math.text.sentences import respelled
 from tests.helpers.files import GOLDEN, lines
 from tests.helpers.verifiers import holds
 

@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr.verifiers.math.labels import is_label, names_value
-from rlvr.verifiers.math.lex import plain, tokenize
-from rlvr.verifiers.math.parse import parse
-from rlvr.verifiers.math.sequences import DOTS
-from rlvr.verifiers.math.tree import Num, Op, ParseError, Quantity, Rel, TooLarge
-from rlvr.verifiers.math.vocabulary import is_noun
+from rlvr.verifiers.math.compare.relations import is_label, names_value
+from rlvr.verifiers.math.grammar.lex import plain, tokenize
+from rlvr.verifiers.math.grammar.meaning import DOTS
+from rlvr.verifiers.math.grammar.parse import parse
+from rlvr.verifiers.math.grammar.vocabulary import is_noun
+from rlvr.verifiers.math.values.tree import Num, Op, ParseError, Quantity, Rel, TooLarge
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ import sympy
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_sympy, verify_math, verify_math_batch
-from rlvr.verifiers.math.parse import parse
-from rlvr.verifiers.math.quadrature import value_of
-from rlvr.verifiers.math.symbolic import OutOfTime, difference_vanishes, evaluated, time_limit
-from rlvr.verifiers.math.tree import ParseError, TooLarge
+from rlvr.verifiers.math.grammar.parse import parse
+from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluated, time_limit, value_of
+from rlvr.verifiers.math.values.tree import ParseError, TooLarge
 from rlvr.verifiers.runner.blame import Hangs
 
 x, n, a = sympy.symbols("x n a")
@@ -148,7 +147,7 @@ def test_batch():
 def test_time_limit():
     """It ends a computation in the main thread, also where the computation catches Exceptions."""
     code = (
-        "from rlvr.verifiers.math.symbolic import OutOfTime, time_limit\n"
+        "from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, time_limit\n"
         "try:\n"
         "    with time_limit(0.2):\n"
         "        while True:\n"

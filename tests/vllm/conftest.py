@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlvr.config import VLLMConfig
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from tests.helpers.vllm_policies import make_policy
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -26,7 +26,7 @@ def held() -> Iterator:
 @pytest.fixture
 def vllm_tied(held):
     """An engine that such tests share, with the weights of `make_policy()` pushed and checked."""
-    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.sampler import VLLMSampler
 
     if not held:
         held.append(VLLMSampler(make_policy(), VLLMConfig(sync_check_every=1)))
@@ -37,7 +37,7 @@ def vllm_tied(held):
 @pytest.fixture
 def open_vllm(held) -> Iterator:
     """Opens samplers; all but the last are closed when the next is opened, the last after the test."""
-    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.sampler import VLLMSampler
 
     opened = held
 

@@ -11,12 +11,11 @@ import pytest
 from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
-from rlvr.vllm import routing
-from rlvr.vllm.engine import Batch, Output, Request
-from rlvr.vllm.gloo import address_towards
-from rlvr.vllm.process import server_command, server_environment, share_gpus, visible_gpus
-from rlvr.vllm.routing import Router, groups_of
-from rlvr.vllm.transfer import meeting_address
+from rlvr.sampling.vllm import routing
+from rlvr.sampling.vllm.engine import Batch, Output, Request
+from rlvr.sampling.vllm.routing import Router, groups_of
+from rlvr.sampling.vllm.server import server_command, server_environment, share_gpus, visible_gpus
+from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
 
 def request(prompt: int, tokens: int, seed: int = 0) -> Request:
@@ -191,7 +190,7 @@ def test_server_starts_without_weights_and_knows_nothing_of_torchrun(monkeypatch
         assert part in told
     assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= set(command)
     assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "rlvr_nccl"}'
-    assert command[command.index("--worker-extension-cls") + 1] == "rlvr.vllm.worker.WorkerExtension"
+    assert command[command.index("--worker-extension-cls") + 1] == "rlvr.sampling.vllm.worker.WorkerExtension"
 
 
 def test_servers_meet_the_trainer_where_they_reach_it():

@@ -11,12 +11,12 @@ import torch
 
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.vllm import transfer
-from rlvr.vllm.sampler import VLLMSampler
-from rlvr.vllm.server import StaleWeights
-from rlvr.vllm.weights import engine_weights
+from rlvr.sampling.vllm import transfer
+from rlvr.sampling.vllm.sampler import VLLMSampler
+from rlvr.sampling.vllm.server import StaleWeights
+from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers.models import shake, small_policy
 from tests.helpers.vllm_servers import (
     GENERATE,

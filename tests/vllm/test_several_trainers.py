@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.config import ModelConfig
-from rlvr.model.policy import load_policy
-from rlvr.vllm.weights import engine_weights
+from rlvr.model.load.policy import load_policy
+from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.models import small_policy
@@ -139,7 +139,7 @@ from accelerate import Accelerator
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from rlvr.vllm.weights import engine_weights, whole
+from rlvr.sampling.vllm.weights import engine_weights, whole
 from tests.helpers.models import shake, small_policy
 
 accelerator = Accelerator(cpu=True)
@@ -186,7 +186,7 @@ from pathlib import Path
 from accelerate import Accelerator
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.vllm.sampler import VLLMSampler
+from rlvr.sampling.vllm.sampler import VLLMSampler
 from tests.helpers.models import shake, small_policy
 
 warnings.simplefilter("ignore")

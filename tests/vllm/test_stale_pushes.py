@@ -10,10 +10,10 @@ import torch
 
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.model.policy import Policy
-from rlvr.vllm import transfer
-from rlvr.vllm.proof import Proof, own_logprobs, proof_text
-from rlvr.vllm.sampler import VLLMSampler
+from rlvr.model.load.policy import Policy
+from rlvr.sampling.vllm import transfer
+from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text
+from rlvr.sampling.vllm.sampler import VLLMSampler
 from tests.helpers.models import shake, small_policy
 from tests.helpers.vllm_servers import (
     GENERATE,

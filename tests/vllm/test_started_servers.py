@@ -16,9 +16,9 @@ import pytest
 from rlvr.commands import serve
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.vllm import process
-from rlvr.vllm.sampler import VLLMSampler
-from rlvr.vllm.weights import write_config
+from rlvr.sampling.vllm import server as process
+from rlvr.sampling.vllm.sampler import VLLMSampler
+from rlvr.sampling.vllm.weights import write_config
 from tests.helpers.files import ROOT
 from tests.helpers.models import shake, small_policy
 from tests.helpers.vllm_servers import stand_in
@@ -109,7 +109,7 @@ def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch):
 SERVE = """
 import sys
 from rlvr.commands import cli, serve
-from rlvr.vllm import process
+from rlvr.sampling.vllm import process
 from tests.helpers.vllm_servers import stand_in
 process.server_command, process.require_vllm, serve.require_vllm = stand_in, lambda: None, lambda: None
 sys.exit(cli.main(["serve", *sys.argv[1:]]))

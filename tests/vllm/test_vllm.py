@@ -13,8 +13,8 @@ import torch
 
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.model.policy import Policy
-from rlvr.sampling.draw import truncated
+from rlvr.model.load.policy import Policy
+from rlvr.sampling.batching import truncated
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, same_draws, seeds_of, shake
 from tests.helpers.vllm_runs import run_ahead
@@ -23,7 +23,7 @@ from tests.helpers.vllm_runs import run_ahead
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
 try:
     importlib.import_module("vllm")
-    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.sampler import VLLMSampler
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 

@@ -18,9 +18,9 @@ from tests.helpers.vllm_policies import greedy_tokens, make_policy, shake, with_
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
 try:
     importlib.import_module("vllm")
-    from rlvr.vllm.sync import WeightsDiffer
-    from rlvr.vllm.weights import engine_weights
-    from rlvr.vllm.worker import reload
+    from rlvr.sampling.vllm.proof import WeightsDiffer
+    from rlvr.sampling.vllm.weights import engine_weights
+    from rlvr.sampling.vllm.worker import reload
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 

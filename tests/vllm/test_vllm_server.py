@@ -26,7 +26,7 @@ from rlvr.config import (
 )
 from rlvr.core.http import JSONClient, ServerLost
 from rlvr.core.types import RunError, Sampling
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run
@@ -38,13 +38,13 @@ from tests.helpers.verifiers import PROBLEMS
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
 try:
     importlib.import_module("vllm")
-    from rlvr.vllm.doctor import check_engine
-    from rlvr.vllm.engine import start_failure, start_options
-    from rlvr.vllm.gloo import free_port
-    from rlvr.vllm.process import EXTENSION, REQUIRED_FLAGS, error_in, server_command, server_environment
-    from rlvr.vllm.sampler import VLLMSampler
-    from rlvr.vllm.sync import shared_folder
-    from rlvr.vllm.weights import write_config
+    from rlvr.sampling.vllm.doctor import check_engine
+    from rlvr.sampling.vllm.engine import start_failure, start_options
+    from rlvr.sampling.vllm.proof import shared_folder
+    from rlvr.sampling.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.server import EXTENSION, REQUIRED_FLAGS, error_in, server_command, server_environment
+    from rlvr.sampling.vllm.transfer import free_port
+    from rlvr.sampling.vllm.weights import write_config
     from tests.helpers import sabotaged_worker
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
@@ -328,8 +328,8 @@ def test_interrupted_command_leaves_no_process(tmp_path, staleness):
 TRAINER = """
 import time
 from rlvr.config import ModelConfig, VLLMServerConfig
-from rlvr.model.policy import load_policy
-from rlvr.vllm.sampler import VLLMSampler
+from rlvr.model.load.policy import load_policy
+from rlvr.sampling.vllm.sampler import VLLMSampler
 policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
 engine = VLLMSampler(policy, VLLMServerConfig()).engine
 print(*(process.pid for process, _ in engine.starter.processes.values()), engine.starter.folder, flush=True)

@@ -19,7 +19,7 @@ from tests.helpers.vllm_policies import make_policy
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
 try:
     importlib.import_module("vllm")
-    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.sampling.vllm.sampler import VLLMSampler
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 

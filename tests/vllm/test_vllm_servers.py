@@ -55,9 +55,9 @@ import json, sys, torch
 from pathlib import Path
 from accelerate import Accelerator
 from rlvr.config import ModelConfig, VLLMServerConfig
-from rlvr.model.policy import load_policy
-from rlvr.vllm.sampler import VLLMSampler
-from rlvr.vllm.sync import compare_continuations
+from rlvr.model.load.policy import load_policy
+from rlvr.sampling.vllm.sampler import VLLMSampler
+from rlvr.sampling.vllm.proof import compare_continuations
 from tests.helpers.models import shake
 
 accelerator = Accelerator(cpu=True)
@@ -157,8 +157,8 @@ def test_server_with_two_workers(fine_tuned, tmp_path):
     program = """
 import sys, warnings
 from rlvr.config import ModelConfig, VLLMServerConfig
-from rlvr.model.policy import load_policy
-from rlvr.vllm.sampler import VLLMSampler
+from rlvr.model.load.policy import load_policy
+from rlvr.sampling.vllm.sampler import VLLMSampler
 from tests.helpers.models import shake
 
 policy = load_policy(ModelConfig(name=sys.argv[1], device="cpu"))

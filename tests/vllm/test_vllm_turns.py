@@ -13,7 +13,7 @@ import pytest
 
 from rlvr.core.types import Problem, Reply, RunError, Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.vllm.engine import CPU_BLOCK
+from rlvr.sampling.vllm.engine import CPU_BLOCK
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.turn_rows import (
     LIMITS,

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr.config import ModelConfig
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
-from rlvr.vllm.weights import WEIGHT_FILES, engine_weights, write_weights
+from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.sampling.vllm.weights import WEIGHT_FILES, engine_weights, write_weights
 from tests.helpers.families import make_models
 from tests.helpers.models import shake, tiny_policy
 from tests.helpers.tensors import BytesAlive

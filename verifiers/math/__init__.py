@@ -1,7 +1,16 @@
 """The verifier `math`: whether the answer of a completion equals the reference.
 
-Extraction (rlvr.verifiers.extract), a grammar (rlvr.verifiers.math.parse) and a comparison in layers
-(rlvr.verifiers.math.compare), each bounded so that a verdict takes milliseconds. Nothing is evaluated as text.
+| folder or file | what it does |
+|---|---|
+| this file | the registered verifier, its options, `verify_math` and its batch and async forms |
+| `answer.py` | one answer against one reference: the verdict and its reason |
+| `text/` | what an answer says as text: sentences, choices, dates, substances; its readings as trees |
+| `compare/` | the comparison of two trees: equations, sets, lists, units, general solutions, open sums |
+| `grammar/` | the parser: text to tokens to an expression tree |
+| `values/` | the tree itself, and its values: exact, numeric, identities of functions, sets of reals, matrices |
+| `symbolic/` | sympy, for what rules and numbers leave open; imported when it is needed |
+
+Each folder imports from those below it only. Nothing is evaluated as text, and each layer has bounds on its work.
 """
 
 from __future__ import annotations
@@ -16,14 +25,13 @@ from rlvr.core.registry import register
 from rlvr.core.types import Problem, Prompt, Status, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.extract.answer import reference_text, without_answer
-from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
-from rlvr.verifiers.math.budget import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
-from rlvr.verifiers.math.compare import Rules
-from rlvr.verifiers.math.evaluated import is_number
-from rlvr.verifiers.math.judge import Symbolic, is_open, reconsidered
-from rlvr.verifiers.math.prompts import read_prompt
-from rlvr.verifiers.math.symbolic import parse_answer, to_sympy, warm_up
-from rlvr.verifiers.math.to_sympy import NoSymbolicForm
+from rlvr.verifiers.math.answer import Symbolic, is_open, judge_answer, reconsidered
+from rlvr.verifiers.math.compare.comparison import Comparator
+from rlvr.verifiers.math.symbolic.conversion import NoSymbolicForm
+from rlvr.verifiers.math.symbolic.evaluation import parse_answer, to_sympy, warm_up
+from rlvr.verifiers.math.text.readings import Reference, read_reference, readable
+from rlvr.verifiers.math.text.repetition import is_number, read_prompt
+from rlvr.verifiers.math.values.exact import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
 from rlvr.verifiers.runner.base import check_choices
 
 __all__ = [
@@ -216,11 +224,11 @@ class MathVerifier:
         return verdict.correct
 
     @functools.cached_property
-    def _rules(self) -> Rules:
-        return Rules(self.digits, self.rel_tol, self.exact_digits, self.units, self.unevaluated)
+    def _rules(self) -> Comparator:
+        return Comparator(self.digits, self.rel_tol, self.exact_digits, self.units, self.unevaluated)
 
     @functools.cached_property
-    def _quick_rules(self) -> Rules:
+    def _quick_rules(self) -> Comparator:
         return replace(self._rules, quick=True)
 
 

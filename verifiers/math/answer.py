@@ -1,269 +1,196 @@
-"""One answer against one reference: text, choices, dates and times, then the trees of both in every reading."""
+"""What kind of thing an answer is, in words, for the reasons of verdicts.
+
+What sympy adds to a verdict: it evaluates the gold (`both`: the answer too) and decides what values left open.
+
+One answer against one reference: text, choices, dates and times, then the trees of both in every reading.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Literal
 
-from rlvr.core.types import Verdict, correct, incorrect, limit, no_answer, unparseable
-from rlvr.verifiers.extract import extract, is_placeholder
-from rlvr.verifiers.extract.rejections import denied
-from rlvr.verifiers.math.bounds import other_bounds
-from rlvr.verifiers.math.choices import choice, lone_choice
-from rlvr.verifiers.math.choices import choices as choices_of
-from rlvr.verifiers.math.comparatives import compares
-from rlvr.verifiers.math.compare import Rules
-from rlvr.verifiers.math.families import begins_somewhere, declares_integers
-from rlvr.verifiers.math.identity import Undecided
-from rlvr.verifiers.math.kinds import kind
-from rlvr.verifiers.math.lex import plain
-from rlvr.verifiers.math.literals import written_number
-from rlvr.verifiers.math.numerals import numeral
-from rlvr.verifiers.math.ordered import is_bold_product
-from rlvr.verifiers.math.paraphrases import respelled
-from rlvr.verifiers.math.parse import parse
-from rlvr.verifiers.math.parts import in_parts, parts
-from rlvr.verifiers.math.phrases import PHRASES, in_base, odds
-from rlvr.verifiers.math.quantities import is_measured
-from rlvr.verifiers.math.remarks import opposed
-from rlvr.verifiers.math.repeats import REPEATED, Given, refusal
-from rlvr.verifiers.math.rounding import literal
-from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
-from rlvr.verifiers.math.substances import is_substance, other_elements, same_substances
-from rlvr.verifiers.math.texts import MAX_TEXT, said, spelled
-from rlvr.verifiers.math.tree import (
+from rlvr.core.types import Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
+from rlvr.verifiers.extract import is_placeholder
+from rlvr.verifiers.math.compare.comparison import Comparator, is_measured, rounded
+from rlvr.verifiers.math.compare.parameters import begins_somewhere, declares_integers, other_bounds
+from rlvr.verifiers.math.grammar.lex import plain
+from rlvr.verifiers.math.symbolic.evaluation import (
+    NotInTime,
+    agrees,
+    difference_vanishes,
+    evaluated,
+    is_antiderivative,
+    value_of,
+)
+from rlvr.verifiers.math.text.formulas import is_formula, other_elements, same_formulas, same_substances
+from rlvr.verifiers.math.text.normal import (
+    MAX_TEXT,
+    calendar_date,
+    choice,
+    clock_time,
+    normal_text,
+    opposed,
+    said,
+    same_time,
+    spelled,
+)
+from rlvr.verifiers.math.text.normal import choices as choices_of
+from rlvr.verifiers.math.text.readings import MAX_LONE, Read, Reference, answer_readings, readings
+from rlvr.verifiers.math.text.repetition import REPEATED, Given, refusal
+from rlvr.verifiers.math.text.sentences import cleaned
+from rlvr.verifiers.math.values.identity import Undecided
+from rlvr.verifiers.math.values.numeric import literal
+from rlvr.verifiers.math.values.tree import (
     Node,
-    ParseError,
+    Num,
+    Op,
     Quantity,
+    Rel,
     Sym,
     TooLarge,
     has_kind,
-    number,
+    outermost,
     symbols,
+    unevaluated,
     walk,
 )
-from rlvr.verifiers.math.truth import is_formula, same_formulas
-from rlvr.verifiers.math.words import calendar_date, clock_time, normal_text, same_time
 
-MAX_REFERENCE = 20_000
+_KINDS = {
+    "set": "a set", "such": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
+    "union": "an interval",
+    "inter": "an interval", "minus": "an interval", "domain": "a set", "both": "an inequality", "matrix": "a matrix",
+    "based": "a number in a base", "ratio": "a ratio", "pm": "two values",
+}  # fmt: skip
+
+
+def kind(node: Node) -> str:
+    """Return the kind of an answer in words."""
+    if isinstance(node, Rel):
+        return "an equation" if set(node.ops) <= {"=", "~"} else "an inequality"
+    if isinstance(node, Quantity):
+        return f"{kind(node.value)} with a unit"
+    if isinstance(node, Op) and node.head in ("list", "either"):
+        return f"{len(node.args)} {'values' if node.head == 'list' else 'alternatives'}"
+    if isinstance(node, Op) and node.head in _KINDS:
+        return _KINDS[node.head]
+    return "an expression" if symbols(node) else "a number"
+
+
+Symbolic = Literal["off", "gold", "both"]
+MAX_CONFIRMED_DIGITS = 11  # of a decimal that numeric values confirm
+MAX_ANSWER = 600  # characters of an answer that sympy is asked about
+
+
+def is_open(gold: Reference, answer: str, verdict: Verdict, symbolic: Symbolic) -> bool:
+    """Whether sympy may change a verdict: an unequal gold (with "both" an answer) to be evaluated, or one left open."""
+    if (
+        symbolic == "off"
+        or verdict.status not in ("incorrect", "limit")
+        or len(answer) > MAX_ANSWER
+        or not gold.readings
+    ):
+        return False
+    if verdict.status == "limit" or any(map(_is_to_evaluate, gold.readings)):
+        return True
+    return symbolic == "both" and any(map(unevaluated, _trees(answer)))
+
+
+def reconsidered(
+    gold: Reference,
+    answer: str,
+    verdict: Verdict,
+    rules: Comparator,
+    symbolic: Symbolic,
+    seconds: float | None,
+    given: Given = None,
+) -> Verdict:
+    """Return the verdict after sympy was asked; each call of it takes at most `seconds`."""
+    shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
+    read = gold.readings
+    trees = [tree for tree in _trees(answer) if not any(refusal(read, one, tree, shown, rules, given) for one in read)]
+    if not trees:
+        return verdict
+    if verdict.status == "limit" and not any(map(_is_to_evaluate, (*gold.readings, *trees))):
+        found = [difference_vanishes(reading, tree, seconds) for reading in gold.readings for tree in trees]
+        if True in found:
+            return correct(shown, "equal by sympy")
+        return incorrect("not equal by sympy", shown) if found and None not in found else verdict
+    problem: ValueError | None = None
+    slow = False
+    told = [_by_value(reading, tree, rules) for reading in gold.readings for tree in trees]
+    if True in told:
+        return correct(shown, "equal to 11 digits")
+    if told and None not in told:
+        return incorrect("not equal in value", shown)
+    for reading in gold.readings:
+        for tree in trees:
+            try:
+                if any(rules.same(*pair) for pair in _evaluations(reading, tree, symbolic, seconds)):
+                    return correct(shown, "equal once it is evaluated")
+                if _is_to_evaluate(reading) and is_antiderivative(reading, tree, seconds):
+                    return correct(shown, "an antiderivative")
+            except NotInTime as error:
+                problem, slow = error, slow or error.part in outermost(reading)
+            except (TooLarge, Undecided) as error:
+                problem = error
+            except (OverflowError, ZeroDivisionError):
+                problem = TooLarge("numbers beyond what is evaluated")
+    if slow:  # nothing can be said of any answer
+        return bad_reference(f"the reference is {problem}")
+    return verdict if problem is None else limit(str(problem), shown)
+
+
+def _by_value(gold: Node, tree: Node, rules: Comparator) -> bool | None:
+    """Whether an answer has the numeric value of a gold with integrals or series; None where no number tells."""
+    if isinstance(gold, Rel):
+        gold = gold.sides[-1]
+    if isinstance(tree, Rel) or not unevaluated(gold) or unevaluated(tree):
+        return None
+    found = agrees(gold, tree)
+    if found is False and (rules.digits, rules.rel_tol) != (None, None):
+        return rounded(Num(Fraction(str(value_of(gold)))), tree, rules)
+    written = literal(tree)
+    if found and written is not None and written.places:
+        few = written.digits <= MAX_CONFIRMED_DIGITS - 3  # it agrees to more digits than it has: it is the value
+        return True if few or MAX_CONFIRMED_DIGITS >= written.digits >= rules.exact_digits else None
+    return found
+
+
+def _evaluations(gold: Node, tree: Node, symbolic: Symbolic, seconds: float | None) -> Iterator[tuple[Node, Node]]:
+    """Yield the pairs of evaluated trees that differ from the pair that was compared."""
+    value = evaluated(gold, seconds) if _is_to_evaluate(gold) else gold
+    if value != gold:
+        yield value, tree
+    if symbolic == "both" and unevaluated(tree):
+        answer = evaluated(tree, seconds)
+        if answer != tree:
+            yield value, answer
+
+
+def _is_to_evaluate(gold: Node) -> bool:
+    """Whether a gold is not evaluated; one whose value stands behind the last equality sign is."""
+    return unevaluated(gold.sides[-1] if isinstance(gold, Rel) else gold)
+
+
+def _trees(answer: str) -> tuple[Node, ...]:
+    return readings(answer, normal_text(plain(answer)))[0]
+
+
 MAX_SHOWN = 500
-MAX_LONE = 3  # characters of the letter of a choice without its text
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
-_THOUSANDS_OR_LIST = re.compile(r"\d,\d{3}(?!\d)")
-_DECIMAL_COMMA = re.compile(r"-?\d+(?:,|\{,\})\d+\Z")
-# A probability or expectation, which only names the answer: P(X = 2) = 5.
-_LABELLED = re.compile(
-    r"(?:\$|\s|\\[(\[]|\\displaystyle)*"
-    r"(?:(?:\\Pr|\\math(?:bb|rm|bf)\{(?:P|E|Pr|Var)\}|Pr|Var|E(?=\s*\[))\s*(?:\\left\s*)?[(\[][^()\[\]]{1,60}"
-    r"|P\s*(?:\\left\s*)?\([^()\[\]]{1,30}(?:[=<>|]|\\[a-z]+)[^()\[\]]{1,30})"
-    r"(?:\\right\s*)?[)\]](?:\s|\\[!,;: ])*=(?=[^=])(.+)\Z",
-    re.DOTALL,
-)
-_LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]|\d[a-z]{2}(?![A-Za-z])")
-# A short text with a digit holds an answer within the bounds, unless it may be a large number or deeply nested.
-_SHORT = 40
-MAX_DIGITS = 18  # of an integer that is compared as it is written
-_HAS_DIGIT = re.compile(r"[0-9]")
-_MAY_BE_LARGE = re.compile(r"[\^!]|[0-9.][eE]|binom|choose|[CPA]|(?:[-+(\[{|][^-+(\[{|]*){9}|[^\x00-\x7f]")
-
-
-class Read(NamedTuple):
-    """What a reference says.
-
-    `normal`: the normalised text. `choice`: the letter of a single choice, `choices`: the letters of several; else "".
-    `trees`: what the text may mean, none for plain text, and the `problem` with it. `decimal`: one is a decimal.
-    `substance`: it may be a chemical formula.
-    """
-
-    normal: str
-    choice: str
-    choices: str
-    time: tuple[int, int, int, str] | None
-    date: tuple[int | None, int, int] | None
-    trees: tuple[Node, ...]
-    problem: ValueError | None
-    decimal: bool
-    substance: bool
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A reference, which is read once, when an answer is not its text."""
-
-    text: str
-
-    @functools.cached_property
-    def read(self) -> Read:
-        """What the text says."""
-        normal = normal_text(plain(self.text))
-        trees, problem = readings(self.text, normal, gold=True)
-        decimal = any((literal(tree) or number(0)).places for tree in trees)
-        small = normal.casefold()
-        moment = clock_time(small), calendar_date(small)
-        choices = "" if is_bold_product(self.text) else choices_of(normal)
-        return Read(normal, lone_choice(normal), choices, *moment, trees, problem, decimal, is_substance(self.text))
-
-    @property
-    def readings(self) -> tuple[Node, ...]:
-        """The trees that the text may mean, none for plain text."""
-        return self.read.trees
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is compared as text only."""
-        return not self.read.trees
-
-    @property
-    def choice(self) -> str:
-        """The letter of a single choice, else ""."""
-        return self.read.choice
-
-
-@functools.lru_cache(maxsize=8192)
-def read_reference(text: str) -> Reference:
-    """Read a reference: a bare answer, a text with a box, or a GSM8K solution that ends with `#### 18`.
-
-    Raise ValueError where it holds no answer.
-    """
-    if len(text) > MAX_REFERENCE:
-        raise ValueError(f"a reference of {len(text)} characters; at most {MAX_REFERENCE} are read")
-    answer = text
-    if "####" in text:
-        answer = text.rsplit("####", 1)[1]
-    elif "\\boxed" in text or "\\fbox" in text:
-        found = extract(text, "strict")
-        if found.text is None:
-            raise ValueError(f"the reference holds no answer: {found.how}")
-        answer = found.text
-    reference = Reference(cleaned(answer.strip()))
-    if len(reference.text) <= MAX_DIGITS and reference.text.isdigit() and reference.text.isascii():
-        return reference
-    if len(reference.text) > _SHORT or not _HAS_DIGIT.search(reference.text) or _MAY_BE_LARGE.search(reference.text):
-        _check(reference, text)
-    return reference
-
-
-def _check(reference: Reference, text: str) -> None:
-    """Raise ValueError where a reference, read from `text`, holds no answer."""
-    read = reference.read
-    if not read.normal and not read.trees:
-        raise ValueError(f"the reference {text[:80]!r} holds no answer")
-    if isinstance(read.problem, TooLarge) and not read.trees:
-        raise ValueError(f"the reference is too large: {read.problem}")
-
-
-def readings(
-    text: str, normal: str, *, gold: bool = False, decimal_comma: bool = False
-) -> tuple[tuple[Node, ...], ValueError | None]:
-    """Return the trees of an answer in its readings (1,234 as a number and as a list), and the first error.
-
-    In a gold's brackets commas separate; `decimal_comma`: 3,14 is also 3.14.
-    """
-    if (value := written_number(text)) is not None:
-        return (value,), None
-    return _read(text, normal, gold, decimal_comma)
-
-
-def _read(
-    text: str, normal: str, gold: bool = False, decimal_comma: bool = False
-) -> tuple[tuple[Node, ...], ValueError | None]:
-    """Return what `readings` does, for a text that is not a number alone."""
-    fixed = PHRASES.get(normal.casefold()) or in_base(normal) or odds(normal)
-    if fixed is None and not normal.isascii():
-        fixed = numeral(normal)
-    if fixed is not None:
-        return (fixed,), None
-    if "=" in text and (labelled := _LABELLED.match(text)):
-        text = labelled[1].strip()
-    if (pieces := parts(text)) and (tree := in_parts(pieces)) is not None:
-        return (tree,), None
-    styles = ["thousands"]
-    if "," in text:
-        if _THOUSANDS_OR_LIST.search(text):
-            styles = (
-                ["list"]
-                if gold and text.lstrip("$ ").startswith(("(", "[", "\\{", "\\left"))
-                else ["thousands", "list"]
-            )
-        if decimal_comma and _DECIMAL_COMMA.match(text.strip("$ .")):
-            styles.append("decimal")
-    trees: list[Node] = []
-    problem: ValueError | None = None
-    for style in styles:
-        try:
-            tree = parse(text, style)
-        except (ParseError, TooLarge) as error:
-            problem = problem or error.with_traceback(None)  # which would keep the parser alive
-            # 8 m in \\frac{1}{8 m^4}: the letter is no unit there.
-            bare = _without_units(text, style) if isinstance(error, ParseError) else None
-            if bare is None:
-                continue
-            tree = bare
-        if tree not in trees:
-            trees.append(tree)
-        # Letters after a number are a unit, or variables: 3 m.
-        if "\\text" not in text and "\\m" not in text and has_kind(tree, Quantity):
-            with contextlib.suppress(ParseError, TooLarge):
-                trees.append(parse(text, style, units=False))
-    if not trees and isinstance(problem, ParseError) and (stated := respelled(text)):
-        return readings(stated, normal_text(plain(stated)), gold=gold, decimal_comma=decimal_comma)
-    return tuple(trees), problem
-
-
-def _without_units(text: str, style: str) -> Node | None:
-    """The tree with letters after a number as variables; None where no letter may be a unit, or it cannot be read."""
-    if not _LETTER_UNIT.search(text):
-        return None
-    with contextlib.suppress(ParseError, TooLarge):
-        return parse(text, style, units=False)
-    return None
-
-
-@functools.lru_cache(maxsize=4096)
-def answer_readings(
-    text: str, normal: str, *, decimal_comma: bool = False
-) -> tuple[tuple[Node, ...], ValueError | None]:
-    """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
-    if (value := written_number(text)) is not None:
-        return (value,), None
-    if denied(normal) or compares(normal):
-        return (), ParseError("the text denies its value")
-    if is_statement(text) and (stated := rewritten(text, _is_readable)):
-        return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
-    trees, problem = _read(text, normal, decimal_comma=decimal_comma)
-    if not trees and isinstance(problem, ParseError) and (stated := rewritten(text, _is_readable)):
-        return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
-    return trees, problem
-
-
-def _is_readable(text: str) -> bool:
-    return bool(readings(text, normal_text(plain(text)))[0])
-
-
-_COUNTED = re.compile(r"\s*[-−]?\\?\$?\d[\d,.]*\s+[A-Za-z]{3}")  # 13 cats, which is no product
-
-
-def readable(text: str) -> bool:
-    """Whether a text is an answer as a whole: mathematics, a choice, a time or a date."""
-    if len(text) > MAX_TEXT:
-        return False
-    normal = normal_text(plain(text))
-    if choice(normal)[0] or clock_time(normal.casefold()) or calendar_date(normal.casefold()):
-        return True
-    trees = answer_readings(text, normal)[0]
-    return bool(trees) and not any(map(symbols, trees)) if _COUNTED.match(text) else bool(trees)
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def judge_answer(gold: Reference, answer: str, rules: Rules, given: Given = None) -> Verdict:
+def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given = None) -> Verdict:
     """Return the verdict on an extracted answer, which must not only repeat an expression of the prompt."""
     if answer == gold.text:
         return correct(answer, "the same text")
@@ -363,7 +290,7 @@ def _same_date(left: tuple[int | None, int, int], right: tuple[int | None, int, 
     return left[1:] == right[1:] and left[0] in (None, right[0])
 
 
-def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Rules, given: Given) -> Verdict:
+def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Comparator, given: Given) -> Verdict:
     problem: ValueError | None = None
     if is_measured(golds[0]) and is_measured(trees[0]):
         # 5 N m is not 5 mN, though both may be products of letters.

@@ -23,9 +23,9 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError, Sampling, Task, Verifier
 from rlvr.distributed import gather
 from rlvr.model.device import pick_device, tuned_cpu
+from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.optimizer import check_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh
-from rlvr.model.policy import load_policy
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, split_by_prompt, write_pairs
 from rlvr.reward_model.training import (
     TrainableRewardModel,
@@ -36,7 +36,8 @@ from rlvr.reward_model.training import (
 )
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.checkpoint.checkpoint import list_checkpoints, unfinished, written_whole
+from rlvr.training.checkpoint.checkpoint import written_whole
+from rlvr.training.checkpoint.folders import list_checkpoints, unfinished
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard
 from rlvr.training.supervision.signals import StopRequest

@@ -1,4 +1,4 @@
-"""Checkpoints: listed, checked, read and deleted; rlvr.training.checkpoint.snapshot writes them.
+"""Checkpoints: listed, checked, read and deleted; rlvr.training.checkpoint.checkpoint writes them.
 
 They are written atomically, loadable by transformers, and enough for an exact resume.
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
@@ -16,35 +16,396 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+import torch.distributed as dist
+from accelerate import Accelerator
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from rlvr.core.files.write import PARTIAL, advice
+from rlvr.core.heartbeat import enter
 from rlvr.core.types import Completion, Group, Problem, RunError, Turn, Verdict
-from rlvr.model.critic import Critic
-from rlvr.training.checkpoint.snapshot import read_optimizer
+from rlvr.distributed import Apart, gather, in_thread
+from rlvr.model.logprobs.critic import Critic
+from rlvr.model.optim.sharding import fill, leads
+from rlvr.training.checkpoint.folders import STEP, damage
+from rlvr.training.problems.draws import STATE
+
+# What a checkpoint holds of the training, and how it is written: from the weights, or from a copy of them.
+
+# An optimizer's state on the disk: one file, or where it is in shards a folder into which every process writes.
+#
+# Either is read by any number of processes, with weights in shards or whole. The tensors have the same names in both:
+# "<number of the parameter>.<name>".
+
+
+def write_tensors(tensors: Mapping[str, Tensor], folder: Path, name: str, *, sharded: bool, group: Any = None) -> None:
+    """Write what `optimizer_tensors` returned into a folder: NAME.safetensors; of shards the folder NAME.
+
+    For the latter all processes must call this. group: of them, if not torch's own of all.
+    """
+    if sharded:
+        with without_warnings():
+            save(dict(sorted(tensors.items())), checkpoint_id=folder / name, process_group=group)
+    else:
+        save_file({key: value.contiguous().cpu() for key, value in tensors.items()}, folder / f"{name}.safetensors")
+
+
+def read_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) -> None:
+    """Restore the state that `write_tensors` wrote, however many processes there were. All must call it."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+
+    def room(key: str, shape: Any, dtype: torch.dtype) -> Tensor:
+        weight = weights[int(key.partition(".")[0])]
+        alike = tuple(shape) == tuple(weight.shape)
+        return torch.zeros_like(weight, dtype=dtype) if alike else torch.zeros(tuple(shape), dtype=dtype)
+
+    file, shards = folder / f"{name}.safetensors", folder / name
+    if shards.is_dir():
+        held = FileSystemReader(shards).read_metadata().state_dict_metadata
+        tensors = {
+            key: room(key, entry.size, entry.properties.dtype)
+            for key, entry in held.items()
+            if isinstance(entry, TensorStorageMetadata)
+        }
+        with without_warnings():
+            load(tensors, checkpoint_id=shards)
+    elif is_sharded(optimizer):
+        tensors = {}
+        with safe_open(file, "pt") as stored:
+            for key in stored.keys():  # noqa: SIM118
+                whole = stored.get_tensor(key)  # read from the disk where it is used
+                tensors[key] = room(key, whole.shape, whole.dtype)
+                fill(tensors[key], whole)
+    else:
+        tensors = load_file(file)
+    load_optimizer(optimizer, tensors)
+
+
+def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer's weights are in shards."""
+    return any(isinstance(weight, DTensor) for group in optimizer.param_groups for weight in group["params"])
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Run within without Python's warnings: torch warns of a single process, and of functions of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state as tensors named "<parameter number>.<name>", not copied."""
+    state = optimizer.state_dict()["state"]
+    return {f"{number}.{name}": value.detach() for number, values in state.items() for name, value in values.items()}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Restore the state that `optimizer_tensors` returned."""
+    whole = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What this process writes of a checkpoint.
+
+    weights: whole ones; None where another process writes them. critic, reference: weights by name, on that
+    process; of a reference policy only where it has been reset.
+    optimizers: states by the name of their file or folder; of those in shards (`sharded`) the parts of this process.
+    state: what state.json holds besides sizes. draws: what the drawing of problems keeps, in JSON. together: all
+    processes write, because the weights are in shards.
+    """
+
+    step: int
+    weights: Weights | None
+    critic: Mapping[str, Tensor] | None
+    optimizers: Mapping[str, Mapping[str, Tensor]]
+    sharded: bool
+    together: bool
+    state: Mapping[str, Any] = field(default_factory=dict)
+    ahead: Mapping[int, Sequence[Group]] = field(default_factory=dict)
+    draws: str | None = None
+    reference: Mapping[str, Tensor] | None = None
+
+    @property
+    def main(self) -> bool:
+        """Whether this process makes the folder, and renames it."""
+        return leads() or not self.together
+
+    def write(self, folder: Path, group: Any = None) -> None:
+        """Write the checkpoint atomically: beside its final place, then renamed.
+
+        group: the processes that write together, if not torch's own of all. Raises RunError, in one line, where the
+        disk is full or the like; what was written is then removed, and earlier checkpoints are untouched.
+        """
+
+        def step() -> Any:
+            return failing_together(folder, self.together, group)
+
+        with (
+            step(),  # and waiting, until it has its name
+            written_whole(folder, lambda: safe(folder)) if self.main else partial_of_first(folder) as partial,
+        ):
+            with step():
+                pass  # wait until there is a folder
+            with step():
+                if self.weights is not None:
+                    self.weights.save(partial)
+                if self.critic is not None:
+                    save_file(dict(self.critic), partial / "critic.safetensors")
+                if self.reference is not None:
+                    save_file(dict(self.reference), partial / REFERENCE)
+            for name, tensors in self.optimizers.items():
+                write_tensors(tensors, partial, name, sharded=self.sharded, group=group)
+            if self.main:
+                self.complete(partial)
+
+    def complete(self, partial: Path) -> None:
+        """Write what only one process writes, and state.json, with the sizes of all files, last."""
+        if self.ahead:
+            write_groups(partial / AHEAD, self.ahead)
+        if self.draws is not None:
+            (partial / STATE).write_text(self.draws)
+        written = sorted(path for path in partial.rglob("*") if path.is_file())
+        sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
+        text = json.dumps({"step": self.step, **self.state, "files": sizes}, indent=2)
+        (partial / "state.json").write_text(text)
+
+
+def take_snapshot(
+    step: int,
+    weights: Weights,
+    optimizer: torch.optim.Optimizer | None,
+    state: Mapping[str, Any],
+    critic: Critic | None = None,
+    ahead: Mapping[int, Sequence[Group]] | None = None,
+    draws: str | None = None,
+    reference: Mapping[str, Tensor] | None = None,
+    *,
+    copied: bool,
+) -> Snapshot:
+    """Return what a checkpoint after `step` steps holds. Where the weights are in shards all processes must call it.
+
+    ahead: the rollouts of later steps that are already sampled, by step. draws, reference: as in Snapshot. copied:
+    later updates do not change it; else it shares the memory of what is trained. A copy is in the CPU's memory.
+    """
+    together = weights.mesh is not None
+    states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
+    held = {name: optimizer_tensors(found) for name, found in states.items() if found is not None}
+    values = critic.tensors() if critic is not None else {}
+    if copied:
+        held = {name: {key: on_cpu(value) for key, value in tensors.items()} for name, tensors in held.items()}
+        values = {name: value.clone() for name, value in values.items()}
+        reference = reference and {name: value.clone() for name, value in reference.items()}
+    written_here = leads() or not together
+    return Snapshot(
+        step,
+        weights.snapshot() if copied or together else weights,
+        values if critic is not None and written_here else None,
+        held,
+        any(is_sharded(found) for found in states.values() if found is not None),
+        together,
+        dict(state),
+        {later: list(groups) for later, groups in (ahead or {}).items()},
+        draws,
+        reference if written_here else None,
+    )
+
+
+def on_cpu(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor, or of the shard of it that is here, in the CPU's memory."""
+    return tensor.detach().to("cpu", copy=True)
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    weights: Weights,
+    optimizer: torch.optim.Optimizer | None,
+    state: Mapping[str, Any],
+    critic: Critic | None = None,
+    ahead: Mapping[int, Sequence[Group]] | None = None,
+) -> None:
+    """Write a checkpoint, and return when it is on the disk. See `take_snapshot` and `Snapshot.write`.
+
+    Where the weights are in shards all processes must call it, and see the same disk: the first one makes the folder
+    and renames it, and each writes its part of the optimizer's state.
+    """
+    take_snapshot(step, weights, optimizer, state, critic, ahead, copied=False).write(folder)
+
+
+def safe(folder: Path) -> str:
+    """Return the end of the line that says why `folder` was not written: which checkpoint before it is whole."""
+    beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
+    whole = [path for path in beside if damage(path) is None]
+    resume = "run the same command (without --run.overwrite) to resume from it"
+    return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
+
+
+@contextmanager
+def failing_together(folder: Path, together: bool, group: Any = None) -> Iterator[None]:
+    """Run what writes a part of a checkpoint, and wait for the other processes if they do so `together`.
+
+    Where one of them cannot write, all raise: that one what it raised, the others a RunError with the same reason.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as caught:
+        if not together or not cannot_write(caught):
+            raise
+        error = caught
+    if not together:
+        return
+    told = (
+        ""
+        if error is None
+        else str(error)
+        if isinstance(error, RunError)
+        else f"cannot save {folder}: {reason_of(error)}"
+    )
+    reasons = [""] * dist.get_world_size()
+    dist.all_gather_object(reasons, told, group=group)
+    if error is not None:
+        raise error
+    if any(reasons):
+        raise RunError(max(reasons, key=bool))
+
+
+@contextmanager
+def partial_of_first(folder: Path) -> Iterator[Path]:
+    """Yield the folder of `written_whole`, which the first process makes. RunError where it cannot be written."""
+    try:
+        yield folder.with_name(folder.name + PARTIAL)
+    except (OSError, CheckpointException) as error:
+        raise RunError(f"cannot save {folder}: {reason_of(error)}") from error
+
+
+W = TypeVar("W", bound="SnapshotWriter")
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A checkpoint that is being written. saved: called once it is whole on all processes."""
+
+    written: Future[None]
+    saved: Callable[[], None]
+
+
+class SnapshotWriter:
+    """Writes checkpoints, one after the other.
+
+    beside: a checkpoint is copied to the CPU's memory, and a thread writes the copy while the training goes on; the
+    next one waits for it. It counts as saved once `check` or `finish` has found it whole, on all processes at the same
+    place. On leaving what is being written is waited for. sharded: the weights are in shards, so that all processes
+    write. All processes must make the same calls.
+    """
+
+    def __init__(self, accelerator: Accelerator, *, sharded: bool, beside: bool = False) -> None:
+        self.accelerator = accelerator
+        self.sharded = sharded
+        self.beside = beside
+        # The thread's gathers must not meet those of the training.
+        self._group = Apart(accelerator).group if beside and sharded else None
+        self._pending: Pending | None = None
+
+    def __enter__(self: W) -> W:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        elif self._pending is not None:  # other processes may have gone: what it ends with is not compared
+            wait([self._pending.written])
+
+    @property
+    def writing(self) -> bool:
+        """Whether this process is writing."""
+        return self._pending is not None and not self._pending.written.done()
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes a part of each checkpoint."""
+        return self.sharded or self.accelerator.is_main_process
+
+    def write(self, folder: Path, take: Callable[[], Snapshot | None], saved: Callable[[], None]) -> None:
+        """Write what `take` returns (None where this process writes nothing), and call `saved` when all is whole.
+
+        Raises RunError, in one line, where it or the one before cannot be written.
+        """
+        enter("checkpoint")
+        self.finish()
+        snapshot = take()
+        written: Future[None] = Future()
+        if snapshot is not None and self.beside:
+            written = in_thread(lambda: snapshot.write(folder, self._group), "rlvr-checkpoint")
+        else:
+            if snapshot is not None:
+                snapshot.write(folder)
+            written.set_result(None)
+        self._pending = Pending(written, saved)
+        if not self.beside:
+            self.finish()
+
+    def check(self) -> None:
+        """Complete the checkpoint that is being written if it is whole on all processes.
+
+        Raises RunError, on all processes, where one could not write it.
+        """
+        if self._pending is None:
+            return
+        told = gather([outcome(self._pending.written)], self.accelerator)
+        if any(told):
+            pending, self._pending = self._pending, None
+            if outcome(pending.written):
+                pending.written.result()  # raises
+            raise RunError(max(filter(None, told)))
+        if None not in told:
+            pending, self._pending = self._pending, None
+            pending.saved()
+            self.accelerator.wait_for_everyone()
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written. Raises as `check`."""
+        if self._pending is not None:
+            wait([self._pending.written])
+            self.check()
+
+
+def outcome(written: Future[None]) -> str | None:
+    """Return why a checkpoint could not be written; "" where it was, None where it is being written."""
+    if not written.done():
+        return None
+    error = written.exception()
+    return "" if error is None else str(error) or type(error).__name__
+
 
 AHEAD = "ahead.jsonl"
 REFERENCE = "reference.safetensors"
-STEP = re.compile(r"step-(\d+)")
-DAMAGED = ".damaged"
-UNFINISHED = ".training"
-
-
-def checkpoint_folder(out_dir: Path, step: int) -> Path:
-    """Return the folder of the checkpoint after `step` steps."""
-    return out_dir / "checkpoints" / f"step-{step:06d}"
 
 
 class Weights(Protocol):
@@ -64,104 +425,6 @@ class Weights(Protocol):
 
     def load_weights(self, folder: Path) -> None:
         """Restore, bit for bit, what `save` wrote."""
-
-
-def unfinished(made: Path) -> Path:
-    """Return the folder that holds the checkpoints of a supervised training until its model is whole, in `made`."""
-    return made.with_name(made.name + UNFINISHED)
-
-
-def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
-    """Return the checkpoints as (step, folder), oldest first, damaged ones too (see `damage`)."""
-    found = []
-    for folder in (out_dir / "checkpoints").glob("step-*"):
-        match = STEP.fullmatch(folder.name)
-        if match:
-            found.append((int(match[1]), folder))
-    return sorted(found)
-
-
-def list_whole(out_dir: Path, say: Callable[[str], None]) -> list[tuple[int, Path]]:
-    """Return the checkpoints that are not damaged as (step, folder), oldest first. `say` gets a line for each other."""
-    found = []
-    for step, folder in list_checkpoints(out_dir):
-        reason = damage(folder)
-        if reason is None:
-            found.append((step, folder))
-        else:
-            say(f"{folder} is damaged ({reason}), and left out")
-    return found
-
-
-def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
-    """Return the newest checkpoint that is not damaged, as (step, folder); None where there are no checkpoints.
-
-    Newer, damaged ones are reported with `say`, and renamed (`move`) so that nothing takes them for checkpoints. Raises
-    ValueError where all are damaged.
-    """
-    found = list_checkpoints(out_dir)
-    damaged: list[tuple[Path, str]] = []
-    for step, folder in reversed(found):
-        reason = damage(folder)
-        if reason is None:
-            for other, other_reason in damaged:
-                say(f"{other} is damaged ({other_reason}); going back to step {step}")
-                if move:
-                    set_aside(other)
-            return step, folder
-        damaged.append((folder, reason))
-    if damaged:
-        newest, reason = damaged[0][0].name, damaged[0][1]
-        raise ValueError(
-            f"every checkpoint of {out_dir} is damaged ({newest}: {reason}); restore one from a copy, or start "
-            "again with --run.overwrite"
-        )
-    return None
-
-
-def damage(folder: Path) -> str | None:
-    """Return how a checkpoint is damaged, None where it is not: a file is missing or has the wrong size.
-
-    Compares the sizes of files with those in state.json, and of safetensors files with their headers.
-    """
-    try:
-        state = json.loads((folder / "state.json").read_text("utf-8"))
-        for name, size in state.get("files", {}).items():
-            found = (folder / name).stat().st_size
-            if found != size:
-                return f"{name} has {found} bytes of {size}"
-        for path in sorted(folder.glob("*.safetensors")):
-            expected = safetensors_size(path)
-            if path.stat().st_size != expected:
-                return f"{path.name} has {path.stat().st_size} bytes of {expected}"
-        if not any(folder.glob("*.safetensors")):
-            return "no weights"
-    except FileNotFoundError as error:
-        return f"no {Path(error.filename).name}"
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
-        return f"state.json or a header cannot be read: {error}"
-    return None
-
-
-def safetensors_size(path: Path) -> int:
-    """Return the size that a safetensors file has by its header (github.com/huggingface/safetensors, "Format").
-
-    Raises ValueError where the header is cut off or is not JSON.
-    """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= path.stat().st_size - 8:
-            raise ValueError(f"{path.name} has a header of {length} bytes")
-        header = json.loads(file.read(length))
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-    return 8 + length + max(ends, default=0)
-
-
-def set_aside(folder: Path) -> None:
-    """Rename a damaged checkpoint, so that it no longer counts as one."""
-    aside = folder.with_name(folder.name + DAMAGED)
-    shutil.rmtree(aside, ignore_errors=True)
-    os.replace(folder, aside)
 
 
 def cannot_write(error: BaseException) -> bool:
@@ -208,13 +471,6 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
             raise
         then = safe() or advice(cause_of(error))
         raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", then)))) from error
-
-
-def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:
-    """Delete all checkpoints but the last `keep` and those of the steps `others`."""
-    for step, folder in list_checkpoints(out_dir)[:-keep]:
-        if step not in others:
-            shutil.rmtree(folder)
 
 
 def load_checkpoint(

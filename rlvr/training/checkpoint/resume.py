@@ -21,7 +21,7 @@ from rlvr.config.shared import TurnSettings
 from rlvr.core.files.write import PARTIAL
 from rlvr.core.printable import note
 from rlvr.runs.folder import TRAINING, Record, RunFolder, read_record, texts
-from rlvr.training.checkpoint.checkpoint import STEP, damage, unfinished
+from rlvr.training.checkpoint.folders import STEP, damage, unfinished
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
@@ -254,7 +254,7 @@ def began_with(out_dir: Path, asked: Path) -> Path | None:
     place = held.get("start_from") if isinstance(held, dict) else None
     if not isinstance(place, str):
         return None
-    from rlvr.training.checkpoint.checkpoint import damage  # torch, which a path that is wrong does not wait for
+    from rlvr.training.checkpoint.folders import damage
 
     if not has_checkpoints(out_dir):
         return None
@@ -279,7 +279,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = note) -> Path:
     name = f"--run.start-from {path}"
     if not path.is_dir():
         raise ValueError(f"{name}: {'a file' if path.exists() else 'no such folder'}; expected a checkpoint of a run")
-    from rlvr.training.checkpoint.checkpoint import damage, list_whole
+    from rlvr.training.checkpoint.folders import damage, list_whole
 
     if (path / "state.json").exists():
         reason = damage(path)

@@ -18,11 +18,11 @@ from typing import Any, Protocol, cast
 from accelerate import Accelerator
 
 from rlvr.core.files.write import write_whole, writing
+from rlvr.core.heartbeat import beat
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
 from rlvr.distributed import gather, share
-from rlvr.model.progress import beat
 from rlvr.runs.log import turn_records
 from rlvr.training.evaluation.passk import (
     Estimate,

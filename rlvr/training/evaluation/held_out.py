@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from rlvr.core.heartbeat import enter
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem
 from rlvr.distributed import gather, share
-from rlvr.model.progress import enter
 from rlvr.runs.conclusions import Evaluation, group_comparable
 from rlvr.runs.records import is_graded, measured_name, number_since_best, quality
-from rlvr.training.checkpoint.checkpoint import checkpoint_folder, list_checkpoints
+from rlvr.training.checkpoint.folders import checkpoint_folder, list_checkpoints
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.run import Run
 

@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from rlvr.config import RolloutConfig
 from rlvr.config.shared import TurnSettings
+from rlvr.core.heartbeat import beat
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import (
     Ask,
@@ -37,7 +38,6 @@ from rlvr.core.types import (
     Verdict,
     error,
 )
-from rlvr.model.progress import beat
 
 # Calls that run beside the sampling, each in a daemon thread and within a time limit: an environment's replies.
 

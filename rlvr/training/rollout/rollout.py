@@ -10,7 +10,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier, PartVerifier, VerifierTraits
 from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Verdict
 from rlvr.distributed import Processes, gather
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
 from rlvr.training.rollout.episodes import Play, play
 
 

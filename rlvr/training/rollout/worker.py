@@ -13,14 +13,15 @@ from functools import partial
 from typing import TypeVar
 
 from rlvr.config import Config
+from rlvr.core.heartbeat import beat, enter
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier, PartVerifier
 from rlvr.core.types import Group, Problem, Sampler
 from rlvr.distributed import Apart, Processes, gather, in_thread, share
+from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
-from rlvr.model.policy import Policy
-from rlvr.model.progress import beat, enter
-from rlvr.training.checkpoint.checkpoint import AHEAD, checkpoint_folder, read_groups
+from rlvr.training.checkpoint.checkpoint import AHEAD, read_groups
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.problems.draws import Draws
 from rlvr.training.rollout.episodes import Play

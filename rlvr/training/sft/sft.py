@@ -16,25 +16,18 @@ from rlvr.algo.batch import Batch, collate
 from rlvr.config import Config, OptimConfig, SFTConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.write import PARTIAL
+from rlvr.core.heartbeat import enter
 from rlvr.core.seeding import derive_seed
 from rlvr.core.turns import Reply, Turn
 from rlvr.core.types import Completion, Group, correct
 from rlvr.distributed import sum_gradients
+from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.memory import microbatch_tokens
+from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.model.optim.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-from rlvr.model.policy import Policy
-from rlvr.model.progress import enter
-from rlvr.training.checkpoint.checkpoint import (
-    Weights,
-    checkpoint_folder,
-    delete_old_checkpoints,
-    load_checkpoint,
-    newest_whole,
-    unfinished,
-)
-from rlvr.training.checkpoint.snapshot import Snapshot, SnapshotWriter, take_snapshot
+from rlvr.training.checkpoint.checkpoint import Snapshot, SnapshotWriter, Weights, load_checkpoint, take_snapshot
+from rlvr.training.checkpoint.folders import checkpoint_folder, delete_old_checkpoints, newest_whole, unfinished
 from rlvr.training.problems.draws import items_of_step
 from rlvr.training.rollout.episodes import Play, replies
 from rlvr.training.sft.demonstrations import Demonstration

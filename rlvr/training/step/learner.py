@@ -11,8 +11,8 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.config import AlgoSettings, Config
-from rlvr.model.critic import Critic
-from rlvr.model.policy import Policy
+from rlvr.model.load.policy import Policy
+from rlvr.model.logprobs.critic import Critic
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.sft.demonstrations import Demonstration
 

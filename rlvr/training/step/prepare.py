@@ -12,12 +12,12 @@ from torch import Tensor
 from rlvr.algo.batch import Batch, collate, is_trained
 from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
 from rlvr.algo.losses import KL
+from rlvr.core.heartbeat import beat, enter
 from rlvr.core.types import Group
 from rlvr.distributed import sum_tensor
+from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.memory import microbatch_tokens
-from rlvr.model.policy import Policy
-from rlvr.model.progress import beat, enter
+from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.training.step.learner import Learner
 
 # This process's microbatches of a batch that all processes hold.

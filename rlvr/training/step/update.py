@@ -13,14 +13,13 @@ from rlvr.algo.batch import Batch, chosen, collate, minibatches
 from rlvr.algo.credit import Advantage
 from rlvr.algo.losses import batch_loss, k3, loss_denominator, value_loss
 from rlvr.config import Config
+from rlvr.core.heartbeat import enter
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Group
 from rlvr.distributed import gather, sum_gradients, sum_stats
-from rlvr.model.logprobs.scoring import of_tokens, token_logprobs
+from rlvr.model.logprobs.scoring import Entropy, of_tokens, token_logprobs
 from rlvr.model.optim.health import count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
-from rlvr.model.progress import enter
-from rlvr.model.softmax import Entropy
 from rlvr.training.sft.sft import accumulate_mix
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import critic_stats, learner_microbatches, prepare_batch

@@ -17,7 +17,7 @@ from rlvr.core.types import RunError
 from rlvr.distributed import sum_tensor
 from rlvr.runs.conclusions import conclusions_of
 from rlvr.training.callbacks import Reporter
-from rlvr.training.checkpoint.checkpoint import list_checkpoints, unfinished
+from rlvr.training.checkpoint.folders import list_checkpoints, unfinished
 from rlvr.training.checkpoint.resume import is_fine_tuned
 from rlvr.training.evaluation.held_out import kept_steps
 from rlvr.training.supervision.signals import Stopped, StopRequest

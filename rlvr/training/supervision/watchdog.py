@@ -18,9 +18,9 @@ from typing import Any
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 import rlvr
+from rlvr.core.heartbeat import HEARTBEAT
 from rlvr.core.types import RunError
 from rlvr.distributed import Processes, in_thread
-from rlvr.model.progress import PROGRESS
 from rlvr.training.supervision.signals import fitted, leave
 
 # Which process keeps the others waiting, judged from the signs that all of them give.
@@ -32,7 +32,7 @@ SLOW_FACTOR = 3.0
 
 @dataclass(frozen=True)
 class Sign:
-    """What a process says of itself: its place (see rlvr.model.progress), and a number that grows with each sign.
+    """What a process says of itself: its place (see rlvr.core.heartbeat), and a number that grows with each sign.
 
     waits: for other processes. where: the line of rlvr that its training has come to. left: it has done its part.
     """
@@ -179,7 +179,7 @@ class Watch:
     """Gives a sign of this process to the store of all; the first two also judge, so that either may hang."""
 
     def __init__(self, processes: Processes, timeout: float, warn: Callable[[str], None]) -> None:
-        PROGRESS.clear()
+        HEARTBEAT.clear()
         self.rank, self.count, self.timeout, self.warn = (
             processes.process_index,
             processes.num_processes,
@@ -248,7 +248,7 @@ class Watch:
     def _tell(self, *, left: bool = False) -> Sign:
         self._number += 1
         waits, where = position(self._trained_by)
-        place = PROGRESS
+        place = HEARTBEAT
         sign = Sign(self._number, place.step, place.phase, place.entered, place.beats, waits, where, left)
         if self.store is not None:
             self.store.set(str(self.rank), json.dumps(asdict(sign)))

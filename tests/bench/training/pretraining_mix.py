@@ -27,7 +27,7 @@ from rlvr.config import ModelConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import Problem, Sampling
-from rlvr.model.policy import load_policy
+from rlvr.model.load.policy import load_policy
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from rlvr.recipes import instructgpt
 from rlvr.sampling.torch_sampler import TorchSampler

@@ -1,0 +1,200 @@
+"""Turn transformers', peft's and safetensors' errors about a model that they cannot load into one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from accelerate import init_empty_weights
+from huggingface_hub import errors
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+from transformers.utils.hub import get_checkpoint_shard_files
+
+from rlvr.config import ModelConfig
+from rlvr.core.files.models import Place
+from rlvr.model.optim.sharding import fill
+
+# The base class of the hub's errors in its HTTP client, which differs by version.
+HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
+# Raised by the libraries for broken or foreign files: they read fields and build modules before they check.
+LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    ImportError,
+    AttributeError,
+    TypeError,
+    RuntimeError,
+    ZeroDivisionError,
+    SafetensorError,
+    HTTP_ERROR,
+)
+NEEDS_TRUST = (
+    "it brings its own code, which runs only with --model.trust-remote-code (reward_model: "
+    "trust_remote_code=true); read that code first"
+)
+
+
+@contextmanager
+def load_errors_as_value_error(name: str, kind: str = "causal LM") -> Iterator[None]:
+    """Turn load errors of the libraries within into one-line ValueErrors that name the model."""
+    try:
+        yield
+    except LOADING_ERRORS as error:
+        where = "folder" if Path(name).expanduser().exists() else "model"
+        reason = NEEDS_TRUST if "trust_remote_code" in str(error) else first_line(error)
+        raise ValueError(f"{where} {name!r} is not a {kind} that transformers can load: {reason}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, with the error's type where that says little (a key), or all."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return (
+        f"{type(error).__name__}: {line}"
+        if isinstance(error, KeyError | AttributeError | TypeError)
+        else line or (type(error).__name__)
+    )
+
+
+# Load a tokenizer as it was saved.
+
+
+def load_tokenizer(name: str, **options: Any) -> Any:
+    """Return the tokenizer of a hub name or folder. Raises OSError or ValueError where there is none.
+
+    options: `from_pretrained`'s revision, local_files_only, trust_remote_code.
+
+    One that was saved as a plain pipeline of the `tokenizers` library is loaded as that. AutoTokenizer would look at
+    the model beside it, and for some (qwen2 among them) substitute that model's way of splitting text, which loses
+    every character that the saved vocabulary does not have in that form: the tiny model's spaces and newlines.
+    """
+    place = {key: options[key] for key in ("revision", "local_files_only") if key in options}
+    if get_tokenizer_config(name, **place).get("tokenizer_class") == "TokenizersBackend":
+        return PreTrainedTokenizerFast.from_pretrained(name, **place)
+    return AutoTokenizer.from_pretrained(name, **options)
+
+
+def use_template(tokenizer: Any, file: Path | None) -> None:
+    """Give a tokenizer the chat template in a file; None leaves it as it is. Raise ValueError for an unreadable one."""
+    if file is None:
+        return
+    try:
+        text = file.expanduser().read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "expected text in UTF-8"
+        raise ValueError(f"model.chat_template {file}: {reason}") from error
+    if not text.strip():
+        raise ValueError(f"model.chat_template {file}: the file is empty")
+    tokenizer.chat_template = text
+
+
+# Models whose weights are read in parts: first an empty model, then from safetensors what this process holds of it.
+
+
+def make_empty_model(place: Place, config: ModelConfig, dtype: torch.dtype) -> Any:
+    """Return the causal LM of a folder or hub name with its weights on the meta device, as transformers makes it."""
+    trust = {"trust_remote_code": config.trust_remote_code}
+    attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
+    settings = AutoConfig.from_pretrained(place.name, **place.options(), **trust)
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(settings, dtype=dtype, **trust, **attention)
+    with suppress(OSError):  # there may be none
+        model.generation_config = GenerationConfig.from_pretrained(place.name, **place.options())
+    model.tie_weights()
+    return model
+
+
+def weight_files(place: Place) -> list[Path]:
+    """Return the safetensors files of a folder or hub name; none where it has weights in another format."""
+    options = {**place.options(), "_raise_exceptions_for_missing_entries": False}
+    single = cached_file(place.name, SAFE_WEIGHTS_NAME, **options)
+    if single is not None:
+        return [Path(single)]
+    index = cached_file(place.name, SAFE_WEIGHTS_INDEX_NAME, **options)
+    if index is None:
+        return []
+    return [Path(file) for file in get_checkpoint_shard_files(place.name, index, **place.options())[0]]
+
+
+def holds_every_weight(model: Any, files: list[Path]) -> bool:
+    """Return whether files hold every weight of a model by its name and in its shape.
+
+    They need not: transformers renames weights, and joins those of experts.
+    """
+    shapes: dict[str, list[int]] = {}
+    for file in files:
+        with safe_open(file, "pt") as stored:
+            shapes |= {name: stored.get_slice(name).get_shape() for name in stored.keys()}  # noqa: SIM118
+    persistent = [
+        name for name in model.state_dict() if name not in dict(model.named_parameters(remove_duplicate=False))
+    ]
+    weights = {name: list(weight.shape) for name, weight in model.named_parameters()}
+    return not persistent and all(shapes.get(name) == shape for name, shape in weights.items())
+
+
+def read_weights(model: Any, files: list[Path]) -> None:
+    """Fill the weights of a model that `fits` the files, reading of each what this process holds."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
+        where = {name: stored for stored in opened for name in stored.keys()}  # noqa: SIM118
+        for name, weight in model.named_parameters():
+            fill(weight, where[name].get_slice(name))
+
+
+# What is set in a model once it is loaded: dtypes, attention, gradient checkpointing, dropout.
+
+
+def shorten(causal: Any, dtype: torch.dtype) -> None:
+    """Store the weights of linear layers in the dtype that autocast gives them at each use: the results are the same.
+
+    Embeddings, an LM head that is tied to them, and norms stay as they are.
+    """
+    embeddings = causal.get_input_embeddings().weight
+    for module in causal.modules():
+        if isinstance(module, nn.Linear) and module.weight is not embeddings:
+            module.to(dtype)
+
+
+def store_weights(model: nn.Module, dtype: torch.dtype) -> None:
+    """Store a model's weights in a dtype. Buffers, such as the frequencies of rotary embeddings, stay as they are."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+
+
+def set_attention(model: Any, attention: str) -> None:
+    """Choose a model's attention implementation; auto leaves it. ValueError for one that it does not have."""
+    if attention != "auto":
+        try:
+            model.set_attn_implementation(attention)
+        except (ValueError, ImportError) as error:
+            raise ValueError(f"model.attention {attention!r}: {first_line(error)}") from error
+
+
+def recompute_activations(model: Any, *, lora: bool) -> None:
+    """Switch gradient checkpointing on, by the name that the installed transformers has for it."""
+    if lora:
+        # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
+        model.enable_input_require_grads()
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable()
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def switch_off_dropout(model: Any) -> None:
+    """Set all dropout to 0: it would put noise into the ratio of new to old probabilities."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)

@@ -1,0 +1,218 @@
+"""vLLM in this process: prompts as token ids, weights pushed in place."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import shutil
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlvr.config import VLLMConfig
+from rlvr.core.types import RunError
+from rlvr.model.load.policy import Policy
+from rlvr.sampling.vllm.engine import (
+    LOOK_AGAIN,
+    Batch,
+    Interrupted,
+    Output,
+    Report,
+    Request,
+    Requests,
+    first_line,
+    import_vllm,
+    prompt_logprobs,
+    start_failure,
+    start_options,
+)
+from rlvr.sampling.vllm.proof import shared_folder
+from rlvr.sampling.vllm.weights import engine_weights, layers, write_model
+from rlvr.sampling.vllm.worker import differing_weights, reload
+
+
+class LocalEngine:
+    """vLLM in this process; implements rlvr.sampling.vllm.engine.Engine."""
+
+    def __init__(self, policy: Policy, config: VLLMConfig) -> None:
+        self.config = config
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # vLLM's, about torch's names
+            self._start(import_vllm(), policy)
+        self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
+        self.adapter: Any = None
+        self.sleeping = False
+        self._interrupted = threading.Event()
+        self._adapters = TemporaryDirectory(prefix="rlvr-adapter-")
+        self._adapter_number = 0
+
+    def _start(self, vllm: Any, policy: Policy) -> None:
+        """Start the engine with the policy's weights. Raises ValueError with vLLM's reason where it does not start."""
+        if policy.device.type == "cpu":
+            # vLLM compiles small functions even when told to run eagerly; on a CPU that costs more than it saves.
+            importlib.import_module("torch._dynamo").config.disable = True
+        self._params = vllm.SamplingParams
+        set_num_threads = torch.set_num_threads
+        with shared_folder() as folder:
+            write_model(policy, engine_weights(policy, merged=self.config.lora == "merge"), folder)
+            try:
+                options = start_options(policy, self.config)
+                self.llm = vllm.LLM(model=str(folder), disable_log_stats=True, use_tqdm_on_load=False, **options)
+            except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
+                raise ValueError(start_failure(str(error))) from error
+            finally:
+                torch.set_num_threads = (
+                    set_num_threads  # vLLM's CPU worker replaces it with a function that does nothing
+                )
+
+    def sample(self, requests: Requests) -> None:
+        """Sample requests as they come; see rlvr.sampling.vllm.engine.Engine."""
+        engine, more = self.llm.llm_engine, threading.Event()
+        under_way: dict[str, tuple[int, str]] = {}
+        requests.on_more(more.set)
+        try:
+            while True:
+                more.clear()
+                taken = requests.take()
+                if taken:
+                    under_way |= self._enqueue(taken)
+                if self._interrupted.is_set():
+                    raise Interrupted("sampling was interrupted")
+                if under_way:
+                    for request_output in step(engine):
+                        if request_output.finished:
+                            number, _ = under_way.pop(request_output.request_id)
+                            requests.done(number, read_output(request_output))
+                elif taken is None:
+                    return
+                else:
+                    more.wait(LOOK_AGAIN)
+        except BaseException:
+            engine.abort_request(
+                [name for _, name in under_way.values()], internal=True
+            )  # or the next call would receive their outputs
+            raise
+
+    def _enqueue(self, taken: Sequence[tuple[int, Request]]) -> dict[str, tuple[int, str]]:
+        """Give requests to vLLM. Return by the name that outputs have a request's number and its name in the engine."""
+        names = self.llm.enqueue(
+            [{"prompt_token_ids": list(request.prompt)} for _, request in taken],
+            [self._params(**request.parameters()) for _, request in taken],
+            use_tqdm=False,
+            lora_request=self.adapter,
+        )
+        # The names are "number-random"; outputs have the number.
+        return {name.partition("-")[0]: (number, name) for name, (number, _) in zip(names, taken, strict=True)}
+
+    def sample_everywhere(self, request: Request) -> list[Output]:
+        """Return one output: the weights lie in one place."""
+        batch = Batch([request])
+        self.sample(batch)
+        return batch.in_order()
+
+    def report_to(self, report: Report) -> None:
+        """Do nothing: there are no servers."""
+
+    def interrupt(self) -> None:
+        """End the sampling under way in another thread, and refuse to sample from then on."""
+        self._interrupted.set()
+
+    def load(self, policy: Policy) -> None:
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
+        if self.config.lora == "merge":
+            self.push(engine_weights(policy))
+        else:
+            self._push_adapter(policy)
+
+    def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Load weights in place, each as it is asked for, and reset the prefix cache. A sleeping engine wakes up."""
+        with self._waking():
+            self.llm.collective_rpc(reload, args=(weights,))
+        self.reset_cache()
+
+    def _push_adapter(self, policy: Policy) -> None:
+        """Load the policy's adapter under a new number: vLLM keeps the old weights for a number that it knows."""
+        self._adapter_number += 1
+        number = self._adapter_number
+        folder = Path(self._adapters.name) / str(number)
+        policy.model.save_pretrained(folder)
+        request = importlib.import_module("vllm.lora.request").LoRARequest(f"adapter-{number}", number, str(folder))
+        with self._waking():
+            self.llm.llm_engine.add_lora(request)
+            if self.adapter is not None:
+                self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
+        self.adapter = request
+        self.reset_cache()
+        shutil.rmtree(folder.with_name(str(number - 1)), ignore_errors=True)
+
+    def measures(self) -> dict[str, float]:
+        """Return none."""
+        return {}
+
+    def sleep(self, level: int) -> None:
+        """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.
+
+        Tested on CPUs only, where vLLM frees nothing.
+        """
+        self.llm.sleep(level=level)
+        self.sleeping = True
+
+    @contextmanager
+    def _waking(self) -> Iterator[None]:
+        """Wake a sleeping engine around a push: weights before it, the KV cache after it has freed its memory."""
+        if self.sleeping:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()  # what the trainer's allocator keeps would not be there for vLLM
+            self.llm.wake_up(tags=["weights"])
+        yield
+        if self.sleeping:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.sleeping = False
+
+    def reset_cache(self) -> None:
+        """Reset the prefix cache. Raises RunError while requests are running."""
+        if not self.llm.reset_prefix_cache():
+            raise RunError("vLLM did not reset its prefix cache: requests are still running")
+
+    def differing(self, policy: Policy) -> list[str]:
+        """Return the names of the policy's tensors whose values differ in the engine, or are missing there."""
+        weights = engine_weights(policy, merged=self.config.lora == "merge")
+
+        def compare(model: nn.Module) -> list[str]:
+            return [name for layer in layers(weights) for name in differing_weights(model, layer)]
+
+        names: list[str] = self.llm.apply_model(compare)[0]
+        return names
+
+    def close(self) -> None:
+        """Free the engine's memory and its process group."""
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+        self._adapters.cleanup()
+        gc.collect()
+
+
+def step(engine: Any) -> Any:
+    """Return the outputs of one step of vLLM's engine. Raises RunError with vLLM's reason where it fails."""
+    try:
+        return engine.step()
+    except RuntimeError as error:
+        raise RunError(f"vLLM failed while it sampled: {type(error).__name__}: {first_line(str(error))}") from error
+
+
+def read_output(request_output: Any) -> Output:
+    """Return vLLM's RequestOutput as ours. Raises RunError for one that was aborted."""
+    output = request_output.outputs[0]
+    if output.finish_reason not in ("stop", "length"):
+        raise RunError(f"vLLM ended a request with {output.finish_reason!r}")
+    logprobs = tuple(at[token].logprob for at, token in zip(output.logprobs, output.token_ids))
+    of_prompt = prompt_logprobs(request_output.prompt_logprobs, lambda at: float(at.logprob))
+    ended_by = output.stop_reason if output.finish_reason == "stop" else None
+    return Output(tuple(output.token_ids), logprobs, ended_by, of_prompt)

@@ -1,0 +1,353 @@
+"""The trainer's end of a weight transfer: one broadcast reaches the workers of all servers, by vLLM's own routes.
+
+Collectives run on a daemon thread, HTTP calls with a time limit beside them: nothing waits for a lost server for ever.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, TCPStore
+from torch.distributed.distributed_c10d import ProcessGroupGloo
+
+from rlvr.core.http import ServerLost, ServerSilent, is_local
+from rlvr.core.types import RunError
+from rlvr.sampling.vllm.engine import MISSING
+from rlvr.sampling.vllm.server import Server
+from rlvr.sampling.vllm.weights import parts
+
+# A group of processes that tensors go through from the first to the others, over TCP: no GPU and no vLLM is needed.
+#
+# It is beside torch.distributed's own groups: the trainer's processes have theirs, vLLM's workers have theirs.
+
+Group = Any  # ProcessGroupGloo; torch gives it no type
+
+
+def open_store(address: str, port: int, timeout: float, *, first: bool) -> TCPStore:
+    """Return the store where the group meets: opened by its first process (port 0: any free one), joined by others."""
+    return TCPStore(
+        address, port, is_master=first, timeout=timedelta(seconds=timeout), wait_for_workers=False, use_libuv=True
+    )
+
+
+def join_group(store: TCPStore, rank: int, size: int, *, address: str, timeout: float) -> Group:
+    """Return the group of `size` processes once all are there. address: of this process, as the others reach it.
+
+    timeout: seconds after which a transfer that does not go on fails. Raises RuntimeError.
+    """
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+    options._timeout = timedelta(seconds=timeout)
+    group = ProcessGroupGloo(PrefixStore("rlvr-weights", store), rank, size, options)
+    broadcast(group, torch.zeros(1))  # connects: whoever is missing is missed here
+    return group
+
+
+def broadcast(group: Group, tensor: torch.Tensor) -> None:
+    """Send a contiguous tensor on the CPU from the first process to all others, in place there.
+
+    Raises RuntimeError where a process is gone, or the transfer does not go on.
+    """
+    if tensor.numel():
+        group.broadcast(tensor.reshape(-1).view(torch.uint8), 0).wait()  # as bytes: gloo does not know every dtype
+
+
+def address_towards(host: str) -> str:
+    """Return the address of this machine under which a host reaches it. Raises OSError for a host that is unknown."""
+    family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a free port of this machine."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+T = TypeVar("T")
+PART_BYTES = 2**28  # of one call of /update_weights, or one decoder layer
+STALLED = 120.0  # seconds after which a collective that does not go on fails, before HTTP calls do
+GRACE = 2.0  # seconds in which servers that fail together are seen to
+SHORT = 10.0  # seconds for calls that only end something
+
+
+class TransferBroken(Exception):
+    """A push did not reach all servers; `lost`: those to go on without, each with the reason."""
+
+    def __init__(self, lost: dict[Server, str]) -> None:
+        super().__init__("; ".join(lost.values()))
+        self.lost = lost
+
+
+class Channel(Protocol):
+    """The first process of a group whose others are the servers' workers. port: where they meet it."""
+
+    port: int
+
+    def init_info(self) -> dict[str, Any]:
+        """Return what a server needs beside address, port, rank and size."""
+        ...
+
+    def join(self) -> None:
+        """Wait until all are there."""
+        ...
+
+    def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
+        """Send tensors to all."""
+        ...
+
+    def prepare(self, value: Tensor) -> Tensor:
+        """Return a tensor where it can be sent from."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group, so that those who wait for more notice."""
+        ...
+
+
+class GlooChannel:
+    """Tensors over TCP."""
+
+    def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
+        self.address, self.size, self.limit = address, size, limit
+        self.store: Any = open_store(address, 0, limit, first=True)
+        self.port = self.store.port
+        self.group: Any = None
+
+    def init_info(self) -> dict[str, Any]:
+        """Return the time limit, which both ends keep."""
+        return {"timeout": self.limit}
+
+    def join(self) -> None:
+        """Wait until all are there."""
+        self.group = join_group(self.store, 0, self.size, address=self.address, timeout=self.limit)
+
+    def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
+        """Send tensors to all."""
+        for _, value in weights:
+            broadcast(self.group, value)
+
+    def prepare(self, value: Tensor) -> Tensor:
+        """Return a tensor on the CPU."""
+        return value.cpu().contiguous()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.group = self.store = None
+
+
+class NCCLChannel:
+    """Tensors from this process's GPU to the workers' GPUs, by vLLM's own functions."""
+
+    def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
+        if importlib.util.find_spec("vllm") is None:
+            raise ValueError(f"weights go to these servers by NCCL, and {MISSING}; or serve with --transfer gloo")
+        self.address, self.size, self.device = address, size, device
+        self.port = free_port(address)
+        self.group: Any = None
+
+    def init_info(self) -> dict[str, Any]:
+        """Return that tensors are packed into buffers."""
+        return {"packed": True}
+
+    def join(self) -> None:
+        """Wait until all are there."""
+        torch.cuda.set_device(self.device)
+        common = importlib.import_module("vllm.distributed.weight_transfer.nccl_common")
+        where = {"master_address": self.address, "master_port": self.port, "world_size": self.size}
+        self.group = common.trainer_init(where)
+
+    def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
+        """Send tensors to all, and wait until they are there."""
+        torch.cuda.set_device(self.device)
+        packed = importlib.import_module("vllm.distributed.weight_transfer.packed_tensor")
+        packed.packed_nccl_broadcast_producer(
+            iterator=iter(weights),
+            group=self.group,
+            src=0,
+            post_iter_func=lambda item: item[1],
+            buffer_size_bytes=packed.DEFAULT_PACKED_BUFFER_SIZE_BYTES,
+            num_buffers=packed.DEFAULT_PACKED_NUM_BUFFERS,
+        )
+        torch.cuda.current_stream().synchronize()
+
+    def prepare(self, value: Tensor) -> Tensor:
+        """Return a tensor on the GPU."""
+        return value.to(self.device).contiguous()
+
+    def close(self) -> None:
+        """Forget the group: to end it may take as long as to wait for a lost server."""
+        self.group = None
+
+
+CHANNELS: dict[str, Callable[[str, int, torch.device, float], Channel]] = {
+    "rlvr_gloo": GlooChannel,
+    "rlvr_nccl": NCCLChannel,
+}
+
+
+class Transfer:
+    """A group of this process (rank 0) and the workers of some servers, over which weights are sent to all at once.
+
+    dtype: of the weights on their way. Raises TransferBroken where a server does not join.
+    """
+
+    def __init__(self, servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:
+        self.servers, self.dtype = tuple(servers), dtype
+        size = 1 + sum(server.workers for server in servers)
+        address = meeting_address([server.url for server in servers])
+        self.limit = min(STALLED, min(server.timeout for server in servers) / 2)
+        self.channel = channel = CHANNELS[servers[0].backend](address, size, device, self.limit)
+        shared = {"master_address": address, "master_port": channel.port, "world_size": size}
+        first, bodies = 1, {}
+        for server in servers:
+            bodies[server] = {"init_info": {**shared, "rank_offset": first, **channel.init_info()}}
+            first += server.workers
+        self._together("/init_weight_transfer_engine", lambda server: bodies[server], channel.join)
+
+    def push(self, weights: Iterable[tuple[str, Tensor]], version: str) -> None:
+        """Load weights in place on all servers, and give them a version. Raises TransferBroken.
+
+        They are taken from `weights` in this thread, in parts of whole layers, each while no other one is held.
+        """
+        self._together("/start_weight_update", lambda server: {})
+        for part in parts(weights, PART_BYTES):
+            self._exchange(part, "/update_weights", lambda info: {"update_info": info})
+        self._together("/finish_weight_update", lambda server: {"weight_version": version})
+
+    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> dict[str, list[str]]:
+        """Return by server's URL the tensors whose values differ there, or are missing. Raises TransferBroken."""
+        names: dict[str, list[str]] = {server.url: [] for server in self.servers}
+        for part in parts(weights, PART_BYTES):
+            answers = self._exchange(
+                part,
+                "/collective_rpc",
+                lambda info: {"method": "differing_weights", "kwargs": {"update_info": info}},
+            )
+            for server, answer in answers.items():
+                try:
+                    of_workers: list[str] = server.read(
+                        "/collective_rpc", answer, lambda found: sum(found["results"], [])
+                    )
+                except ServerLost as error:
+                    self.close()
+                    raise TransferBroken({server: str(error)}) from error
+                names[server.url] += dict.fromkeys(of_workers)
+        return names
+
+    def close(self) -> None:
+        """Leave the group, and have the servers leave it; those that do not answer are left alone."""
+        self.channel.close()
+        leave(self.servers, "/shutdown_weight_transfer_engine")
+
+    def _exchange(self, part: dict[str, Tensor], path: str, body: Callable[[dict[str, Any]], Any]) -> dict[Server, Any]:
+        """Send one part while all servers answer a call that receives it; return their answers."""
+        channel = self.channel
+        ready = [(name, channel.prepare(value.detach().to(self.dtype))) for name, value in part.items()]
+        info = {
+            "names": [name for name, _ in ready],
+            "dtype_names": [str(value.dtype).removeprefix("torch.") for _, value in ready],
+            "shapes": [list(value.shape) for _, value in ready],
+        }
+        if ready and ready[0][1].is_cuda:
+            torch.cuda.synchronize()  # the thread that sends has a stream of its own
+        return self._together(path, lambda server: body(info), lambda: channel.send(ready))
+
+    def _together(
+        self, path: str, body: Callable[[Server], Any], collective: Callable[[], object] | None = None
+    ) -> dict[Server, Any]:
+        """Return the answers of all servers to a call, beside which this process's part of a collective runs."""
+        calls = {server: in_thread(partial(server.post, path, body(server))) for server in self.servers}
+        own = [in_thread(collective)] if collective is not None else []
+        limit = max(server.timeout for server in self.servers)
+        done, left = wait([*calls.values(), *own], timeout=limit, return_when=FIRST_EXCEPTION)
+        if left or any(future.exception() is not None for future in done):
+            raise self._broken(path, calls, own)
+        return {server: call.result() for server, call in calls.items()}
+
+    def _broken(self, path: str, calls: dict[Server, Future[Any]], own: list[Future[Any]]) -> TransferBroken:
+        """Return which servers are to be given up, after the group has been left.
+
+        Those whose engine does not run; if all do, those that say nothing even when the group has been left; else those
+        that refused before it was left, after which the others miss a part.
+        """
+        wait(calls.values(), timeout=GRACE)
+        failed = errors_of(calls)
+        wait(own, timeout=self.limit + GRACE)
+        reason = next((error for call in own if call.done() and (error := call.exception())), None)
+        if reason is not None:
+            reason.__traceback__ = None  # it holds the group
+        self.channel.close()  # workers that wait for more stop
+        wait(calls.values(), timeout=SHORT)
+        later = errors_of(calls)
+        silent = [s for s, call in calls.items() if not call.done() or isinstance(later.get(s), ServerSilent)]
+        lost = {server: f"{failed.get(server) or why}" for server in self.servers if (why := server.illness())}
+        if not lost:
+            lost = {s: f"{s.name}{path} did not take the weights: {reason or later.get(s)}" for s in silent}
+        if not lost:
+            lost = {server: str(error) for server, error in failed.items()}
+        if not lost:
+            lost = {server: f"{server.name}{path} did not take the weights: {reason}" for server in self.servers}
+        leave(
+            [server for server in self.servers if server not in lost],
+            "/finish_weight_update",  # refused where a part was refused, which ended the push
+            "/shutdown_weight_transfer_engine",
+        )
+        return TransferBroken(lost)
+
+
+def errors_of(calls: Mapping[Server, Future[Any]]) -> dict[Server, BaseException]:
+    """Return the errors of the calls that have failed so far."""
+    return {server: error for server, call in calls.items() if call.done() and (error := call.exception())}
+
+
+def leave(servers: Sequence[Server], *paths: str) -> None:
+    """Call what ends a push or the group; a server that refuses is met again at the next push."""
+
+    def end(server: Server) -> None:
+        for path in paths:
+            with suppress(ServerLost, ValueError):
+                server.post(path, {}, timeout=SHORT)
+
+    wait([in_thread(partial(end, server)) for server in servers], timeout=2 * SHORT)
+
+
+def meeting_address(urls: Sequence[str]) -> str:
+    """Return the address of this machine at which all servers reach it. Raises RunError for an unknown host."""
+    hosts = [urlsplit(url).hostname or "localhost" for url in urls]
+    far = next((host for host in hosts if not is_local(host)), None)
+    if far is None:
+        return "127.0.0.1"
+    try:
+        return address_towards(far)
+    except OSError as error:
+        raise RunError(f"the vLLM server's host {far} has no address: {error}") from error
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Run a call in a thread that does not outlive the process, and return its future."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="rlvr-transfer", daemon=True).start()
+    return future

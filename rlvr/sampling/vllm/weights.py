@@ -1,0 +1,175 @@
+"""The policy's weights on their way to an engine: one tensor after the other, and as files."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, revert_weight_conversion
+
+from rlvr.model.load.policy import Policy
+
+WEIGHT_FILES = "model-*.safetensors"
+PART_BYTES = 2**30
+LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
+
+
+def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """Yield the policy's weights by their names in a checkpoint, a tied output head under its own name too.
+
+    Adapters are merged, or left out with `merged` False. Weights without an adapter are not copied; a merged one is
+    made when it is asked for, and not kept; so is a sharded one, for which all processes must ask together. The tensors
+    of a decoder layer follow one another.
+    """
+    causal = policy.causal
+    head, embedding = causal.get_output_embeddings(), causal.get_input_embeddings()
+    tied = head is not None and head.weight is embedding.weight
+    held = {_without_layers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
+    adapters = _adapters(causal) if merged else {}
+    for names in _converted_together(causal, held):
+        for name, value in _converted(
+            causal, {name: whole(_merged(held[name], adapters.get(name, ()))) for name in names}
+        ):
+            if not (tied and name == "lm_head.weight"):
+                yield name, value
+            del value  # or it would be there while the next is made
+    if tied:
+        # Engines hold a separate copy of the head, which a push without it would leave unchanged.
+        yield "lm_head.weight", whole(embedding.weight.detach())
+
+
+def whole(value: Tensor) -> Tensor:
+    """Return a tensor that is sharded over the training processes as a whole, once it is there; another one as it is.
+
+    All processes must ask for the same one. What takes it may run on another stream: gathering must have ended.
+    """
+    if not isinstance(value, DTensor):
+        return value
+    gathered: Tensor = value.full_tensor()
+    if gathered.is_cuda:
+        torch.cuda.synchronize(gathered.device)
+    return gathered
+
+
+def _without_layers(name: str) -> str:
+    """Return the name of a weight without peft's wrappers."""
+    return name.replace("base_layer.", "")
+
+
+def _adapters(causal: Any) -> dict[str, list[Any]]:
+    """Return peft's modules by the name of the weight that they change."""
+    modules: dict[str, list[Any]] = {}
+    for name, module in causal.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            # Adapters on experts name their parameter; they may be wrapped around one another.
+            target = f"{_without_layers(name + '.')}{getattr(module, 'parameter_name', 'weight')}"
+            modules.setdefault(target, []).append(module)
+    return modules
+
+
+@torch.no_grad()
+def _merged(value: Tensor, modules: Sequence[Any]) -> Tensor:
+    """Return a weight with the changes of its adapters added, as a tensor of its own where there are any."""
+    for module in modules:
+        change = reduce(torch.add, (module.get_delta_weight(adapter) for adapter in module.active_adapters))
+        value = change.to(torch.result_type(value, change)).add_(value)
+    return value
+
+
+def _converted_together(causal: Any, names: Iterable[str]) -> list[list[str]]:
+    """Return the names in groups that transformers converts to names of a checkpoint together; most are alone.
+
+    In memory it fuses experts and other parts of a layer.
+    """
+    conversions = getattr(causal, "_weight_conversions", None)
+    if conversions is None:
+        conversions = get_model_conversion_mapping(causal, add_legacy=False)
+    converters = [c.reverse_transform() for c in reversed(conversions) if isinstance(c, WeightConverter)]
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        found = (converter.rename_source_key(name) for converter in converters)
+        target = next((renamed for renamed, pattern in found if pattern is not None), name)
+        groups.setdefault(target, []).append(name)
+    return list(groups.values())
+
+
+def _converted(causal: Any, weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield weights that are converted together by their names in a checkpoint, as `save_pretrained` does."""
+    found = dict(revert_weight_conversion(causal, weights))
+    weights.clear()
+    while found:
+        name = next(iter(found))
+        yield name, found.pop(name)
+
+
+def layers(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    """Yield the tensors of one decoder layer after the other; a tensor outside of them is alone."""
+    layer: dict[str, Tensor] = {}
+    key = ""
+    for name, value in weights:
+        found = LAYER.match(name)
+        here = found[0] if found else name
+        if layer and here != key:
+            yield layer
+            layer = {}
+        layer[name], key = value, here
+    if layer:
+        yield layer
+
+
+def parts(weights: Iterable[tuple[str, Tensor]], size: int = PART_BYTES) -> Iterator[dict[str, Tensor]]:
+    """Yield weights in parts of whole layers (see `layers`), of at most `size` bytes or of one layer."""
+    part: dict[str, Tensor] = {}
+    for layer in layers(weights):
+        if part and _bytes(part) + _bytes(layer) > size:
+            yield part
+            part = {}
+        part |= layer
+    if part:
+        yield part
+
+
+def _bytes(weights: dict[str, Tensor]) -> int:
+    return sum(value.nbytes for value in weights.values())
+
+
+def write_weights(
+    weights: Iterable[tuple[str, Tensor]], folder: Path, dtype: torch.dtype, size: int = PART_BYTES
+) -> None:
+    """Write the weights in the engine's dtype as safetensors files, in place of those in the folder.
+
+    Each file holds one part (see `parts`), so that no more than a part is held beside the files.
+    """
+    for path in folder.glob(WEIGHT_FILES):
+        path.unlink()
+    on_cpu = ((name, value.to("cpu", dtype).contiguous()) for name, value in weights)
+    for number, part in enumerate(parts(on_cpu, size)):
+        seen: set[int] = set()
+        for name, value in part.items():
+            if value.data_ptr() in seen:  # safetensors refuses tensors that share memory
+                part[name] = value.clone()
+            seen.add(value.data_ptr())
+        save_file(part, folder / WEIGHT_FILES.replace("*", f"{number:05d}"), metadata={"format": "pt"})
+
+
+def write_model(policy: Policy, weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """Write weights, config and tokenizer as vLLM loads a model."""
+    write_config(policy, folder)
+    write_weights(weights, folder, policy.dtype)
+
+
+def write_config(policy: Policy, folder: Path) -> None:
+    """Write config and tokenizer as vLLM reads them, without weights."""
+    config = copy.deepcopy(policy.causal.config)
+    config.architectures = [type(policy.causal).__name__]
+    config.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)

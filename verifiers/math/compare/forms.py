@@ -1,0 +1,386 @@
+r"""Estimates of sums, integrals, limits and derivatives in floats, to show that a chain of equalities has no value.
+
+5 = \int_0^1 6 dx gives no value. An estimate is used only where two of a different fineness agree, and only to
+refuse: what it cannot tell counts as no contradiction.
+
+Comparison of sums, products, integrals and limits that are not evaluated, by rules that cost a few milliseconds.
+
+Equal are: bodies that are equal as functions of the bound variable, whatever its name, between equal limits; a sum
+whose index is shifted; an integral with its limits exchanged and the other sign; constant factors inside or in front;
+and expressions of such parts. Finite sums and products are also added up, at several values of the variables in their
+limits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+
+from rlvr.verifiers.math.compare.rules import Rules
+from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.values.identity import same_value
+from rlvr.verifiers.math.values.numeric import approximates, compiled, literal
+from rlvr.verifiers.math.values.tree import (
+    BOUND,
+    OO,
+    Node,
+    Num,
+    Op,
+    Sym,
+    TooLarge,
+    Words,
+    children,
+    is_binder,
+    number,
+    opened,
+    outermost,
+    renamed,
+    replaced,
+    substituted,
+    symbols,
+    unevaluated,
+    walk,
+    with_children,
+)
+
+MAX_ESTIMATED = 4
+MAX_DEPTH = 2  # of integrals within integrals
+APART = 1e-3  # relative difference of a contradiction
+_POINTS = 2  # values of the free variables
+_ORDERS = (12, 20)
+_TERMS = 200  # of an infinite sum; twice as many must give the same
+_MINUS_OO = Op("neg", (OO,))
+_FAILURES = (ValueError, ZeroDivisionError, OverflowError, TypeError)
+
+_Function = Callable[[float], float]
+_Point = Mapping[str, float]
+
+
+def contradicts_estimate(side: Node, value: Node, rounding: float) -> bool:
+    """Whether a side that is not evaluated differs from a value, by more than its rounding, at two random points."""
+    if unevaluated(value) or sum(1 for _ in outermost(side)) > MAX_ESTIMATED:
+        return False
+    if isinstance(side, Op) and side.head == "int" and len(side.args) == 2 and not unevaluated(side.args[0]):
+        return contradicts_estimate(Op("diff", (value, side.args[1])), side.args[0], rounding)
+    names = sorted(symbols(side) | symbols(value))
+    sums = [part for part in outermost(side) if part.head in ("sum", "prod")]
+    counts = {name for part in sums for limit in part.args[2:] for name in symbols(limit)}
+    rng = random.Random(f"{side}={value}")
+    try:
+        for _ in range(_POINTS):
+            point = {name: rng.randrange(2, 12) if name in counts else 0.3 + 1.4 * rng.random() for name in names}
+            left, right = _at_point(side, point), _at_point(value, point)
+            if not abs(left - right) > rounding + APART * max(abs(left), abs(right), 1e-3):
+                return False
+    except (*_FAILURES, TooLarge, RecursionError):
+        return False
+    return True
+
+
+def _at_point(node: Node, point: _Point, depth: int = 0) -> float:
+    """Return the value of a tree at a point. Raise ValueError where there is no estimate."""
+    values: dict[Node, Node] = {}
+    filled = dict(point)
+    for place, part in enumerate(dict.fromkeys(outermost(node))):
+        name = f"part {depth} {place}"
+        values[part], filled[name] = Sym(name), _estimate(part, point, depth + 1)
+    tree = replaced(node, values) if values else node
+    places = {name: place for place, name in enumerate(filled)}
+    result = float(compiled(tree, places)(tuple(filled.values())))
+    if not math.isfinite(result):
+        raise ValueError("no number")
+    return result
+
+
+def _estimate(part: Op, point: _Point, depth: int) -> float:
+    if depth > MAX_DEPTH:
+        raise Inexact
+    if part.head == "diff":
+        return _derivative(part, point, depth)
+    if len(part.args) != 4:
+        raise Inexact
+    height = _function(opened(part, f"bound {depth}"), f"bound {depth}", point, depth)
+    if part.head == "lim":
+        return _limit(height, part, point, depth)
+    low, high = (_end(limit, point, depth) for limit in part.args[2:])
+    return _integral(height, low, high) if part.head == "int" else _series(height, part.head, low, high)
+
+
+def _function(body: Node, variable: str, point: _Point, depth: int) -> _Function:
+    """Return the body as a function of its variable."""
+    if unevaluated(body):
+        return lambda x: _at_point(body, {**point, variable: x}, depth)
+    closure = compiled(body, {name: place for place, name in enumerate((*point, variable))})
+    values = tuple(point.values())
+    return lambda x: float(closure((*values, x)))
+
+
+def _end(limit: Node, point: _Point, depth: int) -> float:
+    if limit in (OO, _MINUS_OO):
+        return math.inf if limit == OO else -math.inf
+    return _at_point(limit, point, depth)
+
+
+def _agreed(first: float, second: float, tolerance: float) -> float:
+    """Return the second estimate. Raise Inexact where the first is another."""
+    if not abs(first - second) <= tolerance * max(abs(first), abs(second), 1e-6):
+        raise Inexact
+    return second
+
+
+@functools.lru_cache(maxsize=4)
+def _nodes(order: int) -> tuple[tuple[float, float], ...]:
+    """The abscissas and weights of Gauss and Legendre on [-1, 1], by Newton's method on the polynomial."""
+    found = []
+    for k in range(order):
+        x = math.cos(math.pi * (k + 0.75) / (order + 0.5))
+        slope = 1.0
+        for _ in range(50):
+            before, value = 1.0, x
+            for n in range(2, order + 1):
+                before, value = value, ((2 * n - 1) * x * value - (n - 1) * before) / n
+            slope = order * (x * value - before) / (x * x - 1)
+            step = value / slope
+            x -= step
+            if abs(step) < 1e-15:
+                break
+        found.append((x, 2 / ((1 - x * x) * slope * slope)))
+    return tuple(found)
+
+
+def _integral(height: _Function, low: float, high: float) -> float:
+    if math.isinf(low) or math.isinf(high):
+        raise Inexact
+    middle, half = (low + high) / 2, (high - low) / 2
+    first, second = (half * sum(weight * height(middle + half * x) for x, weight in _nodes(order)) for order in _ORDERS)
+    return _agreed(first, second, APART / 10)
+
+
+def _series(height: _Function, head: str, low: float, high: float) -> float:
+    if low != int(low):
+        raise Inexact
+    start = int(low)
+    if math.isinf(high):
+        first = _total(height, head, start, start + _TERMS)
+        return _agreed(first, _total(height, head, start, start + 2 * _TERMS), 1e-9)
+    if high != int(high) or not 0 <= high - low + 1 <= 2 * _TERMS:
+        raise Inexact
+    return _total(height, head, start, int(high) + 1)
+
+
+def _total(height: _Function, head: str, start: int, end: int) -> float:
+    terms = (height(k) for k in range(start, end))
+    return sum(terms) if head == "sum" else math.prod(terms)
+
+
+def _limit(height: _Function, part: Op, point: _Point, depth: int) -> float:
+    """The value near the target, where it is the same at three distances from it."""
+    target, side = _end(part.args[2], point, depth), part.args[3]
+    if math.isinf(target):
+        near = [math.copysign(size, target) for size in (1e3, 1e4, 1e5)]
+    else:
+        sign = -1 if isinstance(side, Words) and side.text in ("-", "below", "left") else 1
+        near = [target + sign * size for size in (1e-2, 1e-3, 1e-4)]
+    first, second, third = map(height, near)
+    _agreed(first, second, 0.03)
+    return _agreed(second, third, APART / 3)
+
+
+def _derivative(part: Op, point: _Point, depth: int) -> float:
+    variable = part.args[1]
+    if not isinstance(variable, Sym) or (len(part.args) > 2 and _at_point(part.args[2], {}) != 1):
+        raise Inexact
+    place = point[variable.name]
+
+    def slope(step: float) -> float:
+        up, down = (_at_point(part.args[0], {**point, variable.name: place + sign * step}, depth) for sign in (1, -1))
+        return (up - down) / (2 * step)
+
+    return _agreed(slope(1e-3), slope(1e-4), APART / 3)
+
+
+MAX_PARTS = 8  # sums, integrals, ... of a tree that are compared with each other
+MAX_TERMS = 1_000  # of all sums of an expression together
+QUICK_TERMS = 150  # the same where more of them are left to the worker pool
+LARGEST_LIMIT = 40  # of a sum with a variable as its upper limit
+WANTED = 3  # values of such a variable at which both sides must have a value
+
+
+def same_forms(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Whether an answer equals a gold that is not evaluated. An answer that is not evaluated needs such a gold."""
+    if gold == answer:
+        return True
+    return unevaluated(gold) and (_same(gold, answer) or _same_when_added_up(gold, answer, rules))
+
+
+def _same(gold: Node, answer: Node) -> bool:
+    """Whether two expressions are equal as functions of their variables and of the parts that are not evaluated."""
+    if gold == answer:
+        return True
+    parts = {part: None for tree in (gold, answer) for part in outermost(tree)}
+    if len(parts) > MAX_PARTS:
+        raise TooLarge(f"more than {MAX_PARTS} sums and integrals")
+    kept: list[tuple[Op, Sym]] = []
+    values: dict[Node, Node] = {}
+    for part in parts:
+        for known, name in kept:
+            factor = _factor(known, part)
+            if factor is not None:
+                values[part] = Op("mul", (factor, name))
+                break
+        else:
+            kept.append((part, Sym(f"part {len(kept)}")))
+            values[part] = kept[-1][1]
+    try:
+        return same_value(replaced(gold, values), replaced(answer, values))
+    except (Inexact, Undefined):
+        return False
+
+
+def _factor(known: Op, part: Op) -> Node | None:
+    """Return c where `part` is c times `known`; None where that is not shown."""
+    if known.head != part.head or len(known.args) != len(part.args):
+        return None
+    if not is_binder(known):
+        return _constant_ratio(known.args[0], part.args[0], known.args[1]) if known.args[1:] == part.args[1:] else None
+    name = f"bound {known.args[1]}"
+    known_body, body = opened(known, name), opened(part, name)
+    (low, high), (other_low, other_high) = known.args[2:], part.args[2:]
+    sign = 1
+    if known.head in ("sum", "prod"):
+        shift = rational(Op("add", (other_low, Op("neg", (low,)))))
+        if shift is None or shift.denominator != 1:
+            return None
+        if shift:
+            if any(isinstance(node, Sym) and name in node.name and name != node.name for node in walk(body)):
+                return None  # the terms of a sequence
+            body = substituted(body, {name: Op("add", (Sym(name), Num(shift)))})
+            other_high = other_high if other_high == OO else Op("add", (other_high, Num(-shift)))
+        other_low = low
+    elif known.head == "int" and not _same(low, other_low):
+        sign, other_low, other_high = -1, other_high, other_low
+    if not _same(low, other_low) or not _same(high, other_high):
+        return None
+    if known.head == "prod":
+        return number(1) if _same(known_body, body) else None
+    factor = _constant_ratio(known_body, body, Sym(name))
+    return Op("neg", (factor,)) if factor is not None and sign < 0 else factor
+
+
+def _constant_ratio(known: Node, body: Node, variable: Node) -> Node | None:
+    """Return the constant c with body = c known as functions of the variable, None where there is none."""
+    if _same(known, body):
+        return number(1)
+    if unevaluated(known) or unevaluated(body) or not isinstance(variable, Sym):
+        return None
+    for value in (2, 3):
+        at = {variable.name: number(value)}
+        factor = Op("div", (substituted(body, at), substituted(known, at)))
+        if variable.name not in symbols(factor) and _same(body, Op("mul", (factor, known))):
+            return factor
+    return None
+
+
+# --- adding up --------------------------------------------------------------------------------------------------------
+
+
+def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Whether finite sums and products have the same values as the answer."""
+    names = sorted(_in_limits(gold) | _in_limits(answer))
+    try:
+        if not names:
+            return rules.values(_added_up(gold, rules), _added_up(answer, rules))
+        if len(names) > 2:
+            return False
+        good = 0
+        for values in _limits(names, gold, answer):
+            sides = [_added_up(substituted(side, values), rules) for side in (gold, answer)]
+            try:
+                if not same_value(*sides):
+                    return False
+            except Undefined:
+                continue
+            good += 1
+        return good >= WANTED
+    except (_NotFinite, Inexact, Undefined):
+        return False
+
+
+def contradicts(part: Node, value: Node, rules: Rules) -> bool:
+    """Whether a part that is not evaluated has another value than the one that is given for it."""
+    if unevaluated(value):
+        return False
+    written = literal(value)
+    places = written.places if written is not None else None
+    rounding = 10.0**-places if places else 0.0
+    if symbols(part) or symbols(value):
+        # A variable that the value has not may be a given number.
+        return symbols(part) <= symbols(value) and contradicts_estimate(part, value, rounding)
+    try:
+        total = _added_up(part, rules)
+        return not (rules.values(total, value) or (written is not None and approximates(total, value)))
+    except (_NotFinite, Inexact, Undefined):
+        return contradicts_estimate(part, value, rounding)
+
+
+class _NotFinite(ValueError):
+    """An infinite sum, an integral or a limit."""
+
+
+def _in_limits(node: Node) -> frozenset[str]:
+    """The free variables in the limits of sums and products."""
+    found = (symbols(arg) for part in walk(node) if is_binder(part) for arg in children(part)[2:])
+    return frozenset(name for names in found for name in names)
+
+
+def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[Mapping[str, Node]]:
+    """Yield values for the variables in limits. They depend on both sides, so that no answer is written to fit them."""
+    rng = random.Random(f"{gold}#{answer}")
+    firsts = [1, 2, 3, *sorted(rng.sample(range(4, LARGEST_LIMIT + 1), 4))]
+    for place, first in enumerate(firsts):
+        others = rng.sample(range(1, LARGEST_LIMIT + 1), len(names) - 1)
+        values = [first, *others] if place % 2 else [*others, first]
+        yield {name: number(value) for name, value in zip(names, values, strict=True)}
+
+
+def _added_up(node: Node, rules: Rules) -> Node:
+    """Return the tree with finite sums and products written out. Raise _NotFinite or TooLarge."""
+    left = [MAX_TERMS]
+    tree = _written_out(node, left)
+    if rules.quick and MAX_TERMS - left[0] > QUICK_TERMS:
+        raise TooLarge(f"more than {QUICK_TERMS} terms")
+    return tree
+
+
+def _written_out(node: Node, left: list[int]) -> Node:
+    if not isinstance(node, Op) or not unevaluated(node):
+        return node
+    if node.head not in ("sum", "prod"):
+        if node.head in ("int", "lim", "diff"):
+            raise _NotFinite
+        return with_children(node, tuple(_written_out(child, left) for child in node.args))
+    low, high = (rational(_written_out(limit, left)) for limit in node.args[2:])
+    if low is None or high is None or low.denominator != 1 or high.denominator != 1 or high < low - 1:
+        raise _NotFinite
+    left[0] -= int(high - low) + 1
+    if left[0] < 0:
+        raise _NotFinite
+    variable = node.args[1]
+    assert isinstance(variable, Sym)
+    terms = [_written_out(_at(node.args[0], variable, int(low) + k), left) for k in range(int(high - low) + 1)]
+    if not terms:
+        return number(0 if node.head == "sum" else 1)
+    return terms[0] if len(terms) == 1 else Op("add" if node.head == "sum" else "mul", tuple(terms))
+
+
+def _at(node: Node, variable: Sym, value: int) -> Node:
+    """Return the body at a value of its variable; x_k becomes x_3."""
+    if isinstance(node, Sym):
+        if node == variable:
+            return Num(Fraction(value)) if value >= 0 else Op("neg", (number(-value),))
+        return renamed(node, variable.name, Sym(str(value))) if BOUND in node.name else node
+    below = children(node)
+    return with_children(node, tuple(_at(child, variable, value) for child in below)) if below else node

@@ -1,0 +1,265 @@
+"""The position of the parser among its tokens, and what is open around it.
+
+The grammar modules read and move it through the methods below. Its fields belong to it: no other file assigns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rlvr.verifiers.math.grammar.lex import Token
+from rlvr.verifiers.math.values.tree import Node, ParseError, Rel, TooLarge, Unit
+
+MAX_DEPTH = 48
+
+
+class Mark(NamedTuple):
+    """A place to come back to, see `Cursor.backtrack`."""
+
+    at: int
+    depth: int
+    bars: int
+    in_set: bool
+    groups: int
+    replaced: int
+
+
+def shown(token: Token) -> str:
+    """Return a token as messages quote it, "the end" for the last."""
+    return "the end" if token.kind == "end" else repr(token.text[:40])
+
+
+class Cursor:
+    """Reads a list of tokens that ends with one of kind "end".
+
+    It starts at the first token, outside all groups, at a depth of nesting.
+    """
+
+    def __init__(self, tokens: list[Token], depth: int = 0) -> None:
+        self._tokens = tokens
+        # The sign of each token, "" for other tokens and behind the last one.
+        self._signs = [token.text if token.kind == "op" else "" for token in tokens] + [""]
+        self._at = 0
+        self._depth = depth
+        self._bars = 0
+        self._in_set = False
+        self._groups = 0
+        self._replaced: list[tuple[int, Token]] = []  # places of tokens that were replaced, and what stood there
+
+    @property
+    def token(self) -> Token:
+        """The token at the position."""
+        return self._tokens[self._at]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the token at the position."""
+        return self._tokens[self._at].kind
+
+    @property
+    def before(self) -> Token:
+        """The token before the position."""
+        return self._tokens[self._at - 1]
+
+    @property
+    def depth(self) -> int:
+        """The level of nesting at the position."""
+        return self._depth
+
+    @property
+    def bars(self) -> int:
+        """The number of open | signs in this group."""
+        return self._bars
+
+    @property
+    def in_set(self) -> bool:
+        """Whether the condition of a set may still come."""
+        return self._in_set
+
+    @property
+    def in_group(self) -> bool:
+        """Whether brackets or braces are open."""
+        return self._groups > 0
+
+    def peek(self, offset: int = 1) -> Token:
+        """Return the token `offset` places ahead; beyond the end, the last one."""
+        try:
+            return self._tokens[self._at + offset]
+        except IndexError:
+            return self._tokens[-1]
+
+    def op(self, offset: int = 0) -> str:
+        """Return the sign `offset` places ahead, "" if the token is not a sign."""
+        try:
+            return self._signs[self._at + offset]
+        except IndexError:
+            return ""
+
+    def word(self) -> str:
+        """Return the name at the position in lower case, "" if the token is not a name."""
+        token = self._tokens[self._at]
+        return token.text.lower() if token.kind == "name" else ""
+
+    def advance(self, count: int = 1) -> Token:
+        """Skip `count` tokens; return the last of them."""
+        self._at += count
+        return self._tokens[self._at - 1]
+
+    def take(self, text: str) -> bool:
+        """Skip the sign `text` if it is here."""
+        if self._signs[self._at] != text:
+            return False
+        self._at += 1
+        return True
+
+    def skip(self, *texts: str) -> None:
+        """Skip these signs, as many as there are."""
+        while self._signs[self._at] in texts:
+            self._at += 1
+
+    def skip_words(self, words: Collection[str]) -> bool:
+        """Skip these words (lower case), as many as there are; return whether there was one."""
+        start = self._at
+        while self.word() in words:
+            self._at += 1
+        return self._at > start
+
+    def expect(self, *texts: str) -> str:
+        """Skip one of these signs and return it. Raise ParseError where another token comes."""
+        for text in texts:
+            if self.take(text):
+                return text
+        raise ParseError(f"expected {' or '.join(texts)}, found {shown(self.token)}")
+
+    def argument_text(self) -> str:
+        """Skip a group or one token (an index); return its raw text."""
+        if not self.take("{"):
+            text = self.token.text
+            if self.kind == "end":
+                raise ParseError("the index is missing")
+            self.advance()
+            return text
+        parts: list[str] = []
+        level = 1
+        while level:
+            if self.kind == "end":
+                raise ParseError("a brace is not closed")
+            level += {"{": 1, "}": -1}.get(self.op(), 0)
+            parts.append(self.token.text)
+            self.advance()
+        return "".join(parts[:-1])
+
+    def replace(self, token: Token) -> None:
+        """Put `token` in the place of the one at the position: what is left of it when a part has been read."""
+        self._replaced.append((self._at, self._tokens[self._at]))
+        self._put(self._at, token)
+
+    def _put(self, place: int, token: Token) -> None:
+        self._tokens[place] = token
+        self._signs[place] = token.text if token.kind == "op" else ""
+
+    def place(self) -> str:
+        """Return the token at the position and the one before it, for messages: "'@' after '3'"."""
+        return shown(self.token) + (f" after {shown(self.before)}" if self._at else "")
+
+    def mark(self) -> Mark:
+        """Return the present state for `backtrack`."""
+        return Mark(self._at, self._depth, self._bars, self._in_set, self._groups, len(self._replaced))
+
+    def backtrack(self, mark: Mark) -> None:
+        """Return to a mark, with the tokens that were there."""
+        self._at, self._depth, self._bars, self._in_set, self._groups, count = mark
+        while len(self._replaced) > count:
+            place, token = self._replaced.pop()
+            self._put(place, token)
+
+    def deeper(self) -> None:
+        """Enter a level of nesting; `shallower` leaves it. Raise TooLarge beyond MAX_DEPTH."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise TooLarge(f"nested deeper than {MAX_DEPTH}")
+
+    def shallower(self) -> None:
+        """Leave a level of nesting."""
+        self._depth -= 1
+
+    @contextmanager
+    def group(self, *, in_set: bool = False) -> Iterator[None]:
+        """Enter brackets, within which open | signs and sets outside do not matter."""
+        outer = self._bars, self._in_set
+        self._bars, self._in_set = 0, in_set
+        self._groups += 1
+        yield
+        self._groups -= 1
+        self._bars, self._in_set = outer
+
+    def start_condition(self) -> None:
+        """Skip the bar or colon before a set's condition."""
+        self._at += 1
+        self._in_set = False
+
+    @contextmanager
+    def bar(self) -> Iterator[None]:
+        """Enter a pair of | signs."""
+        self._bars += 1
+        yield
+        self._bars -= 1
+
+
+class Parser(Cursor):
+    """What the readers of single constructs ask of the grammar, which calls them: `rlvr.verifiers.math.grammar.parse`.
+
+    `units`: letters after a number may be a unit. `named`: the variables of the sides before this one. `label`: of the
+    last side, in words. `dropped`: conditions beside the answer.
+    """
+
+    units: bool
+    named: frozenset[str]
+    label: str
+    dropped: list[Rel]
+
+    def part(self, tokens: list[Token]) -> Parser:
+        """Return a parser of some tokens of this answer, which must be read to their end."""
+        raise NotImplementedError
+
+    def may_try_condition(self) -> bool:
+        """Count an attempt to read a condition; return whether it may be made."""
+        raise NotImplementedError
+
+    def answer(self) -> Node:
+        """Parse items with separators between them."""
+        raise NotImplementedError
+
+    def separator(self) -> str:
+        """Skip what separates two items; return ",", "and", "or" or "" for none."""
+        raise NotImplementedError
+
+    def item(self) -> Node:
+        """Parse a side, or a chain of relations."""
+        raise NotImplementedError
+
+    def side(self) -> Node:
+        """Parse an expression with the words, the currency and the unit around it."""
+        raise NotImplementedError
+
+    def quantity(self) -> tuple[Node, Unit]:
+        """Parse a value without sums and its unit."""
+        raise NotImplementedError
+
+    def expression(self, least: int) -> Node:
+        """Parse operators that bind more tightly than `least`."""
+        raise NotImplementedError
+
+    def prefix(self) -> Node:
+        """Parse an operand with the signs before it."""
+        raise NotImplementedError
+
+    def is_word(self, token: Token) -> bool:
+        """Whether a name is a word or a unit rather than mathematics."""
+        raise NotImplementedError
+
+    def is_factor(self, token: Token, before: Token) -> bool:
+        """Whether a name after an operand is a factor, not a unit or a word."""
+        raise NotImplementedError

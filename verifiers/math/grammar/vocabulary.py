@@ -1,0 +1,209 @@
+"""Names and words of the grammar.
+
+Numbers in Chinese and Japanese signs: 五, 二十三, 百分之五十.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from rlvr.verifiers.math.values.tree import OO, PI, Node, Quantity, number
+from rlvr.verifiers.math.values.units import UNITS
+
+FUNCTIONS = {
+    name: name
+    for name in "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc "
+    "arcsinh arccosh arctanh ln exp log gcd lcm min max floor ceil abs sqrt cbrt sgn".split()
+} | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",
+    "artanh": "arctanh",
+     "cosec": "csc", "ctg": "cot", "tg": "tan", "arctg": "arctan", "lg": "lg", "ceiling": "ceil", "asinh": "arcsinh",
+     "acosh": "arccosh", "atanh": "arctanh", "sign": "sgn", "binom": "binom", "binomial": "binom", "factorial": "fact",
+     "Abs": "abs", "arg": "arg", "Arg": "arg", "Re": "re", "Im": "im",
+     "Sin": "sin", "Cos": "cos", "Tan": "tan", "cis": "cis"}  # fmt: skip
+ARITY = {"gcd": None, "lcm": None, "min": None, "max": None, "binom": 2}
+INVERSES = {name: f"arc{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()}
+CONSTANT_NAMES = {
+    "pi": PI,
+    "Pi": PI,
+    "PI": PI,
+    "inf": OO,
+    "infinity": OO,
+    "Infinity": OO,
+    "infty": OO,
+    "oo": OO,
+    "Inf": OO,
+}
+GREEK = frozenset(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
+    "tau upsilon phi "
+    "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar aleph partial "
+    "nabla".split()
+)
+STOP = frozenset("of per for from with each the to left out than".split())
+
+# Skipped before an expression.
+LEAD = frozenset(
+    "the answer is are was final result value that there it she he they we i has have had makes made will "
+    "would be need "
+    "needs total of about approximately approx exactly only equals equal to roughly around just simply number "
+    "ans solution "
+    "therefore thus hence so so, then gets got costs cost spent earns earned paid pays each amount "
+    "respectively given by "
+    "solutions values roots root altogether sum probability area length volume perimeter distance angle degree measure "
+    "price rs us usd inr eur gbp circa option choice".split()
+)
+# Words that change the meaning of a number beside them: a text with one is not an answer.
+BLOCKED = frozenset(
+    "or not no never maybe perhaps possibly probably either neither nor unless except but if else any "
+    "anything all none "
+    "likely unlikely unsure guess alternatively instead cannot can't isn't wrong incorrect correct ignore mark accept "
+    "bad accepted approve approved lambda import exec eval print open system true false yes squared cubed "
+    "factorial times plus "
+    "minus divided multiplied modulo mod between more less fewer than greater least most twice double half triple and "
+    "could might may should unknown undefined infinity".split()
+)
+# After a number they say another value, or that it is none; as a label they are harmless.
+ALTERING = frozenset(
+    "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
+    "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal "
+    "extraneous divides contradicts violates against inverse inverses reciprocal etc discarded eliminated dismissed "
+    "dropped crossed struck removed retracted withdrawn counting".split()
+)
+SEPARATORS = {
+    "and": "and",
+    "or": "or",
+    "und": "and",
+    "oder": "or",
+    "et": "and",
+    "ou": "or",
+    "oppure": "or",
+    "lub": "or",
+}
+SEPARATORS |= {"then": "then"}
+SEPARATORS |= dict.fromkeys(("或", "或者", "または", "もしくは", "또는", "или"), "or")
+SEPARATORS |= dict.fromkeys(("和", "且", "以及", "与", "与", "및", "и"), "and")
+
+
+def is_product(text: str) -> bool:
+    """Whether a run of letters is a product of variables: two letters, or more without the vowels that make words."""
+    return text.isascii() and (len(text) <= 2 or (len(text) <= 6 and not set(text.lower()) & set("eiou")))
+
+
+_SHORT_WORDS = frozenset("is are do go so as am we he an".split())
+_ABBREVIATIONS = frozenset("pcs pts ppl wks mos dz pgs nos qtrs hwy rdgs sqft dvds cds tvs".split())
+
+
+def is_noun(text: str) -> bool:
+    """Whether a run of letters that could be a product of variables is rather a word: cats, days, DVDs; not abc, mgh.
+
+    It has the vowel a or y, and its letters are not in alphabetical order, as those of a product mostly are."""
+    if text in _SHORT_WORDS:
+        return True
+    if len(text) < 3 or not text.isascii():
+        return False
+    lower = text.lower()
+    if lower in BLOCKED:
+        return False
+    if lower in _ABBREVIATIONS or (text[:-1].isupper() and text[-1] == "s"):
+        return True
+    if not (text[1:].islower() and {"a", "y"} & set(lower)):
+        return False
+    return list(lower) != sorted(lower)
+
+
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
+MULTIPLIERS = {
+    "hundreds": 100, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12,
+    **dict.fromkeys("billón billones billionen".split(), 10**12), "mio": 10**6, "mrd": 10**9,
+    "twos": 2, "threes": 3, "fours": 4, "fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10,
+    **dict.fromkeys("dozens dutzend douzaine douzaines docena docenas dozzina dozzine".split(), 12),
+    "हजार": 10**3, "लाख": 10**5, "करोड़": 10**7, "ألف": 10**3, "مليون": 10**6,
+    "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
+    **dict.fromkeys("lakh lakhs lac lacs".split(), 10**5), **dict.fromkeys("crore crores".split(), 10**7),
+    **dict.fromkeys("mil mille mila tausend duizend tusen tys тысяча тысячи тысяч тыс".split(), 10**3),
+    **dict.fromkeys("millionen millones millón millions milhões milhão milioni milione miljoen miljoner "
+                    "milionów миллион миллиона миллионов млн".split(), 10**6),
+    **dict.fromkeys("milliarden milliards milliard miliardi миллиард миллиарда миллиардов млрд".split(), 10**9),
+}  # fmt: skip
+# After a number, set upright or at its end.
+ABBREVIATED = {"k": 10**3, "mn": 10**6, "mln": 10**6, "bn": 10**9, "score": 20, "gross": 144, "grand": 10**3}
+# Signs of Chinese, Japanese and Korean numbers, and the units that begin with one.
+MAGNITUDES = {"十": 10, "百": 100, "千": 10**3, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "兆": 10**12,
+              "백": 100, "천": 10**3, "만": 10**4, "억": 10**8}  # fmt: skip
+NO_MAGNITUDE = ("千米", "千克", "千瓦", "千卡", "千帕", "千焦", "百分")
+_ORDINALS = {
+    "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
+    "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,
+    "twentyfifth": 25, "thirtieth": 30, "fiftieth": 50, "hundredth": 100, "thousandth": 1000, "millionth": 10**6,
+    "billionth": 10**9,
+}  # fmt: skip
+# Parts of one; after digits in the plural only: 42 tenths, but 5 quarters are coins.
+PARTS = {f"{name}s": part for name, part in _ORDINALS.items()} | {"halves": 2}
+_PARTS = {"half": 2, "quarter": 4, "quarters": 4, **_ORDINALS, **PARTS}
+
+
+def number_words(words: list[str]) -> tuple[Fraction, int] | None:
+    """Return the number that the first words spell ("twenty five", "one hundred and five", "three quarters"), and how
+    many words that is."""
+    total, current, used, seen = 0, 0, 0, False
+    for index, word in enumerate(words):
+        if word in NUMBER_WORDS:
+            if seen and (current % 10 or (current % 100 and NUMBER_WORDS[word] >= 10)):
+                break
+            current += NUMBER_WORDS[word]
+        elif word == "hundred" and current:
+            current *= 100
+        elif MULTIPLIERS.get(word, 0) >= 100 and current:  # six sevens are no number, but a product
+            total, current = total + current * MULTIPLIERS[word], 0
+        elif (
+            word == "and"
+            and seen
+            and index + 1 < len(words)
+            and words[index + 1] in NUMBER_WORDS
+            and used
+            and total + current >= 100
+        ):
+            continue
+        elif word in _PARTS and seen:
+            return Fraction(total + current, _PARTS[word]), index + 1
+        else:
+            break
+        seen, used = True, index + 1
+    return (Fraction(total + current), used) if seen else None
+
+
+_DIGITS = {sign: value for value, signs in enumerate(("零〇", "一", "二两兩", "三", "四", "五", "六", "七", "八", "九"))
+           for sign in signs}  # fmt: skip
+_MULTIPLES = {"十": 10, "百": 100, "千": 1000}
+_LARGE = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
+_NUMERAL = re.compile(rf"(百分之)?([{''.join((*_DIGITS, *_MULTIPLES, *_LARGE))}]{{1,20}})")
+
+
+def numeral(text: str) -> Node | None:
+    """Return the number that a text is; None where it is more, or another text."""
+    match = _NUMERAL.fullmatch(text)
+    if match is None:
+        return None
+    value = number(_value(match[2]))
+    return Quantity(value, UNITS["%"]) if match[1] else value
+
+
+def _value(signs: str) -> int:
+    """The value of 二十三 by its multiples, of 二三 by its digits."""
+    if all(sign in _DIGITS for sign in signs):
+        return int("".join(str(_DIGITS[sign]) for sign in signs))
+    total = part = digit = 0
+    for sign in signs:
+        if sign in _DIGITS:
+            digit = _DIGITS[sign]
+        elif sign in _MULTIPLES:
+            part, digit = part + (digit or 1) * _MULTIPLES[sign], 0
+        else:
+            total, part, digit = total + (part + digit or 1) * _LARGE[sign], 0, 0
+    return total + part + digit

@@ -1,0 +1,448 @@
+"""Integrals and series as numbers of 11 digits, which decide about an answer where sympy has no time for the gold.
+
+A value is given only where two computations agree to TRUSTED: an integral over one interval and over two, a sum whose
+terms vanish. Integrals over a finite interval are by the tanh-sinh rule at 30 digits (Takahasi and Mori 1974), those
+to infinity where it converges, else panel by panel until the panels vanish.
+
+Which evaluations ended a worker process, or its time: they are not tried again, by no worker of the pool.
+
+The workers share this table, as they are forked from a process that has imported it. A place holds the number of the
+process that evaluates there, GIVEN_UP, or 0. Two expressions may share a place: then one of them may not be evaluated.
+
+Trees as sympy objects and back, and what sympy decides: integrals, sums, products, limits and derivatives of a gold,
+and equality where the comparison of values could not tell.
+
+Trees are converted node by node, never as text. Sizes are bounded before sympy is called, and a call may be limited in
+time. sympy is imported by the functions that need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import mmap
+import os
+import signal
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sympy
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from rlvr.verifiers.math.grammar.parse import parse
+from rlvr.verifiers.math.symbolic.conversion import Converter, NoSymbolicForm, from_sympy, prepared
+from rlvr.verifiers.math.values.exact import Inexact, Undefined
+from rlvr.verifiers.math.values.identity import Undecided, same_value
+from rlvr.verifiers.math.values.numeric import Digits, Numbers, evaluate
+from rlvr.verifiers.math.values.sets import MINUS_OO
+from rlvr.verifiers.math.values.tree import (
+    OO,
+    Node,
+    Num,
+    Op,
+    Sym,
+    TooLarge,
+    number,
+    opened,
+    outermost,
+    replaced,
+    unevaluated,
+    walk,
+)
+
+DIGITS = 30
+TRUSTED = 1e-14  # relative difference of two computations of one value
+EQUAL, APART = 1e-11, 1e-6  # relative differences of equal and of different values
+MAX_NODES = 60  # of a body
+MAX_PARTS = 3
+PANEL = math.pi / 2
+MAX_PANELS = 80
+MAX_TERMS = 400
+_POINT = "bound of an estimate"
+_MINUS_OO = Op("neg", (OO,))
+_FAILURES = (ValueError, ArithmeticError, TypeError)
+
+_Function = Callable[[Any], Any]
+
+
+def agrees(gold: Node, answer: Node) -> bool | None:
+    """Whether a gold with integrals and series has the value of an answer without; None where no value tells."""
+    wanted = value_of(gold)
+    try:
+        found = None if wanted is None else _number(answer)
+    except _FAILURES:
+        return None
+    if wanted is None or found is None:
+        return None
+    distance = abs(wanted - found)
+    if distance <= EQUAL * abs(wanted):
+        return True
+    return False if distance > APART * max(abs(wanted), 1e-3) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def value_of(node: Node) -> Any:
+    """Return the value of a tree with integrals and series, None where there is none to be trusted."""
+    parts = list(dict.fromkeys(outermost(node)))
+    if not parts or len(parts) > MAX_PARTS:
+        return None
+    try:
+        values = {part: _part(part) for part in parts}
+        if None in values.values():
+            return None
+        names: dict[Node, Node] = {part: Sym(f"part {place}") for place, part in enumerate(parts)}
+        point = {f"part {place}": values[part] for place, part in enumerate(parts)}
+        return _number(replaced(node, names), point)
+    except _FAILURES:
+        return None
+
+
+def _number(node: Node, point: Mapping[str, Any] | None = None) -> Any:
+    if unevaluated(node):
+        raise ValueError("not evaluated")
+    return evaluate(node, point or {}, Digits(True, None, DIGITS))[0]
+
+
+def _part(part: Op) -> Any:
+    body = part.args[0]
+    if part.head not in ("int", "sum") or len(part.args) != 4 or unevaluated(body):
+        return None
+    if sum(1 for _ in walk(body)) > MAX_NODES:
+        return None
+    numbers = Digits(True, None, DIGITS)
+    opened_body = opened(part, _POINT)
+
+    def height(x: Any) -> Any:
+        return evaluate(opened_body, {_POINT: x}, numbers)[0]
+
+    low, high = (_end(limit, numbers) for limit in part.args[2:])
+    if part.head == "sum":
+        return _series(height, low, numbers) if high == math.inf and low == int(low) else None
+    sign = 1
+    if low > high:
+        low, high, sign = high, low, -1
+    try:
+        found = _by_rule(height, low, high, numbers)
+    except _FAILURES:
+        found = None  # e^{-x^2} far away
+    if found is None and math.isinf(high) and not math.isinf(low):
+        found = _by_panels(height, low, numbers)
+    return None if found is None else sign * found
+
+
+def _end(limit: Node, numbers: Digits) -> Any:
+    if limit in (OO, _MINUS_OO):
+        return math.inf if limit == OO else -math.inf
+    return _number(limit) if not isinstance(limit, Num) else numbers.of(limit.value)
+
+
+def _by_rule(height: _Function, low: Any, high: Any, numbers: Digits) -> Any:
+    context = numbers.context
+    if math.isinf(low):
+        middle = context.mpf(0.3) if math.isinf(high) else high - 1.3
+    else:
+        middle = low + 1.3 if math.isinf(high) else low + (high - low) * 0.4375
+    whole, error = context.quad(height, [low, high], error=True, maxdegree=7)
+    if not error <= TRUSTED * abs(whole):
+        return None
+    halves, error = context.quad(height, [low, middle, high], error=True, maxdegree=7)
+    return whole if max(error, abs(whole - halves)) <= TRUSTED * abs(whole) else None
+
+
+def _by_panels(height: _Function, low: Any, numbers: Digits) -> Any:
+    """The integral to infinity of what vanishes quickly, as sin^9 x / x^9 does."""
+    context = numbers.context
+    total, quiet = context.mpf(0), 0
+    for place in range(MAX_PANELS):
+        start = low + place * PANEL
+        rule = "gauss-legendre" if place else "tanh-sinh"  # of which the second bears a pole at the lower limit
+        part, error = context.quad(height, [start, start + PANEL], error=True, maxdegree=6, method=rule)
+        total += part
+        if error > TRUSTED * abs(total):
+            return None
+        # What is left is about the size of the panel times its place, where it falls as 1/x^2 or faster.
+        quiet = quiet + 1 if abs(part) * (place + 1) <= TRUSTED * abs(total) / 10 else 0
+        if quiet == 6:
+            return total
+    return None
+
+
+def _series(height: _Function, low: Any, numbers: Digits) -> Any:
+    """The sum of terms that fall at least as a geometric series of ratio 3/4."""
+    total, before, quiet = numbers.context.mpf(0), None, 0
+    for k in range(int(low), int(low) + MAX_TERMS):
+        term = height(Fraction(k))
+        total += term
+        falls = before is not None and abs(term) <= 0.75 * abs(before)
+        quiet = quiet + 1 if falls and abs(term) <= TRUSTED * abs(total) / 10 else 0
+        if quiet == 6:
+            return total
+        before = term
+    return None
+
+
+PLACES = 16_384
+GIVEN_UP = -1
+_ENTRY = struct.Struct("i")
+
+_table = mmap.mmap(-1, PLACES * _ENTRY.size)
+
+
+@contextlib.contextmanager
+def attempt(node: Node, seconds: float | None) -> Iterator[bool]:
+    """Note that a node is being evaluated, for so long; yields whether it should be: no process has died of it."""
+    place = _place(node, seconds)
+    (before,) = _ENTRY.unpack_from(_table, place)
+    if before == GIVEN_UP or (before and before != os.getpid() and not _is_alive(before)):
+        yield False
+        return
+    _ENTRY.pack_into(_table, place, os.getpid())
+    try:
+        yield True
+    finally:
+        if _ENTRY.unpack_from(_table, place) == (os.getpid(),):
+            _ENTRY.pack_into(_table, place, 0)
+
+
+def give_up(node: Node, seconds: float | None) -> None:
+    """Note that a node took longer than that."""
+    _ENTRY.pack_into(_table, _place(node, seconds), GIVEN_UP)
+
+
+def _place(node: Node, seconds: float | None) -> int:
+    return zlib.crc32(f"{node} {seconds}".encode()) % PLACES * _ENTRY.size
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+_ONE = number(1)
+CHECKED_DIGITS = 1e-4  # to which an integral must agree with its numeric value
+
+
+def to_sympy(node: Node) -> sympy.Basic:
+    """Return a tree of rlvr.verifiers.math.parse as a sympy object.
+
+    Sums, integrals, limits and derivatives are not evaluated: `.doit()` does so. Lists and tuples become Tuple, sets
+    FiniteSet, intervals Interval (so does (1, 2) within a union), matrices ImmutableMatrix, relations Eq, Lt and so on,
+    cases Piecewise; `\\log` is natural, decimals are exact; f, g and h before a bracket are functions, other letters
+    are factors. Raise NoSymbolicForm for text, units, plus-minus, what has no value (0/0, 0^0) and the transpose of a
+    letter (A^T); TooLarge beyond the bounds. Both are ValueErrors, as is whatever else sympy cannot build.
+    """
+    import sympy
+
+    try:
+        converter = Converter(node, real=False)
+        found: sympy.Basic = sympy.sympify(converter.convert(prepared(node)))
+    except (ValueError, MemoryError):
+        raise
+    # As in _by_sympy.
+    except Exception as error:
+        raise NoSymbolicForm(f"no form in sympy: {error}") from error
+    if found.has(sympy.nan, sympy.zoo):
+        raise NoSymbolicForm("no value")
+    return found
+
+
+def parse_answer(text: str) -> sympy.Basic:
+    """Return the sympy object that an answer in LaTeX or plain text means.
+
+    Raise ParseError where the text cannot be read; besides as `to_sympy`. All of these are ValueErrors.
+    """
+    return to_sympy(parse(text))
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+class NotInTime(TooLarge):
+    """sympy has no time to evaluate a part."""
+
+    def __init__(self, part: Op, seconds: float | None) -> None:
+        super().__init__(f"not evaluated within {seconds} s")
+        self.part = part
+
+
+class OutOfTime(BaseException):
+    """The time for one call of sympy is over. Not an Exception, so that sympy does not catch it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise OutOfTime after some seconds of processor time, so that a busy machine changes no verdict.
+
+    It needs the signal SIGVTALRM: it has no effect in other threads than the main one, and where a program uses it.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not main or signal.getsignal(signal.SIGVTALRM) != signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def warm_up() -> None:
+    """Import sympy with the modules that it imports when they are first used."""
+    for text in (r"\int_0^\infty e^{-x^2} dx", r"\sum_{k=0}^\infty \frac{x^k}{k!}", r"\lim_{x\to0} \frac{\sin x}{x}"):
+        evaluated(parse(text), None)
+
+
+def evaluated(node: Node, seconds: float | None) -> Node:
+    """Return the tree with the values of its sums, integrals, ... where sympy finds them. Values are kept.
+
+    Raise NotInTime where one takes longer than `seconds`, or took too long before.
+    """
+    parts = dict.fromkeys(outermost(node))
+    found = {part: _value(part, seconds) for part in parts}
+    return replaced(node, {part: value for part, value in found.items() if value is not None})
+
+
+def _value(part: Op, seconds: float | None) -> Node | None:
+    with attempt(part, seconds) as may_try:
+        value, in_time = _evaluated_once(part, seconds) if may_try or seconds is None else (None, False)
+        if not in_time:
+            give_up(part, seconds)
+    if not in_time:
+        raise NotInTime(part, seconds)
+    return value
+
+
+@functools.lru_cache(maxsize=1024)
+def _evaluated_once(part: Op, seconds: float | None) -> tuple[Node | None, bool]:
+    """Return the value of one part, None where sympy has none, and whether there was time for it."""
+    import sympy  # noqa: F401 - its import is not part of the time
+
+    try:
+        with time_limit(seconds):
+            value = _by_sympy(part)
+            return (value if value is None or _is_confirmed(part, value) else None), True
+    except OutOfTime:
+        return None, False
+    except (NoSymbolicForm, TooLarge):
+        return None, True
+
+
+def _by_sympy(part: Op) -> Node | None:
+    converter = Converter(part, real=True)
+    try:
+        return from_sympy(converter.evaluate(converter.convert(part)), converter.names)
+    except (NoSymbolicForm, TooLarge, MemoryError):
+        raise
+    # sympy raises nearly anything where it cannot evaluate: NotImplementedError, ValueError, TypeError, PoleError, ...
+    except Exception:
+        return None
+
+
+def _is_confirmed(part: Op, value: Node) -> bool:
+    """Whether a number for an integral agrees with its numeric value, where one is found."""
+    import mpmath
+
+    if part.head != "int" or len(part.args) != 4 or unevaluated(part.args[0]):
+        return True
+    name = "bound"
+    body = opened(part, name)
+
+    def height(x: Any) -> Any:
+        return evaluate(body, {name: float(x)}, Numbers(True))[0]
+
+    try:
+        low, high = (_limit(limit) for limit in part.args[2:])
+        wanted = complex(evaluate(value, {}, Numbers(False))[0])
+        total, error = mpmath.quad(height, [low, high], error=True, maxdegree=5)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return True
+    return error > CHECKED_DIGITS / 100 or abs(complex(total) - wanted) <= CHECKED_DIGITS * max(1.0, abs(wanted))
+
+
+def _limit(node: Node) -> float:
+    if node in (OO, MINUS_OO):
+        return float("inf") if node == OO else float("-inf")
+    return float(evaluate(node, {}, Numbers(True))[0])
+
+
+def is_antiderivative(gold: Node, answer: Node, seconds: float | None) -> bool:
+    """Whether the derivative of an answer without integrals is the integrand of an indefinite integral."""
+    if not isinstance(gold, Op) or gold.head != "int" or len(gold.args) != 2 or unevaluated(answer):
+        return False
+    variable = gold.args[1]
+    derivative = _value(Op("diff", (answer, variable, _ONE)), seconds) if isinstance(variable, Sym) else None
+    try:
+        return derivative is not None and not unevaluated(gold.args[0]) and same_value(gold.args[0], derivative)
+    except (Inexact, Undefined, Undecided):
+        return False
+
+
+def difference_vanishes(gold: Node, answer: Node, seconds: float | None) -> bool | None:
+    """Whether two expressions are equal, by sympy's simplification; None where it cannot tell."""
+    import sympy
+
+    if _is_matrix(gold) != _is_matrix(answer):
+        return False
+    try:
+        with time_limit(seconds):
+            converter = Converter(Op("add", (gold, answer)), real=True)
+            left, right = converter.convert(gold), converter.convert(answer)
+            if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
+                return None
+            if left.is_Matrix or right.is_Matrix:
+                return _same_matrices(left, right)
+            return _vanishes(left - right)
+    except (OutOfTime, NoSymbolicForm, TooLarge):
+        return None
+
+
+def _is_matrix(node: Node) -> bool:
+    if not isinstance(node, Op) or node.head not in ("matrix", "pow", "neg", "add", "mul"):
+        return False
+    parts = node.args[:1] if node.head == "pow" else node.args
+    return node.head == "matrix" or any(map(_is_matrix, parts))
+
+
+def _same_matrices(left: Any, right: Any) -> bool | None:
+    """Whether both are matrices of one shape with equal entries; None where one cannot be told."""
+    if not left.is_Matrix or not right.is_Matrix or left.shape != right.shape:
+        return False
+    same: bool | None = True
+    for difference in left - right:
+        entry = _vanishes(difference)
+        if entry is False:
+            return False
+        same = same if entry else None
+    return same
+
+
+def _vanishes(difference: Any) -> bool | None:
+    import sympy
+
+    try:
+        if sympy.simplify(difference) == 0:
+            return True
+        found = difference.equals(0)
+    except MemoryError:
+        raise
+    # As in _by_sympy.
+    except Exception:
+        return None
+    return None if found is None else bool(found)

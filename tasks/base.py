@@ -326,7 +326,7 @@ def build_task(
 
 
 def seal_task(task: Task) -> Task:
-    """Check a task that was made without `build_task`, and add its fingerprint. A task that has one is returned as is."""
+    """Check a task that was made without `build_task`, and add its fingerprint; one that has it is returned as is."""
     if task.fingerprint:
         return task
     check_all_references(task.verifier, itertools.chain(task.train, task.test))

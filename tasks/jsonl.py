@@ -10,8 +10,8 @@ from typing import Any
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import VERIFIERS, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
-from rlvr.tasks.base import build_task, hold_out, normalize_prompt, prompt_text, without_held_out, without_weak
-from rlvr.tasks.sources import Row, column, find_split, located
+from rlvr.tasks.base import build_task, check_probabilities, hold_out, normalize_prompt, prompt_text, without_held_out, without_weak
+from rlvr.tasks.sources import Row, find_split, numbered_rows
 from rlvr.verifiers.runner.base import check_references
 
 
@@ -59,9 +59,10 @@ def to_id(row: Row, default: str, where: str) -> str:
 
 def to_problem(row: Row, where: str, default_id: str, prompt_key: str, reference_key: str) -> Problem:
     """Return a row as a problem; columns other than id, prompt and reference become its info."""
-    prompt = to_prompt(column(row, [prompt_key], where), where)
+    if row.get(prompt_key) is None:
+        raise ValueError(f"{where}: no {prompt_key}; its columns are {', '.join(row)}")
     info = {key: value for key, value in row.items() if key not in ("id", prompt_key, reference_key)}
-    return Problem(to_id(row, default_id, where), prompt, row.get(reference_key), info)
+    return Problem(to_id(row, default_id, where), to_prompt(row[prompt_key], where), row.get(reference_key), info)
 
 
 def located_rows(data: Path) -> Iterator[tuple[str, str, str, Row]]:
@@ -69,21 +70,21 @@ def located_rows(data: Path) -> Iterator[tuple[str, str, str, Row]]:
     if not data.is_dir():
         if not data.exists():
             raise FileNotFoundError(f"{data}: no such file or folder")
-        for index, (where, row) in enumerate(located(data)):
+        for index, (where, row) in enumerate(numbered_rows(data)):
             yield "", f"{data.stem}/{index}", where, row
         return
     present = {split: find_split(data, split) for split in ("train", "test")}
     if not any(present.values()):
         raise FileNotFoundError(f"{data}: no train file; expected train.jsonl, .json or .parquet")
     for split, files in present.items():
-        for index, (where, row) in enumerate(found for file in files for found in located(file)):
+        for index, (where, row) in enumerate(found for file in files for found in numbered_rows(file)):
             yield split, f"{split}/{index}", where, row
 
 
 class Seen:
-    """The problems read so far, by id and prompt, with their places for error messages.
+    """Checks problems as they are read, so that an error can name the lines of both.
 
-    `rlvr audit` reports prompts that are repeated in a split with the same reference.
+    A prompt may be repeated in a split with the same reference; `rlvr audit` reports that.
     """
 
     def __init__(self) -> None:
@@ -92,14 +93,14 @@ class Seen:
         self._references: dict[str, tuple[Any, str]] = {}
 
     def add(self, problem: Problem, split: str, where: str) -> None:
-        """Add a problem. Raise ValueError for a repeated id, a prompt in both splits or with two references."""
+        """Add a problem. Raises ValueError for a repeated id, and for a prompt in both splits or with two references."""
         first = self._ids.setdefault(problem.id, where)
         if first != where:
             raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {first} too")
         held, first = self._splits.setdefault(normalize_prompt(problem.prompt), (split, where))
         if held != split:
             raise ValueError(f"{where}: overlap of train and test: the same prompt as in {first}; remove one")
-        # Not normalised: 3² and 32 are the same after normalisation, and have different answers.
+        # Not normalised: 3² and 32 would be equal, and have different answers.
         reference, first = self._references.setdefault(prompt_text(problem.prompt), (problem.reference, where))
         if reference != problem.reference:
             raise ValueError(f"{where}: the prompt of {first} with another reference; remove one")
@@ -120,13 +121,11 @@ def jsonl(
     """Your own prompts and references (JSON Lines), with any verifier.
 
     data: a folder with train.jsonl and test.jsonl (either may be missing), or one file, of which the share `test_share`
-    is held out, of a few lines at least that share. A hash of the prompt decides, so that copies of a prompt stay
-    together and the split does not change when lines are added to many. verifier_options:
-    key=value; where all references are numbers, `math` has unevaluated=reject unless they say otherwise. include_weak:
-    also train on problems whose tests a program could pass that solves nothing (unit_tests).
+    is held out by a hash of the prompt. So copies of a prompt stay together, and adding lines keeps the split.
+    verifier_options: key=value; if all references are numbers, `math` has unevaluated=reject unless they say otherwise.
+    include_weak: also train on problems whose tests a program could pass that solves nothing (unit_tests).
     """
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"task 'jsonl', test_share {test_share}: expected a share in [0, 1]")
+    check_probabilities("jsonl", test_share=test_share)
     options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
     judge = make_verifier(verifier, **options)
     splits: dict[str, list[Problem]] = {"": [], "train": [], "test": []}

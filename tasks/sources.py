@@ -1,6 +1,7 @@
-"""Published data sets: where each is, under which licence, how large; its rows from the hub or from local files.
+"""Published data sets: their rows from local files or the Hugging Face hub, and the problems that are made of them.
 
-`usable` turns rows into problems, and says in one line how many are left out and why.
+`Source` says where a data set is, its licence and its size. `published_task` builds a pack from it. `usable_problems`
+leaves out rows that cannot be used, and logs in one line how many and why.
 """
 
 from __future__ import annotations
@@ -22,25 +23,43 @@ from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import HeldPrompts, build_task, prompt_text, without_weak
 from rlvr.verifiers.runner.base import check_references
 
-# Reading the rows of a data set from local files or from the Hugging Face hub.
+logger = logging.getLogger("rlvr.tasks")
 
+T = TypeVar("T", bound=Callable[..., Task])
 Row = dict[str, Any]
+Convert = Callable[[Row, str, str], Problem | str]  # (row, its place, a name for it) -> a problem, or why there is none
+SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
-def read_jsonl(path: Path) -> list[Row]:
-    """Return the objects of a JSON Lines file; blank lines are skipped.
+def numbered_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of one file, each with its place for messages. Only a .json file is held in memory.
 
-    Raise ValueError naming the line where one is not a JSON object, and for a file without any.
+    Raises ValueError for an unknown suffix, for a row that is not an object, and for a file without rows.
     """
-    return [row for _, row in located(path)]
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path}: unknown format {path.suffix!r}; expected {', '.join(SUFFIXES)}")
+    if path.suffix == ".jsonl":
+        rows: Iterable[tuple[int, Row]] = read_objects(path)
+    else:
+        rows = enumerate(_read_json(path) if path.suffix == ".json" else _read_parquet(path), 1)
+    empty, unit = True, "line" if path.suffix == ".jsonl" else "row"
+    for number, row in rows:
+        empty = False
+        yield f"{path}, {unit} {number}", row
+    if empty:
+        raise ValueError(f"{path} has no rows: the data set is empty")
 
 
-def read_json(path: Path) -> list[Row]:
+def read_file(path: Path) -> list[Row]:
+    """Return the rows of one file."""
+    return [row for _, row in numbered_rows(path)]
+
+
+def _read_json(path: Path) -> list[Row]:
     """Return the objects of a JSON file that holds a list of them."""
     check_file(path)
-    content = path.read_bytes()
     try:
-        rows = parse_json(content.removeprefix(BOM), str(path))
+        rows = parse_json(path.read_bytes().removeprefix(BOM), str(path))
     except ValueError as error:
         raise ValueError(f"{error}; a .json file holds one list of objects, a .jsonl file an object a line") from None
     if not isinstance(rows, list):
@@ -52,14 +71,9 @@ def read_json(path: Path) -> list[Row]:
     return rows
 
 
-def read_parquet(path: Path) -> list[Row]:
-    """Return the rows of a parquet file (pyarrow comes with `datasets`)."""
-    return list(stream_parquet(path))
-
-
-def stream_parquet(path: Path) -> Iterator[Row]:
-    """Yield the rows of a parquet file, a batch in memory at a time. Raise ValueError for what cannot be read."""
-    from pyarrow import ArrowException, parquet  # not needed for plain files
+def _read_parquet(path: Path) -> Iterator[Row]:
+    """Yield the rows of a parquet file. pyarrow comes with `datasets`, and plain files do not need it."""
+    from pyarrow import ArrowException, parquet
 
     check_file(path)
     try:
@@ -69,66 +83,30 @@ def stream_parquet(path: Path) -> Iterator[Row]:
         raise ValueError(f"{path}: no parquet file that can be read: {str(error).splitlines()[0]}") from None
 
 
-READERS = {".jsonl": read_jsonl, ".json": read_json, ".parquet": read_parquet}
-
-
-def read_file(path: Path) -> list[Row]:
-    """Return the rows of one file, read by its suffix."""
-    return [row for _, row in located(path)]
-
-
-def located(path: Path) -> list[tuple[str, Row]]:
-    """Return the rows of one file, each with its place for messages: the file, and the line or row from 1.
-
-    Raise ValueError for an unknown suffix, for rows that are not objects, and for a file without rows.
-    """
-    if path.suffix not in READERS:
-        raise ValueError(f"{path}: unknown format {path.suffix!r}; expected {', '.join(READERS)}")
-    if path.suffix == ".jsonl":
-        rows = [(f"{path}, line {number}", row) for number, row in read_objects(path)]
-    else:
-        rows = [(f"{path}, row {number}", row) for number, row in enumerate(READERS[path.suffix](path), 1)]
-    if not rows:
-        raise ValueError(f"{path} has no rows: the data set is empty")
-    return rows
-
-
-def stream(path: Path) -> Iterator[Row]:
-    """Yield the rows of one file as `read_file`, JSON Lines and parquet without holding all of them."""
-    if path.suffix == ".parquet":
-        rows = stream_parquet(path)
-    elif path.suffix == ".jsonl":
-        rows = (row for _, row in read_objects(path))
-    else:
-        rows = iter(read_file(path))
-    empty = True
-    for row in rows:
-        empty = False
-        yield row
-    if empty:
-        raise ValueError(f"{path} has no rows: the data set is empty")
-
-
 def find_split(folder: Path, split: str) -> list[Path]:
-    """Return the files of one split in a folder: `test.jsonl`, or `test-*.parquet`, there or one folder below; or all
-    files of a folder `test` in it."""
+    """Return the files of a split in a folder: test.jsonl or test-*.parquet, there or one folder below, or test/*."""
     for pattern in (f"{split}.*", f"{split}-*", f"*/{split}.*", f"*/{split}-*", f"{split}/*"):
-        found = sorted(path for path in folder.glob(pattern) if path.suffix in READERS)
+        found = sorted(path for path in folder.glob(pattern) if path.suffix in SUFFIXES)
         if found:
             return found
     return []
 
 
 def split_files(data: Path, split: str, *, alone: bool) -> list[Path]:
-    """Return the files of one split of local data; see `read_split`."""
+    """Return the files of one split of local data, none where `data` is one file of another split.
+
+    data: a folder with files of that name; or one file, which is the train split if its name begins with "train" and
+    else the test split. alone: the pack has no other split, so any file will do, also the only one of a folder.
+    Raises FileNotFoundError.
+    """
     if data.is_file():
-        whole = "train" if data.stem.startswith("train") else "test"
-        return [data] if alone or whole == split else []
+        own = "train" if data.stem.startswith("train") else "test"
+        return [data] if alone or own == split else []
     if not data.is_dir():
         raise FileNotFoundError(f"{data}: no such file or folder")
     found = find_split(data, split)
     if not found and alone:
-        found = sorted(path for path in data.iterdir() if path.suffix in READERS)
+        found = sorted(path for path in data.iterdir() if path.suffix in SUFFIXES)
         if len(found) > 1:
             raise ValueError(f"{data} holds {', '.join(path.name for path in found)}; name one of the files")
     if not found:
@@ -136,29 +114,14 @@ def split_files(data: Path, split: str, *, alone: bool) -> list[Path]:
     return found
 
 
-def read_split(data: Path, split: str, *, alone: bool) -> list[Row]:
-    """Return the rows of one split of local data.
-
-    data: a folder with a file of that name, or one file. A single file is the train split where its name begins with
-    "train", else the test split; the other split is empty. `alone`: the pack has this split only, so that any file is
-    it, and the only data file of a folder too. Raise FileNotFoundError where there is none.
-    """
-    return [row for path in split_files(data, split, alone=alone) for row in read_file(path)]
-
-
-def read_hub(name: str, config: str | None, split: str, revision: str | None = None) -> list[Row]:
-    """Return the rows of one split of a data set on the hub (or of a local folder of that layout).
-
-    revision: a commit; None: the newest. Raise OSError with advice where it can be neither downloaded nor found in the
-    cache.
-    """
-    return list(stream_hub(name, config, split, revision))
-
-
 def stream_hub(
     name: str, config: str | None, split: str, revision: str | None = None, files: Sequence[str] = ()
 ) -> Iterator[Row]:
-    """Yield the rows of a data set on the hub as `read_hub`; with `files` those of these JSON Lines files in it."""
+    """Yield the rows of one split of a data set on the hub, or of a local folder of that layout.
+
+    revision: a commit, by default the newest. files: JSON Lines files of the data set to read in place of the split.
+    Raises OSError with advice where the data set can be neither downloaded nor found in the cache.
+    """
     from datasets import load_dataset  # seconds to import, and not needed for local files
 
     reason = why_unreachable()
@@ -171,9 +134,9 @@ def stream_hub(
                 rows = load_dataset(name, config, split=split, revision=revision)
     except (OSError, ValueError) as error:
         found = str(error).split("\n")[0]
-        first = f"it is not in the cache, and the hub cannot be reached: {reason}" if reason else found
+        found = f"it is not in the cache, and the hub cannot be reached: {reason}" if reason else found
         raise OSError(
-            f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, "
+            f"data set {name!r} could not be loaded ({found}); give a local copy: --run.data PATH to train, "
             "--data PATH for other commands"
         ) from error
     yield from (dict(row) for row in rows)
@@ -181,47 +144,33 @@ def stream_hub(
 
 @contextmanager
 def cache_only(wanted: bool) -> Iterator[None]:
-    """Let the hub's libraries read nothing but their caches within, if that is wanted, as HF_HUB_OFFLINE does."""
+    """If wanted, let the hub's libraries read only their caches within the block, as HF_HUB_OFFLINE does."""
     import datasets
     from huggingface_hub import constants
 
-    held = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     try:
         if wanted:
             constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
         yield
     finally:
-        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = held
-
-
-def first(rows: list[Row], number: int | None, option: str) -> list[Row]:
-    """Return the first `number` rows, or all. Raise ValueError for a negative number."""
-    if number is not None and number < 0:
-        raise ValueError(f"option {option} {number}: expected 0 or more rows")
-    return rows[:number]
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def column(row: Row, names: Sequence[str], where: str) -> Any:
-    """Return the first of these columns that the row has. Raise ValueError where it has none."""
-    for name in names:
-        if row.get(name) is not None:
-            return row[name]
-    raise ValueError(f"{where}: no {' or '.join(names)}; its columns are {', '.join(row)}")
-
-
-logger = logging.getLogger("rlvr.tasks")
-
-T = TypeVar("T", bound=Callable[..., Task])
-Convert = Callable[[Row, str, str], Problem | str]  # row, its place, a name for it: a problem, or why it is left out
+    """Return the first of these columns that is not empty, else None. Raises ValueError where the row has none."""
+    if not any(name in row for name in names):
+        raise ValueError(f"{where}: no {' or '.join(names)}; its columns are {', '.join(row)}")
+    return next((row[name] for name in names if row.get(name) not in (None, "")), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A data set on the hub.
 
-    splits: by the pack's split, that of the hub; configs: read one after the other. revision: the commit whose columns
-    the pack reads, None where none is pinned. files: by the pack's split, JSON Lines files of the data set to read as
-    they are, where it has a loading script, which is not run, or no splits.
+    splits: maps the pack's splits to those of the hub. configs: are read one after the other. revision: the commit
+    whose columns the pack reads; None: the newest. files: maps the pack's splits to JSON Lines files of the data set,
+    for one without splits or with a loading script, which is not run.
     """
 
     hub: str
@@ -238,20 +187,17 @@ class Source:
         return f"Hub: {self.hub}{parts}, {at}. Licence: {self.licence}. Size: {self.size}."
 
     def rows(self, data: Path | None, split: str) -> Iterator[Row]:
-        """Yield the rows of one of the pack's splits: of local data, else of the hub.
-
-        data: a folder with train and test files, or one file; any file will do where the set has one split only.
-        """
+        """Yield the rows of one of the pack's splits, from local data (see `split_files`) or from the hub."""
         if data is None:
             for config in self.configs:
                 yield from stream_hub(self.hub, config, self.splits[split], self.revision, self.files.get(split, ()))
             return
         for path in split_files(Path(data), split, alone=len(self.splits) == 1):
-            yield from stream(path)
+            yield from (row for _, row in numbered_rows(path))
 
 
 def describe_sources(*sources: Source) -> Callable[[T], T]:
-    """Decorator of a pack: its docstring, which `rlvr list NAME` prints, tells where its data are, licence and size."""
+    """Decorator: add to a pack's docstring, which `rlvr list NAME` prints, where its data are, licence and size."""
 
     def add(pack: T) -> T:
         pack.__doc__ = "\n\n".join([inspect.getdoc(pack) or "", "\n".join(map(str, sources))])
@@ -261,15 +207,8 @@ def describe_sources(*sources: Source) -> Callable[[T], T]:
     return add
 
 
-def value(row: Row, names: Sequence[str], where: str) -> Any:
-    """Return the first of these columns that is not empty, else None. Raise ValueError where the row has none."""
-    if not any(name in row for name in names):
-        raise ValueError(f"{where}: no {' or '.join(names)}; its columns are {', '.join(row)}")
-    return next((row[name] for name in names if row.get(name) not in (None, "")), None)
-
-
 def convert_rows(name: str, split: str, rows: Iterable[Row], convert: Convert) -> Iterator[Problem | str]:
-    """Yield what `convert` makes of each row; its errors name the row by its number from 1."""
+    """Yield the result of `convert` for each row."""
     for index, row in enumerate(rows):
         yield convert(row, f"{name} {split}, row {index + 1}", f"{name}/{split}/{index}")
 
@@ -277,10 +216,10 @@ def convert_rows(name: str, split: str, rows: Iterable[Row], convert: Convert) -
 def usable_problems(
     name: str, split: str, made: Iterable[Problem | str], verifier: Any, held_out: Iterable[Problem] = ()
 ) -> list[Problem]:
-    """Return the problems that can be used, in order; the log says how many rows are left out, by reason.
+    """Return the problems that can be used, in order, and log how many rows are left out, by reason.
 
-    Left out are rows that say why themselves, references that the verifier cannot read, repeated prompts (all of them
-    where their references differ), and prompts of `held_out`.
+    Left out are rows that `convert` gave a reason for, references that the verifier cannot read, repeated prompts (all
+    copies if their references differ), and prompts of `held_out`.
     """
     left: Counter[str] = Counter()
     held = HeldPrompts(held_out)
@@ -292,7 +231,7 @@ def usable_problems(
         if isinstance(problem, str):
             left[problem] += 1
             continue
-        # Without white space, but not normalised: 3² and 32 are the same after normalisation.
+        # Only white space is normalised here: 3² and 32 would be equal after `normalize_prompt`.
         text = " ".join(prompt_text(problem.prompt).split())
         if text in contradicted:
             left["with contradictory references"] += 1
@@ -341,15 +280,14 @@ def published_task(
     verifier_options: Mapping[str, Any] | None = None,
     include_weak: bool = False,
 ) -> Task:
-    """Build a pack of the source's splits; prompts of its test split are left out of training.
+    """Build a pack of the source's splits. Prompts of its test split are left out of training.
 
-    A single local file is one split: the other is empty. Raise ValueError for negative numbers.
+    A single local file is one split; the other one is empty.
     """
     judge = make_verifier(verifier, **(verifier_options or {}))
     parts: dict[str, list[Problem]] = {"train": [], "test": []}
-    for split, number in (("test", num_test), ("train", num_train)):
-        first([], number, f"num_{split}")
-        if split in source.splits and _given(source, data, split):
+    for split in ("test", "train"):
+        if split in source.splits:
             made = convert_rows(name, split, source.rows(data, split), convert)
             parts[split] = usable_problems(name, split, made, judge, parts["test"] if split == "train" else ())
     train = parts["train"] if include_weak else without_weak(name, judge, parts["train"])
@@ -359,12 +297,6 @@ def published_task(
         test=parts["test"][:num_test],
         verifier=verifier,
         verifier_options=verifier_options,
-        check_references=False,  # `usable` has read them
+        check_references=False,  # `usable_problems` has read them
     )
 
-
-def _given(source: Source, data: Path | None, split: str) -> bool:
-    """Whether local data hold this split: a single file is one of several."""
-    if data is None or len(source.splits) == 1:
-        return True
-    return bool(split_files(Path(data), split, alone=False))

@@ -147,7 +147,7 @@ class Registry:
     def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:
         """Return the options of a maker by name: type (str without one) and default (Parameter.empty: required)."""
         made = self.get(spec)
-        hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+        hints = _hints_of(made)
         return {name: (hints.get(name, str), p.default) for name, p in _options(made).items()}
 
     def check_options(self, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,10 +282,17 @@ def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     return instance
 
 
+def _hints_of(made: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a maker's options; those of a dataclass are read where each of its bases is defined."""
+    if inspect.isclass(made) and not dataclasses.is_dataclass(made):
+        return typing.get_type_hints(made.__init__)
+    return typing.get_type_hints(made)
+
+
 def _converted(made: Callable[..., Any], options: Mapping[str, Any], whose: str) -> dict[str, Any]:
     """Return options of a maker by name, strings converted to the annotated types."""
     known = _options(made)
-    hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made) if options else {}
+    hints = _hints_of(made) if options else {}
     found = {}
     for name, value in options.items():
         key = name.replace("-", "_")

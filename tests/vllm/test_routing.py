@@ -11,10 +11,10 @@ import pytest
 from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
-from rlvr.sampling.vllm import routing
+from rlvr.sampling.vllm import servers as routing
 from rlvr.sampling.vllm.engine import Batch, Output, Request
-from rlvr.sampling.vllm.routing import Router, groups_of
 from rlvr.sampling.vllm.server import server_command, server_environment, share_gpus, visible_gpus
+from rlvr.sampling.vllm.servers import Router, groups_of
 from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
 

@@ -13,11 +13,12 @@ from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.sampling.vllm import routing, transfer
+from rlvr.sampling.vllm import servers as routing
+from rlvr.sampling.vllm import transfer
 from rlvr.sampling.vllm.engine import Output, Request
-from rlvr.sampling.vllm.routing import Router
 from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.server import StaleWeights
+from rlvr.sampling.vllm.servers import Router
 from tests.helpers.models import small_policy
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.turn_rows import (

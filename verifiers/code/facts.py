@@ -135,7 +135,7 @@ class State:
         return named + sum(place in container.parts for container in self.containers.values())
 
 
-def short(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return a text that is not a literal, or where it is long another one for it: texts are only compared."""
     return text if len(text) < _LONGEST or "?" not in text else f"{text[:2]}{hash(text)}"
 
@@ -149,7 +149,7 @@ def either(one: Value, other: Value) -> Value:
     """Return a value that is one of two."""
     same = one.text == other.text
     kind = "?n" if is_scalar(one) and is_scalar(other) else "?"
-    text, origin = (one.text, one.origin) if same else (short(f"{kind}({one.text}|{other.text})"), "")
+    text, origin = (one.text, one.origin) if same else (shorten_text(f"{kind}({one.text}|{other.text})"), "")
     return Value(one.places | other.places, one.answer or other.answer, text, origin, one.given if same else ())
 
 
@@ -219,7 +219,7 @@ ADDING = frozenset("append appendleft extend extendleft insert".split())
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
 
 
-def imports(tree: ast.Module) -> dict[str, str]:
+def read_imports(tree: ast.Module) -> dict[str, str]:
     """Return what test code imports, as {name: dotted name}. Raise NotProved for modules that are not known."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -233,10 +233,10 @@ def imports(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def path(node: ast.AST, modules: dict[str, str]) -> str:
+def read_dotted_name(node: ast.AST, modules: dict[str, str]) -> str:
     """Return the dotted name of what is imported, "" for anything else."""
     if isinstance(node, ast.Attribute):
-        above = path(node.value, modules)
+        above = read_dotted_name(node.value, modules)
         return f"{above}.{node.attr}" if above else ""
     return modules.get(node.id, "") if isinstance(node, ast.Name) else ""
 
@@ -251,7 +251,7 @@ def is_allowed(dotted: str) -> bool:
     return module != "operator" or not any(name[:1] == "i" for name in names)
 
 
-def bound(node: ast.AST) -> set[str]:
+def find_bound_names(node: ast.AST) -> set[str]:
     """Return the names that a statement binds, but for those in functions that it defines."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
@@ -260,7 +260,7 @@ def bound(node: ast.AST) -> set[str]:
     found = {node.id} if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else set()
     if isinstance(node, ast.ExceptHandler) and node.name:
         found.add(node.name)
-    return found.union(*map(bound, ast.iter_child_nodes(node)))
+    return found.union(*map(find_bound_names, ast.iter_child_nodes(node)))
 
 
 def leaves(node: ast.AST, kinds: tuple[type[ast.AST], ...] = (ast.Break, ast.Continue, ast.Return)) -> bool:
@@ -275,22 +275,22 @@ def is_type(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in TYPES
 
 
-def atoms(node: ast.expr) -> Iterator[ast.expr]:
+def split_condition(node: ast.expr) -> Iterator[ast.expr]:
     """Yield the parts of a condition that are decided by themselves."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for value in node.values:
-            yield from atoms(value)
+            yield from split_condition(value)
     else:
         yield node
 
 
-def classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
+def find_classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
     """Return the program's names that tests use as classes: with a capital letter, and an object is looked into."""
     capital = {name for name in names if name[:1].isupper()}
     made: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and called_name(node.value) in capital and isinstance(node.value, ast.Call):
-            for name in set().union(*map(bound, node.targets)):
+            for name in set().union(*map(find_bound_names, node.targets)):
                 made.setdefault(name, set()).add(called_name(node.value))
     found: set[str] = set()
     for node in ast.walk(tree):

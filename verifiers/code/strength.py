@@ -22,7 +22,7 @@ from typing import Any
 from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import facts as known
-from rlvr.verifiers.code.facts import Key, NotProved, State, Value, is_scalar, short
+from rlvr.verifiers.code.facts import Key, NotProved, State, Value, is_scalar, shorten_text
 
 _CLOSE = frozenset("isclose allclose array_equal".split())
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -84,10 +84,10 @@ class Proof:
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
         self.tree, self.names = tree, frozenset(names)
-        self.modules = known.imports(tree)
-        self.classes = known.classes(tree, self.names)
+        self.modules = known.read_imports(tree)
+        self.classes = known.find_classes(tree, self.names)
         self.state, self.demands = State(), Demands()
-        self.scope = Scope(0, None, set().union(*map(known.bound, tree.body)))
+        self.scope = Scope(0, None, set().union(*map(known.find_bound_names, tree.body)))
         # Values of expressions when they were last worked out.
         self.last: dict[int, Value] = {}
         # Arguments with the containers handed over there, which of them are names, and what was read after that.
@@ -159,7 +159,7 @@ class Proof:
         if function.name in self._active:
             raise NotProved(f"{function.name} calls itself")
         self._active.append(function.name)
-        names = set(parameters).union(*map(known.bound, function.body))
+        names = set(parameters).union(*map(known.find_bound_names, function.body))
         outside, self.scope = self.scope, self.enter(names, above)
         self.within += 1
         for parameter, value in zip(parameters, values):
@@ -276,7 +276,7 @@ class Proof:
 
     def _stmt_Try(self, node: ast.Try) -> None:
         """`try: f(0); assert False` with handlers that only look at the exception."""
-        if node.finalbody or known.leaves(node) or known.bound(node) - {h.name for h in node.handlers}:
+        if node.finalbody or known.leaves(node) or known.find_bound_names(node) - {h.name for h in node.handlers}:
             raise NotProved("a try that binds names, or goes on elsewhere")
         self.conditional += 1
         self.block(node.body)
@@ -293,7 +293,7 @@ class Proof:
     def _stmt_With(self, node: ast.With) -> None:
         """`with pytest.raises(ValueError): f(0)`."""
         call = node.items[0].context_expr
-        raises = isinstance(call, ast.Call) and known.path(call.func, self.modules) == "pytest.raises"
+        raises = isinstance(call, ast.Call) and known.read_dotted_name(call.func, self.modules) == "pytest.raises"
         given = call.args if raises and isinstance(call, ast.Call) else []
         kinds = given and all(isinstance(arg, ast.Name) and arg.id in known.EXCEPTIONS for arg in given)
         one = len(node.items) == 1 and node.items[0].optional_vars is None and len(node.body) == 1
@@ -304,7 +304,7 @@ class Proof:
     # Asserts.
 
     def _stmt_Assert(self, node: ast.Assert) -> None:
-        for atom in known.atoms(node.test):
+        for atom in known.split_condition(node.test):
             self._atom(atom)
 
     def _atom(self, atom: ast.expr) -> None:
@@ -514,7 +514,7 @@ class Proof:
         places: frozenset[int] = frozenset().union(*(value.places for value in values))
         answer = any(value.answer for value in values)
         texts = [self.text(value) for value in values]
-        text = self.unknown() if starred else short(_text_of(node, texts))
+        text = self.unknown() if starred else shorten_text(_text_of(node, texts))
         if isinstance(node, ast.Tuple) and not places:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
@@ -584,7 +584,7 @@ class Proof:
         return Value(parts, answer, self.unknown(), origin, base.given)
 
     def _expr_Attribute(self, node: ast.Attribute) -> Value:
-        path = known.path(node, self.modules)
+        path = known.read_dotted_name(node, self.modules)
         if path:
             if not known.is_allowed(path):
                 raise NotProved(f"{ast.unparse(node)} is not known")
@@ -612,7 +612,7 @@ class Proof:
         first, *rest = generators
         source = self.value(first.iter)
         self.within += 1
-        above, self.scope = self.scope, self.enter(known.bound(first.target), self.scope)
+        above, self.scope = self.scope, self.enter(known.find_bound_names(first.target), self.scope)
 
         def once() -> None:
             if any(self.use(self.value(test)).answer for test in first.ifs):
@@ -658,7 +658,7 @@ class Proof:
             return self._ask(node, "object" if name in self.classes else "answer", statement=statement)
         if isinstance(func, ast.Attribute) and self._is_of_program(func):
             return self._ask(node, "answer", statement=statement)
-        path = known.path(func, self.modules)
+        path = known.read_dotted_name(func, self.modules)
         if path:
             if not known.is_allowed(path):
                 raise NotProved(f"{ast.unparse(func)} is not known")
@@ -711,7 +711,7 @@ class Proof:
 
     def _compute(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
         """Return what is computed from a value, with others: how, and what answer it was."""
-        random = known.path(node.func, self.modules).split(".")[0] == "random" or name in known.RANDOM
+        random = known.read_dotted_name(node.func, self.modules).split(".")[0] == "random" or name in known.RANDOM
         if random:
             rows = rows_of(self.text(target)) if name == "choice" else None
             flat = rows is not None and all(row[0] not in "([{" for row in rows)
@@ -724,8 +724,8 @@ class Proof:
             return Value(answer=answer, text=text, origin=target.origin, given=target.given)
         how = f"{name}({', '.join(map(self.text, others))}) of "
         origin = how + target.origin if target.origin and name not in known.SIZES else ""
-        given = tuple((*texts, *(short(how + text) for text in texts)) for texts in target.given)
-        return Value(answer=answer, text=short(how + text), origin=origin, given=given)
+        given = tuple((*texts, *(shorten_text(how + text) for text in texts)) for texts in target.given)
+        return Value(answer=answer, text=shorten_text(how + text), origin=origin, given=given)
 
     def _check_known(self, node: ast.Call, name: str, *, shown: bool) -> None:
         if name == "type" and shown:
@@ -794,7 +794,7 @@ class Proof:
 
 
 def _count(node: ast.AST) -> int:
-    return len({name for part in ast.iter_child_nodes(node) for name in known.bound(part)})
+    return len({name for part in ast.iter_child_nodes(node) for name in known.find_bound_names(part)})
 
 
 def _text_of(node: Any, texts: list[str]) -> str:

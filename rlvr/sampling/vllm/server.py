@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,8 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
-
-import torch
 
 from rlvr.core.http import JSONClient, ServerLost, UnexpectedResponse
 from rlvr.core.types import RunError
@@ -29,7 +28,6 @@ from rlvr.sampling.vllm.engine import (
     require_vllm,
     start_failure,
 )
-from rlvr.sampling.vllm.transfer import CHANNELS, free_port
 
 SCHEMA = "vLLM's schema"
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
@@ -336,27 +334,9 @@ def end_with_parent() -> None:
 # Whether servers can be used together, and by this trainer: how weights come in, dtype, GPUs.
 
 
-def check_alike(servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:
-    """Raise ValueError where servers get weights in several ways, in another dtype, or on the trainer's GPU."""
-    first, computes = servers[0], str(dtype).removeprefix("torch.")
-    for server in servers:
-        if server.backend not in CHANNELS:
-            raise ValueError(f"{server.name} gets weights by {server.backend}; {HOW_TO_START}")
-        if server.backend != first.backend:
-            raise ValueError(
-                f"{first.name} gets weights by {first.backend}, {server.name} by {server.backend}; "
-                "start all with the same --transfer"
-            )
-        if server.dtype != computes:
-            raise ValueError(f"{server.name} computes in {server.dtype}, the trainer in {computes}; set --dtype there")
-        if server.backend == "rlvr_nccl" and device.type != "cuda":
-            raise ValueError(f"{server.name} gets weights by NCCL, and the trainer is on {device}; serve with "
-                             "--transfer gloo")  # fmt: skip
-        if server.backend == "rlvr_nccl" and id_of_gpu(device) in server.gpus:
-            raise ValueError(f"{server.name} is on the trainer's GPU, where NCCL cannot send; serve it with "
-                             "--transfer gloo")  # fmt: skip
-
-
-def id_of_gpu(device: torch.device) -> str:
-    """Return the id of a GPU; "" for another device."""
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a free port of this machine."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,36 +1,293 @@
 """vLLM on one server or several: started here, or running ones by their URLs, on this machine or others.
 
 Weights go to all of them at once (rlvr.sampling.vllm.transfer), and each proves that it has them (rlvr.sampling.vllm.proof); requests go
-to the one with the fewest outstanding tokens (rlvr.sampling.vllm.routing). Of a run's processes each samples its share, and the
+to the one with the fewest outstanding tokens (rlvr.sampling.vllm.servers). Of a run's processes each samples its share, and the
 first one pushes.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
+import queue
 import secrets
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Generic, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, distributed
 
 from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm.engine import Interrupted, Output, Report, Request, Requests
-from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text, shorten_names
-from rlvr.sampling.vllm.ranks import count_processes, from_all, is_first, on_first
-from rlvr.sampling.vllm.routing import CONNECTIONS, Router
-from rlvr.sampling.vllm.server import Server, StaleWeights, check_alike
-from rlvr.sampling.vllm.starter import Starter
-from rlvr.sampling.vllm.transfer import Transfer, TransferBroken
-from rlvr.sampling.vllm.weights import engine_weights
+from rlvr.sampling.vllm.engine import LOOK_AGAIN, Interrupted, Output, Report, Request, Requests, start_options
+from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text, shared_folder, shorten_names
+from rlvr.sampling.vllm.server import (
+    HOW_TO_START,
+    Server,
+    ServerProcess,
+    StaleWeights,
+    share_gpus,
+    start_server,
+    stop_all,
+    visible_gpus,
+)
+from rlvr.sampling.vllm.transfer import CHANNELS, Transfer, TransferBroken
+from rlvr.sampling.vllm.weights import engine_weights, write_config
+
+# The processes of a training run, as samplers on servers need them: the first talks to the servers for all.
+#
+# One process: no-ops. Every process must make the same calls in the same order, in one thread at a time.
+
+R = TypeVar("T")
+
+
+def count_processes() -> int:
+    """Return how many processes the run has."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Return whether this is the process that talks to the servers."""
+    return count_processes() == 1 or distributed.get_rank() == 0
+
+
+def on_first(action: Callable[[], R]) -> R:
+    """Return on every process what `action` returns on the first; what it raises there is raised everywhere.
+
+    ValueError stays one; what else is expected of a server is a RunError.
+    """
+    if count_processes() == 1:
+        return action()
+    told: list[Any] = [None, None, None]
+    if is_first():
+        try:
+            told[0] = action()
+        except (ValueError, RunError) as error:
+            told[1:] = [ValueError if isinstance(error, ValueError) else type(error), str(error)]
+            failed: Exception | None = error
+        else:
+            failed = None
+    distributed.broadcast_object_list(told)
+    result, kind, message = told
+    if kind is not None:
+        raise failed if is_first() and failed is not None else kind(message)
+    return result
+
+
+def from_all(value: R) -> list[R]:
+    """Return the values of all processes, in their order."""
+    if count_processes() == 1:
+        return [value]
+    values: list[Any] = [None] * count_processes()
+    distributed.all_gather_object(values, value)
+    return values
+
+
+# Which server samples what: a prompt's completions go together to the server with the fewest outstanding tokens.
+#
+# A request under a number that was used before is a further turn of a rollout: the server that sampled the turn before it
+# has its context in the prefix cache; at another one the whole context counts as tokens more.
+
+CONNECTIONS = 256  # requests that a server has at once; its own scheduler batches them
+S = TypeVar("S")
+Item = TypeVar("T")
+Numbered = tuple[int, Request]
+
+
+def groups_of(requests: Sequence[Numbered]) -> list[list[Numbered]]:
+    """Return the requests in lists, those of one prompt together where they follow one another."""
+    return [list(group) for _, group in itertools.groupby(requests, key=lambda numbered: list(numbered[1].prompt))]
+
+
+def next_of(finished: queue.SimpleQueue[Item]) -> Item | None:
+    """Return the next item of a queue; None where none came for a while."""
+    try:
+        return finished.get(timeout=LOOK_AGAIN)
+    except queue.Empty:
+        return None
+
+
+def tokens_of(request: Request) -> int:
+    """Return how many tokens a request may still cost: its prompt's, and all that it may draw."""
+    return len(request.prompt) + request.max_new_tokens
+
+
+class Router(Generic[S]):
+    """Hands out requests to servers until each has an output.
+
+    ask: `ask(server, request)` in a thread of `pool`; it raises ServerLost for a server that is lost. servers: returns
+    those that are there. on_loss: `on_loss(server, error)` in the calling thread, once or more often; afterwards
+    `servers()` has it no more, or is empty no more, or on_loss raises. A completion depends on its seed, so that a
+    second answer, from another server, is the one that is missing. check: called now and then; ends all by raising.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[S, Request], Output],
+        servers: Callable[[], Sequence[S]],
+        on_loss: Callable[[S, ServerLost], None],
+        pool: Executor,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.ask, self.servers, self.on_loss, self.pool, self.check = ask, servers, on_loss, pool, check
+        self.requests: dict[S, int] = {}  # under way
+        self.tokens: dict[S, int] = {}  # that they may cost
+        self.homes: dict[int, S] = {}  # who sampled last under a number
+
+    def sample(self, requests: Requests) -> None:
+        """Sample requests as they come; see rlvr.sampling.vllm.engine.Engine.
+
+        Raises RunError without servers, and what `ask` raises besides ServerLost, `on_loss`, and `requests`.
+        """
+        waiting: deque[list[Numbered]] = deque()
+        under_way: dict[Future[Output], tuple[S, int, Request]] = {}
+        finished: queue.SimpleQueue[Future[Output] | None] = queue.SimpleQueue()  # None: there may be more to take
+        requests.on_more(partial(finished.put, None))
+        try:
+            while True:
+                self.check()
+                taken = requests.take()
+                waiting.extend(groups_of(taken or ()))
+                for future in self._hand_out(waiting, under_way):
+                    future.add_done_callback(finished.put)
+                if waiting and not under_way:
+                    raise RunError("no vLLM server is left")
+                if taken is None and not under_way:
+                    return
+                if (done := next_of(finished)) is not None:
+                    self._receive(done, *under_way.pop(done), requests, waiting)
+        finally:
+            for future in under_way:
+                future.cancel()
+            self.requests.clear()
+            self.tokens.clear()
+            self.homes.clear()
+
+    def _hand_out(
+        self, waiting: deque[list[Numbered]], under_way: dict[Future[Output], tuple[S, int, Request]]
+    ) -> list[Future[Output]]:
+        """Send the first waiting requests, as far as servers have room; return what will have their outputs."""
+        sent = []
+        while waiting and (server := self.free_server(waiting[0])) is not None:
+            for number, request in waiting.popleft():
+                self._count(server, request, 1)
+                self.homes[number] = server
+                future = self.pool.submit(self.ask, server, request)
+                under_way[future] = (server, number, request)
+                sent.append(future)
+        return sent
+
+    def _receive(
+        self,
+        done: Future[Output],
+        server: S,
+        number: int,
+        request: Request,
+        requests: Requests,
+        waiting: deque[list[Numbered]],
+    ) -> None:
+        """Pass on the output of a request; where its server is lost, let the request wait for another one."""
+        self._count(server, request, -1)
+        try:
+            output = done.result()
+        except ServerLost as error:
+            waiting.appendleft([(number, request)])
+            self.on_loss(server, error)
+        else:
+            requests.done(number, output)
+
+    def free_server(self, group: Sequence[Numbered]) -> S | None:
+        """Return the server that would have the fewest outstanding tokens among those with room for requests more."""
+
+        def has_room(server: S) -> bool:
+            busy = self.requests.get(server, 0)
+            return busy == 0 or busy + len(group) <= CONNECTIONS
+
+        def cost(server: S) -> int:
+            elsewhere = sum(len(request.prompt) for number, request in group if self.homes.get(number) != server)
+            return self.tokens.get(server, 0) + elsewhere
+
+        return min((server for server in self.servers() if has_room(server)), key=cost, default=None)
+
+    def _count(self, server: S, request: Request, sign: int) -> None:
+        self.requests[server] = self.requests.get(server, 0) + sign
+        self.tokens[server] = self.tokens.get(server, 0) + sign * tokens_of(request)
+
+
+# The servers that a run starts itself, on its machine: where they lie, on which GPUs, and their end.
+
+
+class Starter:
+    """Starts `sampler.servers` servers of a policy's model without weights, replaces lost ones, and ends all."""
+
+    def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
+        self.config = config
+        self.options = start_options(policy, config)
+        self.gpus, self.backend = placed(policy.device, config)
+        self.processes: dict[str, tuple[ServerProcess, list[str]]] = {}  # by URL, with its GPUs
+        self._numbers = itertools.count()
+        self._stack = ExitStack()
+        self.folder = self._stack.enter_context(shared_folder())
+        write_config(policy, self.folder)
+
+    def __enter__(self) -> Starter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop_all([process for process, _ in self.processes.values()])
+        self.processes.clear()
+        self._stack.close()
+
+    def start(self, check: Callable[[], None]) -> list[str]:
+        """Start all servers, and return their URLs once they answer. `check` is called while it waits."""
+        urls = [self._begin(gpus) for gpus in self.gpus]
+        for url in urls:
+            self.processes[url][0].wait_until_up(self.config.timeout, check)
+        return urls
+
+    def replace(self, check: Callable[[], None]) -> str:
+        """Start a server on GPUs that none uses, and return its URL once it answers."""
+        used = [gpus for _, gpus in self.processes.values()]
+        url = self._begin(next((gpus for gpus in self.gpus if gpus not in used), self.gpus[0]))
+        self.processes[url][0].wait_until_up(self.config.timeout, check)
+        return url
+
+    def end(self, url: str) -> None:
+        """End a server, if it was started here and has not been ended."""
+        process, _ = self.processes.pop(url, (None, []))
+        if process is not None:
+            process.stop()
+
+    def _begin(self, gpus: list[str]) -> str:
+        log = self.folder / f"server-{next(self._numbers)}.log"
+        started = start_server(str(self.folder), backend=self.backend, options=self.options, log=log, gpus=gpus)
+        self.processes[started.url] = (started, gpus)
+        return started.url
+
+
+def placed(device: torch.device, config: VLLMServerConfig) -> tuple[list[list[str]], str]:
+    """Return the GPUs of each server, and how weights come to them.
+
+    On a CPU none; on the trainer's GPU where it is the only one, which NCCL cannot send to; else on the other ones.
+    Raises ValueError where there are too few.
+    """
+    if device.type != "cuda":
+        return [[] for _ in range(config.servers)], "rlvr_gloo"
+    names = visible_gpus(torch.cuda.device_count())
+    others = [name for i, name in enumerate(names) if i != (device.index or 0)]
+    if not others and config.servers == config.tensor_parallel == 1:
+        return [names], "rlvr_gloo"
+    return share_gpus(others, config.servers, config.tensor_parallel), "rlvr_nccl"
+
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
 LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
@@ -378,3 +635,29 @@ def told(outcome: Outcome, error: Exception | None) -> Outcome:
     if error is not None:
         raise error
     return outcome
+
+
+def check_alike(servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:
+    """Raise ValueError where servers get weights in several ways, in another dtype, or on the trainer's GPU."""
+    first, computes = servers[0], str(dtype).removeprefix("torch.")
+    for server in servers:
+        if server.backend not in CHANNELS:
+            raise ValueError(f"{server.name} gets weights by {server.backend}; {HOW_TO_START}")
+        if server.backend != first.backend:
+            raise ValueError(
+                f"{first.name} gets weights by {first.backend}, {server.name} by {server.backend}; "
+                "start all with the same --transfer"
+            )
+        if server.dtype != computes:
+            raise ValueError(f"{server.name} computes in {server.dtype}, the trainer in {computes}; set --dtype there")
+        if server.backend == "rlvr_nccl" and device.type != "cuda":
+            raise ValueError(f"{server.name} gets weights by NCCL, and the trainer is on {device}; serve with "
+                             "--transfer gloo")  # fmt: skip
+        if server.backend == "rlvr_nccl" and id_of_gpu(device) in server.gpus:
+            raise ValueError(f"{server.name} is on the trainer's GPU, where NCCL cannot send; serve it with "
+                             "--transfer gloo")  # fmt: skip
+
+
+def id_of_gpu(device: torch.device) -> str:
+    """Return the id of a GPU; "" for another device."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""

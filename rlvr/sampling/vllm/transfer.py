@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import ProcessGroupGloo
 from rlvr.core.http import ServerLost, ServerSilent, is_local
 from rlvr.core.types import RunError
 from rlvr.sampling.vllm.engine import MISSING
-from rlvr.sampling.vllm.server import Server
+from rlvr.sampling.vllm.server import Server, free_port
 from rlvr.sampling.vllm.weights import parts
 
 # A group of processes that tensors go through from the first to the others, over TCP: no GPU and no vLLM is needed.
@@ -69,14 +69,6 @@ def address_towards(host: str) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # sends nothing
         return str(probe.getsockname()[0])
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    """Return a free port of this machine."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 T = TypeVar("T")

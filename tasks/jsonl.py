@@ -10,7 +10,15 @@ from typing import Any
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import VERIFIERS, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
-from rlvr.tasks.base import build_task, check_probabilities, hold_out, normalize_prompt, prompt_text, without_held_out, without_weak
+from rlvr.tasks.base import (
+    build_task,
+    check_probabilities,
+    hold_out,
+    normalize_prompt,
+    prompt_text,
+    without_held_out,
+    without_weak,
+)
 from rlvr.tasks.sources import Row, find_split, numbered_rows
 from rlvr.verifiers.runner.base import check_references
 
@@ -93,7 +101,7 @@ class Seen:
         self._references: dict[str, tuple[Any, str]] = {}
 
     def add(self, problem: Problem, split: str, where: str) -> None:
-        """Add a problem. Raises ValueError for a repeated id, and for a prompt in both splits or with two references."""
+        """Add a problem. Raises ValueError for a repeated id, or a prompt in both splits or with two references."""
         first = self._ids.setdefault(problem.id, where)
         if first != where:
             raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {first} too")

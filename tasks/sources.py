@@ -299,4 +299,3 @@ def published_task(
         verifier_options=verifier_options,
         check_references=False,  # `usable_problems` has read them
     )
-

@@ -71,7 +71,7 @@ class CountdownVerifier:
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
-            numbers, target = _puzzle(problem.reference)
+            numbers, target = _read_puzzle(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
         answer = read_answer(completion, "marked")
@@ -90,16 +90,16 @@ class CountdownVerifier:
             return incorrect("division by zero", text)
         extra, missing = used - numbers, numbers - used
         if extra:
-            return incorrect(f"uses {_listed(extra)}, which is not given", text)
+            return incorrect(f"uses {_list_numbers(extra)}, which is not given", text)
         if missing and self.use == "once":
-            return incorrect(f"does not use {_listed(missing)}", text)
+            return incorrect(f"does not use {_list_numbers(missing)}", text)
         if value != target:
             return incorrect(f"equals {value}, not {target}", text)
         return correct(text)
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError unless the reference holds numbers and a target."""
-        _puzzle(reference)
+        _read_puzzle(reference)
 
 
 def evaluate(text: str, target: Fraction) -> tuple[Fraction, Counter[Fraction]]:
@@ -155,21 +155,21 @@ def _work_out(text: str, used: Counter[Fraction]) -> Fraction:
     return value(tree)
 
 
-def _listed(numbers: Counter[Fraction]) -> str:
+def _list_numbers(numbers: Counter[Fraction]) -> str:
     return ", ".join(str(number) for number in numbers.elements())
 
 
-def _puzzle(reference: Any) -> tuple[Counter[Fraction], Fraction]:
+def _read_puzzle(reference: Any) -> tuple[Counter[Fraction], Fraction]:
     """The numbers and the target of a reference."""
     if not isinstance(reference, Mapping) or not {"numbers", "target"} <= set(reference):
         raise ValueError('the reference is not {"numbers": [...], "target": n}')
     numbers = reference["numbers"]
     if not isinstance(numbers, (list, tuple)) or not numbers:
         raise ValueError(f"the reference's numbers are {numbers!r}; expected a list of numbers")
-    return Counter(_number(number) for number in numbers), _number(reference["target"])
+    return Counter(_read_number(number) for number in numbers), _read_number(reference["target"])
 
 
-def _number(value: Any) -> Fraction:
+def _read_number(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"{value!r} is not a number")
     try:

@@ -34,7 +34,7 @@ class ExactVerifier:
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
-            accepted = _accepted(problem.reference)
+            accepted = _read_accepted(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
         answer = read_answer(completion, self.extract)
@@ -47,7 +47,7 @@ class ExactVerifier:
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError unless the reference is text, a number, or a list of those."""
-        _accepted(reference)
+        _read_accepted(reference)
 
     def _normalized(self, text: str) -> str:
         text = unicodedata.normalize("NFKC", text)
@@ -57,7 +57,7 @@ class ExactVerifier:
         return text if self.case else text.casefold()
 
 
-def _accepted(reference: Any) -> list[str]:
+def _read_accepted(reference: Any) -> list[str]:
     many = list(reference) if isinstance(reference, (list, tuple)) else [reference]
     if not many:
         raise ValueError("an empty list as reference; expected at least one accepted text")

@@ -40,11 +40,11 @@ class IdentitiesVerifier:
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
-            wanted, roles = _read(problem.reference)
+            wanted, roles = _read_reference(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
         found = extract(completion, "marked")
-        text = found.text if found.how in ("box", "tag") else _concluded(completion, roles)
+        text = found.text if found.how in ("box", "tag") else _read_conclusion(completion, roles)
         if text is None:
             return without_answer(completion, found) if found.text is None else no_answer("no conclusion found")
         if len(text) > MOST:
@@ -67,10 +67,10 @@ class IdentitiesVerifier:
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError unless the reference names people and what each of them is."""
-        _read(reference)
+        _read_reference(reference)
 
 
-def _read(reference: Any) -> tuple[dict[str, str], list[str]]:
+def _read_reference(reference: Any) -> tuple[dict[str, str], list[str]]:
     held = reference.get("identities") if isinstance(reference, Mapping) else None
     if not isinstance(held, Mapping) or not held:
         raise ValueError('the reference is no mapping with identities; expected {"identities": {NAME: ROLE}}')
@@ -82,7 +82,7 @@ def _read(reference: Any) -> tuple[dict[str, str], list[str]]:
     return {name.casefold(): role.casefold() for name, role in held.items()}, [role.casefold() for role in roles]
 
 
-def _concluded(completion: str, roles: list[str]) -> str | None:
+def _read_conclusion(completion: str, roles: list[str]) -> str | None:
     """Return the lines below the last heading, up to a blank line after the first with a role; None without one."""
     text = after_thinking(completion) if len(completion) <= MAX_COMPLETION else None
     headings = list(_HEADING.finditer(text)) if text else []

@@ -129,7 +129,7 @@ class LLMJudge:
 
     def __post_init__(self) -> None:
         for name in ("rubric", "template"):
-            object.__setattr__(self, name, text_of(name, getattr(self, name)))
+            object.__setattr__(self, name, read_text_option(name, getattr(self, name)))
         named = set(re.findall(r"\{(\w+)\}", self.template))
         rules = [
             (is_plain(self.url), f"url {self.url if '@' not in self.url else ''!r}: expected http://HOST:PORT/v1, "
@@ -220,13 +220,13 @@ class LLMJudge:
             return no_answer("an empty answer")
         if len(answer) > self.max_characters:
             return limit(f"an answer of {len(answer)} characters; at most {self.max_characters} are graded")
-        prompt = plain(problem.prompt)
-        mark, seal = (code(part, prompt, str(problem.reference), answer) for part in ("mark", "seal"))
+        prompt = flatten_prompt(problem.prompt)
+        mark, seal = (derive_code(part, prompt, str(problem.reference), answer) for part in ("mark", "seal"))
         reference = "none is given" if problem.reference is None else str(problem.reference)
         texts = {
-            "prompt": broken(prompt),
-            "reference": broken(reference),
-            "completion": f"<<<{mark}\n{broken(answer)}\n{mark}>>>",
+            "prompt": break_control_tokens(prompt),
+            "reference": break_control_tokens(reference),
+            "completion": f"<<<{mark}\n{break_control_tokens(answer)}\n{mark}>>>",
             "rubric": self.rubric,
         }
         # In one pass: a placeholder within a completion stays what it is.
@@ -253,7 +253,7 @@ class LLMJudge:
                 state.reached()
                 if reply.finish != "stop":
                     raise Unread(CUT_SHORT[reply.finish].format(self.max_tokens))
-                return grade(reply.content, question.seal, self.grades)
+                return read_grade(reply.content, question.seal, self.grades)
             except Unread as unread:
                 reason = str(unread)
             except RequestLost as lost:
@@ -363,7 +363,7 @@ class State:
                 self._verdicts.popitem(last=False)
 
 
-def grade(reply: str, seal: str, most: int) -> int:
+def read_grade(reply: str, seal: str, most: int) -> int:
     """Return the grade in a judge's reply: its last line, `verdict SEAL: GRADE`, and no other such line.
 
     Raises Unread for any other reply, and for a grade that is no whole number from 0 to `most`.
@@ -382,23 +382,23 @@ def grade(reply: str, seal: str, most: int) -> int:
     return value
 
 
-def code(*parts: str) -> str:
+def derive_code(*parts: str) -> str:
     """Return a code that depends on every part: no part can hold it."""
     text = "\x1f".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=CODE // 2).hexdigest()
 
 
-def broken(text: str) -> str:
+def break_control_tokens(text: str) -> str:
     """Return a text in which nothing is a control token of a chat template."""
     return CONTROL.sub(lambda found: found[0] + BREAK if found[0] != ">" else BREAK + found[0], text)
 
 
-def plain(prompt: Prompt) -> str:
+def flatten_prompt(prompt: Prompt) -> str:
     """Return a prompt as one text, with the roles of messages."""
     return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
 
 
-def text_of(name: str, value: str) -> str:
+def read_text_option(name: str, value: str) -> str:
     """Return an option's text, that of its file for @FILE. Raises ValueError for one that is empty or unreadable."""
     if value.startswith("@"):
         try:

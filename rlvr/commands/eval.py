@@ -333,7 +333,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
             print(line)
         if args.url is not None:
             return answer_from_server(args, task, problems, stop)
-        from rlvr.model.device import tuned_cpu
+        from rlvr.model.cpu.processor import tuned_cpu
 
         with tuned_cpu():
             return answer_problems(args, task, problems, stop)

@@ -103,7 +103,7 @@ def start(args: ServeArgs, stack: ExitStack) -> list[ServerProcess]:
     """Return the servers once all answer; `stack` ends them."""
     import torch
 
-    from rlvr.model.device import pick_device, pick_dtype
+    from rlvr.model.load.pretrained import pick_device, pick_dtype
     from rlvr.sampling.vllm.engine import server_options
     from rlvr.sampling.vllm.server import share_gpus, start_server, stop_all, visible_gpus
 

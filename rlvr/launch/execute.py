@@ -20,8 +20,9 @@ from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.core.types import Task, Verifier
 from rlvr.launch.prepare import Prepared
-from rlvr.model.device import pick_device, tuned_cpu
+from rlvr.model.cpu.processor import tuned_cpu
 from rlvr.model.load.policy import Policy, load_policy
+from rlvr.model.load.pretrained import pick_device
 from rlvr.model.optim.health import check_weights
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh

@@ -17,7 +17,7 @@ from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Prompt
 from rlvr.pipeline.sampled import fill_form
 from rlvr.verifiers.extract.sections import THINKING, after_thinking
-from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, broken, code, plain
+from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, break_control_tokens, derive_code, flatten_prompt
 
 if TYPE_CHECKING:
     from rlvr.model.load.policy import Policy
@@ -131,7 +131,7 @@ def answer_of(completion: str) -> str:
 
 def harmless_text(text: str) -> str:
     """Return a text in which nothing is a control token of a chat template, or a tag of thinking."""
-    text = broken(text)
+    text = break_control_tokens(text)
     for tag in THINKING:
         text = text.replace(tag, tag[0] + BREAK + tag[1:])
     return text
@@ -149,13 +149,13 @@ def data_of(comparison: Comparison, separators: str) -> dict[str, str]:
     of its own; without any, answers stand between marks.
     """
     answers = {"first": answer_of(comparison.first), "second": answer_of(comparison.second)}
-    texts = {"prompt": plain(comparison.prompt), **answers}
+    texts = {"prompt": flatten_prompt(comparison.prompt), **answers}
     if separators:
         table = str.maketrans(dict.fromkeys(separators, " "))
         return {name: harmless_text(text).translate(table) for name, text in texts.items()}
     shown = {name: harmless_text(text) for name, text in texts.items()}
     for name in answers:
-        shown[name] = between_marks(shown[name], code(name, comparison.principle, *texts.values()))
+        shown[name] = between_marks(shown[name], derive_code(name, comparison.principle, *texts.values()))
     return shown
 
 

@@ -56,7 +56,7 @@ class Writer:
     def __init__(self, args: SampledArgs) -> None:
         from transformers.utils.logging import disable_progress_bar
 
-        from rlvr.model.device import tuned_cpu
+        from rlvr.model.cpu.processor import tuned_cpu
         from rlvr.model.load.policy import load_policy
         from rlvr.model.text.context import context_limit
         from rlvr.sampling.torch_sampler import TorchSampler
@@ -75,7 +75,7 @@ class Writer:
 
         Seeds are functions of (seed, key, id, sample).
         """
-        from rlvr.model.device import tuned_cpu
+        from rlvr.model.cpu.processor import tuned_cpu
         from rlvr.model.text.context import longer_than
         from rlvr.training.rollout.rollout import rollout
 

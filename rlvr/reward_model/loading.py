@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATIO
 
 from rlvr.core.http import JSONClient, ServerLost, UnexpectedResponse
 from rlvr.core.types import RunError
-from rlvr.model.device import pick_device
+from rlvr.model.load.pretrained import pick_device
 from rlvr.reward_model.learned import Learned, Scored
 from rlvr.reward_model.scorer import (
     Classifier,

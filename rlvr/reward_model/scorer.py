@@ -15,9 +15,8 @@ from transformers.utils import cached_file, logging
 
 from rlvr.algo.transfer import copy_to
 from rlvr.core.files.models import SETTINGS, Source, find_model
-from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load.lora import load_adapter, merge_adapter
-from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer
+from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer, pick_device, pick_dtype
 from rlvr.reward_model.text import Encoded
 
 KIND = "sequence classifier"
@@ -242,7 +241,7 @@ def load_weights(
     """
     source, target = parts.source, pick_device(device)
     if target.type == "cpu":
-        # torch's CPU flash attention is several times slower under the matmul setting of rlvr.model.device.
+        # torch's CPU flash attention is several times slower under the matmul setting of rlvr.model.cpu.processor.
         parts.config._attn_implementation = "eager"
     with load_errors_as_value_error(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
         model, report = kind.from_pretrained(

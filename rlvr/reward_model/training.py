@@ -19,9 +19,8 @@ from rlvr.config import Config, ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
 from rlvr.core.seeding import derive_seed
 from rlvr.distributed import sum_gradients, sum_stats
-from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load.lora import with_adapter
-from rlvr.model.load.pretrained import switch_off_dropout
+from rlvr.model.load.pretrained import pick_device, pick_dtype, switch_off_dropout
 from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.model.optim.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, make_optimizer, optimizer_step

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rlvr.core.heartbeat import beat
 from rlvr.core.types import Completion, Sampling
+from rlvr.model.cpu.processor import threads_for
 from rlvr.model.decode.decoders import Decoder, SharedDecoder
-from rlvr.model.device import threads_for
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
-from rlvr.model.device import decoding_threads
+from rlvr.model.cpu.processor import decoding_threads
 from rlvr.model.load.policy import Policy
 from rlvr.model.probe.trial import Decoders
 from rlvr.sampling.batching import ContinuousBatch

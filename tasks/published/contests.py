@@ -1,7 +1,7 @@
 """Programming contests: APPS, TACO, CodeContests, LiveCodeBench. The verifier is `unit_tests`.
 
-Tests are inputs and outputs, compared text by text with the tolerance that the statement names, or calls of a function.
-Problems with several right answers need the contest's own judge, which is not published: they are left out and counted.
+A test is an input with its output, compared with the tolerance that the statement names, or a call of a function.
+Problems with several right answers need the contest's own judge, which is not published. They are left out and counted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from rlvr.core.printable import kind_of
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
 from rlvr.tasks.published.functions import ANSWER, code_problem
-from rlvr.tasks.sources import Row, Source, describe_sources, published_task, value
+from rlvr.tasks.sources import Row, Source, column, describe_sources, published_task
 
-# Tests of programming contests as references of `unit_tests`: input and output, and calls of a function.
-
-# What the contests' judges provide before a program.
+# Imports that the contests' judges put before a program.
 PRELUDE = (
     "from typing import *\nfrom collections import *\nfrom itertools import *\nfrom functools import *\n"
     "from heapq import *\nfrom bisect import *\nfrom math import *\n"
@@ -36,7 +34,7 @@ PRELUDE = (
 # Characters between an example's input and its output, and between the arguments of a call and its value.
 OUTPUT_GAP, CALL_GAP = 60, 30
 MOST_BYTES = 1 << 29  # of unpacked tests
-# The statement of a problem with several right answers, which only a judge of its own can tell from wrong ones.
+# Statements of problems with several right answers.
 _SEVERAL = re.compile(
     r"(?:if there (?:are|is) (?:multiple|several|many|more than one)"
     r"|there (?:may|might|can) be (?:multiple|several|many)"
@@ -60,18 +58,18 @@ _ERROR = re.compile(
 _INTERACTIVE = re.compile(r"\binteractive (?:problem|task)\b|\bflush the output\b|\bfflush\b", re.IGNORECASE)
 
 
-def several_answers(statement: str) -> bool:
-    """Whether a statement says that several outputs are right: these need a judge that is not published."""
+def has_several_answers(statement: str) -> bool:
+    """Return whether a statement says that several outputs are right."""
     return _SEVERAL.search(" ".join(statement.split())) is not None
 
 
-def interactive(statement: str) -> bool:
-    """Whether the program is to talk with a judge."""
+def is_interactive(statement: str) -> bool:
+    """Return whether the program must talk with a judge."""
     return _INTERACTIVE.search(statement) is not None
 
 
 def tolerance_of(statement: str) -> float:
-    """Return the error of numbers that a statement allows ("absolute or relative error 10^{-6}"), else 0."""
+    """Return the error that a statement allows ("absolute or relative error 10^{-6}"), else 0."""
     found = _ERROR.search(" ".join(statement.replace("$", "").split()))
     if found is None:
         return 0.0
@@ -79,8 +77,8 @@ def tolerance_of(statement: str) -> float:
     return float(found[3]) if power is None else 10.0 ** -int(power)
 
 
-def stdio(inputs: Sequence[Any], outputs: Sequence[Any], statement: str) -> dict[str, Any] | str:
-    """Return the reference of tests by input and output, or why there is none. Lists are lines, as APPS has them."""
+def stdio_reference(inputs: Sequence[Any], outputs: Sequence[Any], statement: str) -> dict[str, Any] | str:
+    """Return the reference of tests by input and output, or why there is none. A list holds lines, as in APPS."""
     if not inputs or len(inputs) != len(outputs):
         return "without tests"
     texts = [(as_text(given), as_text(expected)) for given, expected in zip(inputs, outputs)]
@@ -97,13 +95,15 @@ def stdio(inputs: Sequence[Any], outputs: Sequence[Any], statement: str) -> dict
 
 
 def as_text(given: Any) -> str | None:
-    """Return an input or output as text; None for what is neither text nor lines of it."""
+    """Return an input or output as text; None for what is neither text nor a list of lines."""
     if isinstance(given, list) and all(isinstance(line, str) for line in given):
         return "\n".join(given)
     return given if isinstance(given, str) else None
 
 
-def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any], statement: str) -> dict[str, Any] | str:
+def calls_reference(
+    entry: str, arguments: Sequence[Any], expected: Sequence[Any], statement: str
+) -> dict[str, Any] | str:
     """Return the reference of tests by calls of a function, or of a method of the class Solution."""
     if not arguments or len(arguments) != len(expected):
         return "without tests"
@@ -115,35 +115,35 @@ def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any], stateme
     return {"type": "calls", "entry": entry, "cases": cases, "prelude": PRELUDE, **allowed}
 
 
-def called(reference: dict[str, Any]) -> str:
-    """Return what tests call, in words for a prompt; "" for tests by input and output."""
+def describe_call(reference: dict[str, Any]) -> str:
+    """Return in words, for a prompt, what the tests call; "" for tests by input and output."""
     if reference["type"] != "calls":
         return ""
     owner, _, method = str(reference["entry"]).rpartition(".")
     return f"a class `{owner}` with the method `{method}`" if owner else f"a function `{method}`"
 
 
-def whole_keys(given: Any) -> Any:
-    """Return a mapping whose keys are all whole numbers as text, which JSON makes of them, with these numbers."""
+def restore_keys(given: Any) -> Any:
+    """Turn the keys of a mapping back into numbers, if JSON has made text of them; leave other values as they are."""
     if isinstance(given, dict) and given and all(re.fullmatch(r"-?\d{1,18}", key) for key in given):
         return {int(key): value for key, value in given.items()}
     return given
 
 
-def all_shown(reference: dict[str, Any], statement: str) -> bool:
-    """Whether the statement shows every test, the input and soon after it the output: a program may have them by heart.
+def shows_all_tests(reference: dict[str, Any], statement: str) -> bool:
+    """Return whether the statement shows every test: a program could have learnt these by heart.
 
-    Of tests by calls the arguments are looked for one after the other.
+    A test is shown if its output follows its input closely; in tests by calls, the arguments and then the value.
     """
     if reference["type"] == "calls":
         text = _compact(statement)
         return all(
-            _shown([_compact(json.dumps(part)) for part in (*case["args"], case["expected"])], text, CALL_GAP)
+            _are_shown([_compact(json.dumps(part)) for part in (*case["args"], case["expected"])], text, CALL_GAP)
             for case in reference["cases"]
         )
     words = f" {' '.join(statement.split())} "
     return all(
-        _shown([f" {' '.join(case[key].split())} " for key in ("input", "output")], words, OUTPUT_GAP)
+        _are_shown([f" {' '.join(case[key].split())} " for key in ("input", "output")], words, OUTPUT_GAP)
         for case in reference["cases"]
     )
 
@@ -152,8 +152,8 @@ def _compact(text: str) -> str:
     return "".join(text.split()).replace("'", '"').casefold()
 
 
-def _shown(parts: Sequence[str], text: str, gap: int) -> bool:
-    """Whether the parts are in a text, each at most `gap` characters behind the one before."""
+def _are_shown(parts: Sequence[str], text: str, gap: int) -> bool:
+    """Return whether a text has the parts in order, each at most `gap` characters after the one before."""
     at = text.find(parts[0])
     while at >= 0:
         end = at + len(parts[0])
@@ -170,14 +170,14 @@ def _shown(parts: Sequence[str], text: str, gap: int) -> bool:
 
 
 def in_class(reference: dict[str, Any], starter_code: str) -> dict[str, Any]:
-    """Return a reference of calls for a method where the code to begin with has the class Solution."""
+    """Return a reference of calls; of a method, if the starter code has the class Solution."""
     if "class Solution" not in starter_code:
         return reference
     return {**reference, "entry": f"Solution.{reference['entry']}"}
 
 
 class _Texts(pickle.Unpickler):
-    """Unpickles text, numbers, lists and dictionaries; whatever would look up or call anything is refused."""
+    """Unpickles only text, numbers, lists and dictionaries. Looking up or calling anything is refused."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"the pickle asks for {module}.{name}")
@@ -186,11 +186,10 @@ class _Texts(pickle.Unpickler):
         raise pickle.UnpicklingError("the pickle refers to another object")
 
 
-def unpacked(text: str, where: str) -> list[dict[str, Any]]:
-    """Return tests as LiveCodeBench packs them: JSON, or JSON in a pickled text that is compressed and in base64.
+def unpack_tests(text: str, where: str) -> list[dict[str, Any]]:
+    """Return tests that are packed as in LiveCodeBench: JSON, or base64 of a compressed pickle of a JSON text.
 
-    Nothing that a pickle names is looked up or called. Raise ValueError for anything but a list of objects with input
-    and output as text.
+    Raises ValueError unless it is a list of objects with input and output as text.
     """
     try:
         tests = json.loads(text)
@@ -241,7 +240,7 @@ SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
 
 
 def contest_prompt(statement: str, starter_code: str, called: str) -> str:
-    """Return the statement, and how the program is called: `called` as it is, or through stdin where that is empty."""
+    """Return the statement and how the program is called. `called`: what the tests call; empty for stdin."""
     how = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if called else STDIO
     if called and not starter_code.strip():
         how = f"Write {called}."
@@ -251,20 +250,20 @@ def contest_prompt(statement: str, starter_code: str, called: str) -> str:
 def contest_problem(
     name: str, statement: str, starter_code: str, reference: dict[str, Any] | str, **info: Any
 ) -> Problem | str:
-    """Return a problem, or why there is none."""
+    """Return a problem, or why the row has none."""
     if not statement.strip():
         return "without a statement"
     if isinstance(reference, str):
         return reference
-    if interactive(statement):
+    if is_interactive(statement):
         return TALKS
-    if several_answers(statement):
+    if has_several_answers(statement):
         return SEVERAL
     try:
-        problem = code_problem(name, contest_prompt(statement, starter_code, called(reference)), reference)
+        problem = code_problem(name, contest_prompt(statement, starter_code, describe_call(reference)), reference)
     except ValueError:  # larger than what the verifier reads
         return "with unreadable references"
-    weak = {"integrity": "weak"} if all_shown(reference, statement) else {}
+    weak = {"integrity": "weak"} if shows_all_tests(reference, statement) else {}
     return Problem(problem.id, problem.prompt, reference, {**problem.info, **info, **weak})
 
 
@@ -278,13 +277,13 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
         return "without tests" if not held else "with tests of another form"
     inputs, outputs = held["inputs"][:most], held["outputs"][:most]
     if not held.get("fn_name"):
-        return stdio(inputs, outputs, statement)
+        return stdio_reference(inputs, outputs, statement)
     # Where all expected values are lists of one item, the lists are the data set's own.
     wrapped = all(isinstance(one, list) and len(one) == 1 for one in held["outputs"])
-    whole = whole_keys  # as the data sets' own evaluation has it
+    whole = restore_keys  # as the data sets' own evaluation has it
     given = [[whole(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs]
     expected = [whole(one[0] if wrapped else one) for one in outputs]
-    reference = calls(str(held["fn_name"]), given, expected, statement)
+    reference = calls_reference(str(held["fn_name"]), given, expected, statement)
     return reference if isinstance(reference, str) else in_class(reference, starter_code)
 
 
@@ -296,7 +295,7 @@ def _check(pack: str, max_tests: int | None, limit_factor: float | None) -> None
 
 
 def own_limits(row: Row, factor: float | None) -> dict[str, Any]:
-    """Return a problem's time and memory limits times the factor, as {"limits": ...}; {} where it names none.
+    """Return a problem's time and memory limits times the factor as {"limits": ...}, or {} without any.
 
     TACO writes "2.0 seconds" and "256.0 megabytes", CodeContests {"seconds": 2, "nanos": 0} and bytes.
     """
@@ -335,8 +334,8 @@ def _apps_like(
     def convert(row: Row, where: str, name: str) -> Problem | str:
         if not _difficulty(row, difficulties):
             return "of other difficulties"
-        statement, start = str(value(row, ["question"], where) or ""), str(row.get("starter_code") or "")
-        reference = apps_reference(value(row, ["input_output"], where), statement, start, max_tests)
+        statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
+        reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
         limits = own_limits(row, limit_factor)
         return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""), **limits)
 
@@ -365,8 +364,8 @@ def apps(
 ) -> Task:
     """APPS: 10,000 programming problems of contests and exercises, half of them to train on.
 
-    difficulties: of introductory, interview, competition; all unless given. max_tests: of each problem, the first ones.
-    include_weak: also train on problems whose tests a program could pass that solves nothing.
+    difficulties: of introductory, interview, competition; by default all. max_tests: use only the first ones of each
+    problem. include_weak: also train on problems whose tests a program could pass that solves nothing.
     """
     return _apps_like("apps", APPS, data, difficulties, max_tests, include_weak, num_train, num_test)
 
@@ -412,13 +411,13 @@ def code_contests(
     _check("code_contests", max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        statement = str(value(row, ["description"], where) or "")
+        statement = str(column(row, ["description"], where) or "")
         if "<image>" in statement:
             return "with pictures"
         if any(row.get(name) for name in ("input_file", "output_file")):
             return "that read or write files"
         reference = _reference(row, where, statement, GIVEN if tests == "given" else EVERY, max_tests)
-        if not isinstance(reference, str) and all_shown(reference, statement):
+        if not isinstance(reference, str) and shows_all_tests(reference, statement):
             reference = _reference(row, where, statement, EVERY, max_tests)
         return contest_problem(name, statement, "", reference, **own_limits(row, limit_factor))
 
@@ -438,10 +437,10 @@ def _reference(row: Row, where: str, statement: str, parts: tuple[str, ...], mos
     inputs: list[Any] = []
     outputs: list[Any] = []
     for part in parts:
-        held = value(row, [part], where) or {}
+        held = column(row, [part], where) or {}
         inputs += held.get("input") or []
         outputs += held.get("output") or []
-    return stdio(inputs[:most], outputs[:most], statement)
+    return stdio_reference(inputs[:most], outputs[:most], statement)
 
 
 @register_task("livecodebench")
@@ -463,15 +462,15 @@ def livecodebench(
     source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        day = str(value(row, ["contest_date"], where) or "")[:10]
+        day = str(column(row, ["contest_date"], where) or "")[:10]
         if (first_day or last_day) and not day:
             return "without a date"
         if (first_day and day < first_day) or (last_day and day >= last_day):
             return "of other dates"
-        statement, start = str(value(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
+        statement, start = str(column(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
         reference = live_reference(row, where, statement, start)
         return contest_problem(
-            f"livecodebench/{value(row, ['question_id'], where)}",
+            f"livecodebench/{column(row, ['question_id'], where)}",
             statement,
             start,
             reference,
@@ -485,10 +484,10 @@ def livecodebench(
 def live_reference(row: Row, where: str, statement: str, starter_code: str) -> dict[str, Any] | str:
     """Return the reference of a row of LiveCodeBench: its public and its private tests."""
     tests: list[dict[str, Any]] = []
-    for column in ("public_test_cases", "private_test_cases"):
-        tests += unpacked(str(value(row, [column], where) or "[]"), where)
+    for kind in ("public_test_cases", "private_test_cases"):
+        tests += unpack_tests(str(column(row, [kind], where) or "[]"), where)
     if not any(test.get("testtype") == "functional" for test in tests):
-        return stdio([t["input"] for t in tests], [t["output"] for t in tests], statement)
+        return stdio_reference([t["input"] for t in tests], [t["output"] for t in tests], statement)
     metadata = row.get("metadata") or "{}"
     try:
         entry = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("func_name", "")
@@ -496,7 +495,7 @@ def live_reference(row: Row, where: str, statement: str, starter_code: str) -> d
         expected = [json.loads(t["output"]) for t in tests]
     except (ValueError, AttributeError):
         return "with tests of another form"
-    reference = calls(str(entry), arguments, expected, statement)
+    reference = calls_reference(str(entry), arguments, expected, statement)
     return reference if isinstance(reference, str) else in_class(reference, starter_code)
 
 

@@ -1,8 +1,8 @@
-"""HumanEval and MBPP, from the hub or from local files in the data sets' own formats.
+"""HumanEval and MBPP, and their versions with more tests by EvalPlus (arXiv:2305.01210), from the hub or local files.
 
 A model sees the task and at most some of its tests; the others stay in the reference. The verifier is `unit_tests`.
-Problems whose tests cannot be secured against a cheating program are marked (`integrity: weak`), and those of MBPP are
-left out of training unless `include_weak` is set.
+Problems whose tests cannot be secured against a cheating program are marked (`integrity: weak`). Those of MBPP are left
+out of training unless `include_weak` is set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, normalize_prompt
-from rlvr.tasks.sources import Row, Source, column, describe_sources, first, published_task, read_file, read_hub, value
+from rlvr.tasks.sources import Row, Source, column, describe_sources, published_task, read_file, stream_hub
 from rlvr.verifiers.unit_tests import integrity
 
 ANSWER = "Answer with the whole program, imports included, in one ```python block."
@@ -26,8 +26,10 @@ MBPP_TRAIN = range(601, 975)
 EVERY_MBPP_SPLIT = "train+test+validation+prompt"
 HUMANEVAL = Source(hub="openai/openai_humaneval", licence="MIT", size="164")
 MBPP = Source(hub="google-research-datasets/mbpp", licence="CC BY 4.0", size="974 (427 sanitized)")
-HUMANEVAL_FILES = ("HumanEval.jsonl",)
-MBPP_FILES = {False: ("mbpp.jsonl",), True: ("sanitized-mbpp.json",)}
+HUMANEVAL_PLUS = Source(hub="evalplus/humanevalplus", licence="Apache-2.0", size="164")
+MBPP_PLUS = Source(
+    hub="evalplus/mbppplus", revision="b2d74c91837c3f2a20c1299ae98133cbe7cfa077", licence="Apache-2.0", size="378"
+)
 
 
 def humaneval_reference(row: Row) -> dict[str, Any]:
@@ -61,41 +63,47 @@ def mbpp_prompt(row: Row, visible_tests: int) -> str:
     return f"{words}\nYour program must pass tests like this:\n\n```python\n{shown}\n```\n\n{ANSWER}"
 
 
-def humaneval_prompt(row: Row) -> str:
-    """Return the prompt: the function's signature and docstring, to be completed."""
-    return f"Complete this Python program.\n\n```python\n{row['prompt'].strip()}\n```\n\n{ANSWER}"
-
-
 def code_problem(name: str, prompt: str, reference: dict[str, Any], **info: str) -> Problem:
     """Return a problem with the integrity of its tests in `info`."""
     return Problem(name, prompt, reference, {"integrity": integrity(reference), **info})
 
 
-def secured(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems whose tests a program cannot cheat."""
-    return [problem for problem in problems if problem.info["integrity"] != "weak"]
-
-
 def unseen(train: Iterable[Row], test: Sequence[Row]) -> list[Row]:
     """Return the training rows without those whose text is that of a test row (the full set has three)."""
-    held_out = {normalize_prompt(str(column(row, ["text", "prompt"], "mbpp"))) for row in test}
-    return [row for row in train if normalize_prompt(str(column(row, ["text", "prompt"], "mbpp"))) not in held_out]
+
+    def text(row: Row) -> str:
+        return normalize_prompt(str(column(row, ["text", "prompt"], "mbpp")))
+
+    held_out = {text(row) for row in test}
+    return [row for row in train if text(row) not in held_out]
 
 
-def code_rows(data: Path, names: Sequence[str]) -> list[Row]:
-    """Return the rows of a local file, or of the first of these files in a folder."""
-    found = [data] if data.is_file() else [path for path in (data / name for name in names) if path.is_file()]
-    if not found:
-        raise FileNotFoundError(f"{data}: no such file, and no folder with {' or '.join(names)}")
-    return read_file(found[0])
+def authors_rows(data: Path, file: str) -> list[Row]:
+    """Return the rows of a local file, or of the file of that name in a folder."""
+    path = data if data.is_file() else data / file
+    if not path.is_file():
+        raise FileNotFoundError(f"{data}: no such file, and no folder with {file}")
+    return read_file(path)
 
 
-def check_columns(rows: Sequence[Row], columns: Sequence[str], pack: str) -> None:
-    """Raise ValueError that names the first row without one of the columns."""
-    for number, row in enumerate(rows, 1):
-        missing = [name for name in columns if name not in row]
-        if missing:
-            raise ValueError(f"{pack}, row {number}: no {', '.join(missing)}; its columns are {', '.join(row)}")
+def check_columns(row: Row, columns: Sequence[str], where: str) -> None:
+    """Raise ValueError for a row without one of the columns."""
+    missing = [name for name in columns if name not in row]
+    if missing:
+        raise ValueError(f"{where}: no {', '.join(missing)}; its columns are {', '.join(row)}")
+
+
+def check_visible(pack: str, visible_tests: int) -> None:
+    """Raise ValueError unless a prompt shows a test."""
+    if visible_tests < 1:
+        raise ValueError(f"task {pack!r}, visible_tests {visible_tests}: expected at least 1: it names the function")
+
+
+def humaneval_problem(row: Row, where: str, name: str = "") -> Problem:
+    """Return a row as a problem. `prefix` is put before an answer that is only the function's body."""
+    check_columns(row, ("task_id", "prompt", "entry_point", "test"), where)
+    prompt = f"Complete this Python program.\n\n```python\n{row['prompt'].strip()}\n```\n\n{ANSWER}"
+    return code_problem(str(row["task_id"]), prompt, humaneval_reference(row), prefix=row["prompt"])
 
 
 @register_task("humaneval")
@@ -103,14 +111,18 @@ def check_columns(rows: Sequence[Row], columns: Sequence[str], pack: str) -> Non
 def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """HumanEval: 164 Python functions to complete from a docstring, checked by hidden tests; test only."""
     hub = (HUMANEVAL.hub, None, "test")
-    rows = read_hub(*hub) if data is None else code_rows(Path(data), HUMANEVAL_FILES)
-    check_columns(rows, ("task_id", "prompt", "entry_point", "test"), "humaneval")
-    # prefix: an answer that is only a function's body continues the prompt
-    problems = [
-        code_problem(row["task_id"], humaneval_prompt(row), humaneval_reference(row), prefix=row["prompt"])
-        for row in first(rows, num_test, "num_test")
-    ]
+    rows = list(stream_hub(*hub)) if data is None else authors_rows(Path(data), "HumanEval.jsonl")
+    problems = [humaneval_problem(row, f"humaneval, row {number}") for number, row in enumerate(rows[:num_test], 1)]
     return build_task("humaneval", train=(), test=problems, verifier="unit_tests")
+
+
+@register_task("humaneval_plus")
+@describe_sources(HUMANEVAL_PLUS)
+def humaneval_plus(*, data: Path | None = None, num_test: int | None = None) -> Task:
+    """HumanEval+: the 164 functions of HumanEval with about 80 times as many tests; test only."""
+    return published_task(
+        "humaneval_plus", HUMANEVAL_PLUS, data, humaneval_problem, num_test=num_test, verifier="unit_tests"
+    )
 
 
 @register_task("mbpp")
@@ -129,57 +141,38 @@ def mbpp(
     sanitized: the 427 problems that were checked by hand. visible_tests: how many tests the prompt shows (at least one,
     which gives the function's name). include_weak: also train on problems whose tests cannot be secured.
     """
-    if visible_tests < 1:
-        raise ValueError(f"task 'mbpp', visible_tests {visible_tests}: expected at least 1: it names the function")
+    check_visible("mbpp", visible_tests)
     hub = (MBPP.hub, "sanitized" if sanitized else "full", EVERY_MBPP_SPLIT)
-    rows = read_hub(*hub) if data is None else code_rows(Path(data), MBPP_FILES[sanitized])
-    check_columns(rows, ("task_id", "test_list"), "mbpp")
-    for name, number in (("num_train", num_train), ("num_test", num_test)):
-        first([], number, name)
-    test_rows = [row for row in rows if row["task_id"] in MBPP_TEST]
-    train_rows = unseen((row for row in rows if row["task_id"] in MBPP_TRAIN), test_rows)
+    file = "sanitized-mbpp.json" if sanitized else "mbpp.jsonl"
+    rows = list(stream_hub(*hub)) if data is None else authors_rows(Path(data), file)
+    for number, row in enumerate(rows, 1):
+        check_columns(row, ("task_id", "test_list"), f"mbpp, row {number}")
+    test = [row for row in rows if row["task_id"] in MBPP_TEST]
+    train = unseen((row for row in rows if row["task_id"] in MBPP_TRAIN), test)
 
-    def problem(row: Row) -> Problem:
-        return code_problem(f"mbpp/{row['task_id']}", mbpp_prompt(row, visible_tests), mbpp_reference(row))
+    def problems(rows: Iterable[Row]) -> list[Problem]:
+        return [
+            code_problem(f"mbpp/{row['task_id']}", mbpp_prompt(row, visible_tests), mbpp_reference(row)) for row in rows
+        ]
 
-    train = [problem(row) for row in train_rows]
-    train = train if include_weak else secured(train)
-    test = [problem(row) for row in test_rows]
-    return build_task("mbpp", train=train[:num_train], test=test[:num_test], verifier="unit_tests", include_weak=True)
-
-
-# HumanEval+ and MBPP+: the same problems with many more tests, by EvalPlus (arXiv:2305.01210); to evaluate on.
-
-HUMANEVAL_PLUS = Source(hub="evalplus/humanevalplus", licence="Apache-2.0", size="164")
-MBPP_PLUS = Source(
-    hub="evalplus/mbppplus", revision="b2d74c91837c3f2a20c1299ae98133cbe7cfa077", licence="Apache-2.0", size="378"
-)
-
-
-@register_task("humaneval_plus")
-@describe_sources(HUMANEVAL_PLUS)
-def humaneval_plus(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """HumanEval+: the 164 functions of HumanEval with about 80 times as many tests; test only."""
-
-    def convert(row: Row, where: str, name: str) -> Problem | str:
-        for key in ("task_id", "prompt", "entry_point", "test"):
-            value(row, [key], where)
-        problem = code_problem(str(row["task_id"]), humaneval_prompt(row), humaneval_reference(row))
-        return Problem(problem.id, problem.prompt, problem.reference, {**problem.info, "prefix": row["prompt"]})
-
-    return published_task("humaneval_plus", HUMANEVAL_PLUS, data, convert, num_test=num_test, verifier="unit_tests")
+    shown = [problem for problem in problems(train) if include_weak or problem.info["integrity"] != "weak"]
+    return build_task(
+        "mbpp",
+        train=shown[:num_train],
+        test=problems(test)[:num_test],
+        verifier="unit_tests",
+        include_weak=True,  # the weak ones are out already
+    )
 
 
 @register_task("mbpp_plus")
 @describe_sources(MBPP_PLUS)
 def mbpp_plus(*, data: Path | None = None, visible_tests: int = 1, num_test: int | None = None) -> Task:
     """MBPP+: 378 problems of MBPP with about 35 times as many tests, of which the prompt shows one; test only."""
-    if visible_tests < 1:
-        raise ValueError(f"task 'mbpp_plus', visible_tests {visible_tests}: expected at least 1: it names the function")
+    check_visible("mbpp_plus", visible_tests)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        for key in ("task_id", "prompt", "test_list", "test"):
-            value(row, [key], where)
+        check_columns(row, ("task_id", "prompt", "test_list", "test"), where)
         reference = {"type": "assert", "code": row["test"]}
         return code_problem(f"mbpp_plus/{row['task_id']}", mbpp_prompt(row, visible_tests), reference)
 

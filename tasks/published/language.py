@@ -1,4 +1,8 @@
-"""Multiple choice: GPQA and MMLU-Pro. The options are listed under letters, and `choice` reads the letter."""
+"""Questions in words: multiple choice (GPQA, MMLU-Pro), instructions that a program checks (IFEval, IFBench), logic.
+
+GPQA and MMLU-Pro list options under letters, and the verifier `choice` reads the letter. `instructions` verifies IFEval
+and IFBench, `identities` verifies Knights and Knaves (arXiv:2410.23123): who tells the truth, and who lies?
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from rlvr.core.printable import kind_of
 from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.sources import Row, Source, describe_sources, published_task, value
+from rlvr.tasks.sources import Row, Source, column, describe_sources, published_task
 from rlvr.verifiers.instructions import CHECKS, read_instructions
 from rlvr.verifiers.instructions.ifeval import language_detector
 
@@ -60,8 +64,8 @@ def gpqa(
     """
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        question = value(row, ["Question"], where)
-        options = [value(row, [name], where) for name in ("Correct Answer", *WRONG)]
+        question = column(row, ["Question"], where)
+        options = [column(row, [name], where) for name in ("Correct Answer", *WRONG)]
         order = list(range(4))
         random.Random(derive_seed("gpqa", seed, str(question))).shuffle(order)
         return choice_problem(name, question, [options[place] for place in order], order.index(0))
@@ -78,8 +82,8 @@ def mmlu_pro(*, data: Path | None = None, categories: tuple[str, ...] = (), num_
     """
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        question, options = value(row, ["question"], where), value(row, ["options"], where)
-        answer, category = str(value(row, ["answer"], where)), str(row.get("category", ""))
+        question, options = column(row, ["question"], where), column(row, ["options"], where)
+        answer, category = str(column(row, ["answer"], where)), str(row.get("category", ""))
         if categories and category not in categories:
             return "of other categories"
         if not isinstance(options, list) or answer not in list(string.ascii_uppercase[: len(options)]):
@@ -93,8 +97,6 @@ def mmlu_pro(*, data: Path | None = None, categories: tuple[str, ...] = (), num_
     return published_task("mmlu_pro", MMLU_PRO, data, convert, num_test=num_test, verifier="choice")
 
 
-# Instructions that a program can check: IFEval and IFBench. The verifier is `instructions`.
-
 IFEVAL = Source(
     hub="google/IFEval",
     revision="966cd89545d6b6acfd7638bc708b98261ca58e84",
@@ -107,10 +109,10 @@ IFBENCH = Source(hub="allenai/IFBench_test", licence="ODC-BY", size="300", split
 
 def instructions_of(row: Row, where: str) -> dict[str, Any]:
     """Return the reference of a row: its instructions with the parameters that they have, whole numbers as such."""
-    names, given = value(row, ["instruction_id_list"], where) or [], value(row, ["kwargs"], where) or []
-    for column, held in (("instruction_id_list", names), ("kwargs", given)):
+    names, given = column(row, ["instruction_id_list"], where) or [], column(row, ["kwargs"], where) or []
+    for key, held in (("instruction_id_list", names), ("kwargs", given)):
         if not isinstance(held, list):
-            raise ValueError(f"{where}: {column} is {kind_of(held)}; expected a list")
+            raise ValueError(f"{where}: {key} is {kind_of(held)}; expected a list")
     return {"instruction_id_list": list(names), "kwargs": [_parameters(one) for one in given]}
 
 
@@ -126,7 +128,7 @@ def instruction_task(
     """Build a pack of prompts with instructions; those with an instruction that is not checked here are left out."""
 
     def convert(row: Row, where: str, default: str) -> Problem | str:
-        prompt, reference = value(row, ["prompt"], where), instructions_of(row, where)
+        prompt, reference = column(row, ["prompt"], where), instructions_of(row, where)
         if prompt is None or not reference["instruction_id_list"]:
             return "without a prompt or instructions"
         if "language:response_language" in reference["instruction_id_list"]:
@@ -164,8 +166,6 @@ def ifbench(*, data: Path | None = None, loose: bool = True, num_test: int | Non
     return instruction_task("ifbench", IFBENCH, data, num_test, {"loose": loose})
 
 
-# Knights and Knaves (arXiv:2410.23123): who tells the truth, and who lies? The verifier is `identities`.
-
 ASK_IDENTITIES = (
     "Reason step by step. Then state the identity of each character in this form, a line for each:\n\n"
     "CONCLUSION:\n(1) NAME is a {knight}\n(2) NAME is a {knave}"
@@ -184,8 +184,8 @@ KNIGHTS = Source(
 )
 
 
-def _fit(names: Any, solution: Any) -> bool:
-    """Whether these are different names, and for each whether it is a knight: "False" as text would be true."""
+def _is_solution(names: Any, solution: Any) -> bool:
+    """Return whether these are different names with a truth value each. ("False" as text would be true.)"""
     if not isinstance(names, list) or not isinstance(solution, list):
         return False
     truths = all(isinstance(truthful, bool | int) and truthful in (0, 1) for truthful in solution)
@@ -210,8 +210,8 @@ def knights_knaves(
         raise ValueError(f"task 'knights_knaves', people {','.join(map(str, people))}: expected numbers from 2 to 8")
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        quiz, names, solution = (value(row, [column], where) for column in ("quiz", "names", "solution"))
-        if not isinstance(quiz, str) or not _fit(names, solution):
+        quiz, names, solution = (column(row, [column], where) for column in ("quiz", "names", "solution"))
+        if not isinstance(quiz, str) or not _is_solution(names, solution):
             return "without a quiz or a solution"
         if len(names) not in people:
             return "of other numbers of people"

@@ -1,12 +1,14 @@
-"""Math word problems and competitions, from the hub or from local files in the data set's own format.
+"""Mathematics: published word problems and competitions. Each pack asks for the answer in a box; `math` verifies it.
 
-Each pack reads the set's own columns, asks for the answer in a box, and is verified by `math`.
+gsm8k can be trained and tested on. The packs of `COMPETITIONS`, `svamp`, `hmmt` and `olympiadbench` are for evaluation
+only; `hendrycks_math`, `dapo_math`, `deepscaler`, `big_math` and `openr1_math` are to train on. Rows that cannot be
+used are left out and counted (see `usable_problems`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,127 +24,72 @@ from rlvr.tasks.sources import (
     convert_rows,
     describe_sources,
     find_split,
-    first,
     published_task,
-    read_split,
-    stream,
+    read_file,
     usable_problems,
-    value,
 )
 from rlvr.verifiers import verify_math
 from rlvr.verifiers.extract import boxes
 
+TRAIN_ONLY, ONE_SPLIT = {"train": "train"}, {"test": "train"}
+BOTH = {"train": "train", "test": "test"}
+ARENA = "CC BY-NC-SA 4.0"
 GSM8K = Source(
     hub="openai/gsm8k",
     revision="740312add88f781978c0658806c59bc2815b9866",
     licence="MIT",
     size="7,473 + 1,319",
     configs=("main",),
-    splits={"train": "train", "test": "test"},
+    splits=BOTH,
 )
+SVAMP = Source(hub="ChilleD/SVAMP", licence="MIT", size="1,000", splits={"test": "train+test"})
 MATH_500 = Source(
     hub="HuggingFaceH4/MATH-500",
     revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
     licence="MIT",
     size="500 of MATH's test problems",
 )
-SVAMP = Source(hub="ChilleD/SVAMP", licence="MIT", size="1,000", splits={"test": "train+test"})
-AIME_24 = Source(hub="HuggingFaceH4/aime_2024", licence="not stated", size="30", splits={"test": "train"})
-
-ReadRow = Callable[[Row, str], tuple[str, str]]
-
-
-def boxed_prompt(question: str) -> str:
-    """Return a question with the instruction to box the answer, unless it has it."""
-    question = question.strip()
-    return question if question.endswith(BOXED) else f"{question}\n{BOXED}"
-
-
-def from_gsm8k(row: Row, where: str) -> tuple[str, str]:
-    """Return the question, and the number after `####` without its thousands separators."""
-    solution = str(column(row, ["answer"], where))
-    _, marker, answer = solution.rpartition("####")
-    if not marker or not answer.strip():
-        raise ValueError(f"{where}: the answer does not end in '#### NUMBER': {solution[-60:]!r}")
-    return str(column(row, ["question"], where)), answer.strip().replace(",", "")
-
-
-def from_competition(row: Row, where: str) -> tuple[str, str]:
-    """Return problem and answer unchanged (MATH-500, AIME)."""
-    return str(column(row, ["problem", "prompt", "question"], where)), str(column(row, ["answer"], where))
-
-
-def from_svamp(row: Row, where: str) -> tuple[str, str]:
-    """Return body and question as one text; the answer, stored as a float, as an exact number."""
-    body = str(column(row, ["Body"], where)).strip()
-    # a few bodies lack their full stop, and some run on into the question after a comma
-    text = body if body.endswith((".", ",", "?", "!")) else f"{body}."
-    answer = column(row, ["Answer"], where)
-    try:
-        number = float(answer)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: the answer {answer!r} is not a number") from error
-    return f"{text} {column(row, ['Question'], where)}", str(int(number)) if number.is_integer() else str(number)
-
-
-def problems(name: str, split: str, rows: list[Row], convert: ReadRow) -> list[Problem]:
-    """Return the rows of a split as problems; errors name the row by its number from 1."""
-    made = []
-    for index, row in enumerate(rows):
-        question, answer = convert(row, f"{name} {split}, row {index + 1}")
-        made.append(Problem(f"{name}/{split}/{index}", boxed_prompt(question), answer))
-    return made
-
-
-def evaluation_task(name: str, data: Path | None, num_test: int | None, source: Source, convert: ReadRow) -> Task:
-    """Build a pack that has a test split only."""
-    rows = list(source.rows(data, "test"))
-    return build_task(name, train=(), test=problems(name, "test", first(rows, num_test, "num_test"), convert))
-
-
-@register_task("gsm8k")
-@describe_sources(GSM8K)
-def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: int | None = None) -> Task:
-    """Grade-school word problems with whole-number answers: 7,473 to train on, 1,319 to test.
-
-    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
-    """
-    splits = {}
-    for split, limit in (("train", num_train), ("test", num_test)):
-        rows = list(GSM8K.rows(None, split)) if data is None else read_split(Path(data), split, alone=False)
-        splits[split] = problems("gsm8k", split, first(rows, limit, f"num_{split}"), from_gsm8k)
-    return build_task("gsm8k", train=splits["train"], test=splits["test"])
-
-
-@register_task("math500")
-@describe_sources(MATH_500)
-def math500(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """MATH-500: 500 competition problems with LaTeX answers; test only."""
-    return evaluation_task("math500", data, num_test, MATH_500, from_competition)
-
-
-@register_task("svamp")
-@describe_sources(SVAMP)
-def svamp(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """SVAMP: 1,000 one-step word problems with distracting numbers; test only.
-
-    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
-    """
-    return evaluation_task("svamp", data, num_test, SVAMP, from_svamp)
-
-
-@register_task("aime24")
-@describe_sources(AIME_24)
-def aime24(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """AIME 2024: 30 olympiad-level problems with answers from 0 to 999; test only."""
-    return evaluation_task("aime24", data, num_test, AIME_24, from_competition)
-
-
-# Mathematics to train on: MATH, DAPO-Math-17k, DeepScaleR, Big-Math, OpenR1-Math.
-#
-# Each pack reads the columns as they are published, asks for the answer in a box, and is verified by `math`. Rows that
-# cannot be used are left out and counted (see `usable`).
-
+# Test sets with the columns problem (or question) and answer, each with the first line of its pack's description.
+COMPETITIONS = {
+    "math500": (MATH_500, "MATH-500: 500 competition problems with LaTeX answers; test only."),
+    "aime24": (
+        Source(hub="HuggingFaceH4/aime_2024", licence="not stated", size="30", splits=ONE_SPLIT),
+        "AIME 2024: 30 olympiad-level problems with answers from 0 to 999; test only.",
+    ),
+    "aime25": (
+        Source(
+            hub="MathArena/aime_2025",
+            revision="c94da77eb22bbd6439e62a323bec18493a421302",
+            licence=ARENA,
+            size="30",
+            splits=ONE_SPLIT,
+        ),
+        "AIME 2025: 30 olympiad-level problems with answers from 0 to 999; test only.",
+    ),
+    "aime26": (
+        Source(hub="MathArena/aime_2026", licence=ARENA, size="30", splits=ONE_SPLIT),
+        "AIME 2026: 30 olympiad-level problems with answers from 0 to 999; test only.",
+    ),
+    "amc23": (
+        Source(hub="math-ai/amc23", licence="not stated", size="40"),
+        "AMC 2023: 40 problems of the twelfth grade's competition, rewritten to have numbers as answers; test only.",
+    ),
+    "minerva": (
+        Source(hub="math-ai/minervamath", licence="not stated (MIT OpenCourseWare: CC BY-NC-SA 4.0)", size="272"),
+        "Minerva: 272 problems of undergraduate science courses, answers in numbers and formulas; test only.",
+    ),
+}
+HMMT = {
+    month: Source(hub=f"MathArena/hmmt_{month}", licence=ARENA, size="30 to 33", splits=ONE_SPLIT)
+    for month in ("feb_2025", "nov_2025", "feb_2026")
+}
+OLYMPIAD = Source(
+    hub="Hothan/OlympiadBench",
+    configs=("OE_TO_maths_en_COMP",),
+    licence="Apache-2.0",
+    size="674 of mathematics, in English, without pictures",
+    splits=ONE_SPLIT,
+)
 SUBJECTS = (
     "algebra",
     "counting_and_probability",
@@ -158,27 +105,23 @@ MATH = Source(
     licence="MIT",
     size="7,500 + 5,000",
     configs=SUBJECTS,
-    splits={"train": "train", "test": "test"},
+    splits=BOTH,
 )
 DAPO = Source(
     hub="BytedTsinghua-SIA/DAPO-Math-17k",
     revision="65877096c24ffa7abc4e4fa5edb95cf3413a5674",
     licence="Apache-2.0",
     size="1,791,700 rows, about 17,400 different problems",
-    splits={"train": "train"},
+    splits=TRAIN_ONLY,
 )
-DEEPSCALER = Source(
-    hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits={"train": "train"}
-)
-BIG_MATH = Source(
-    hub="SynthLabsAI/Big-Math-RL-Verified", licence="Apache-2.0", size="251,122", splits={"train": "train"}
-)
+DEEPSCALER = Source(hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits=TRAIN_ONLY)
+BIG_MATH = Source(hub="SynthLabsAI/Big-Math-RL-Verified", licence="Apache-2.0", size="251,122", splits=TRAIN_ONLY)
 OPENR1 = Source(
     hub="open-r1/OpenR1-Math-220k",
     revision="e4e141ec9dea9f8326f4d347be56105859b2bd68",
     licence="Apache-2.0",
     size="93,733 (default), 131,396 (extended)",
-    splits={"train": "train"},
+    splits=TRAIN_ONLY,
 )
 DAPO_PREFIX = (
     "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
@@ -188,6 +131,12 @@ DAPO_SUFFIX = '\n\nRemember to put your answer on its own line after "Answer:".'
 # What stands in the place of an answer where there is none to compare.
 NO_ANSWERS = frozenset(("proof", "not found", "none", "notfound"))
 NO_ANSWER = "without an answer"
+
+
+def boxed_prompt(question: str) -> str:
+    """Return a question with the instruction to box the answer, unless it has it."""
+    question = question.strip()
+    return question if question.endswith(BOXED) else f"{question}\n{BOXED}"
 
 
 def boxed_answer(solution: str) -> str | None:
@@ -207,10 +156,125 @@ def math_problem(name: str, question: Any, answer: Any, **info: Any) -> Problem 
     return Problem(name, boxed_prompt(question), str(answer).strip(), info)
 
 
+@register_task("gsm8k")
+@describe_sources(GSM8K)
+def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: int | None = None) -> Task:
+    """Grade-school word problems with whole-number answers: 7,473 to train on, 1,319 to test.
+
+    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
+    """
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        solution = str(column(row, ["answer"], where))
+        _, marker, answer = solution.rpartition("####")
+        if not marker or not answer.strip():
+            raise ValueError(f"{where}: the answer does not end in '#### NUMBER': {solution[-60:]!r}")
+        return math_problem(name, column(row, ["question"], where), answer.strip().replace(",", ""))
+
+    return published_task("gsm8k", GSM8K, data, convert, num_train=num_train, num_test=num_test)
+
+
+@register_task("svamp")
+@describe_sources(SVAMP)
+def svamp(*, data: Path | None = None, num_test: int | None = None) -> Task:
+    """SVAMP: 1,000 one-step word problems with distracting numbers; test only.
+
+    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
+    """
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        body, answer = str(column(row, ["Body"], where)).strip(), column(row, ["Answer"], where)
+        # A few bodies lack their full stop, and some run on into the question after a comma.
+        text = body if body.endswith((".", ",", "?", "!")) else f"{body}."
+        try:
+            number = float(answer)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}: the answer {answer!r} is not a number") from error
+        return math_problem(name, f"{text} {column(row, ['Question'], where)}", without_point(number))
+
+    return published_task("svamp", SVAMP, data, convert, num_test=num_test)
+
+
+def without_point(answer: Any) -> Any:
+    """Return an answer that is stored as a float (27.0) as the whole number that it is."""
+    return int(answer) if isinstance(answer, float) and answer.is_integer() else answer
+
+
+def competition_task(name: str, source: Source, data: Path | None, num_test: int | None) -> Task:
+    """Build a pack of a competition's problems."""
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        question = column(row, ["problem", "prompt", "question"], where)
+        if "answer" in row or "solution" not in row:
+            answer = column(row, ["answer"], where)
+        else:
+            answer = boxed_answer(str(row["solution"]))
+        if isinstance(answer, list):
+            answer = ", ".join(str(part).strip() for part in answer)
+        return math_problem(name, question, without_point(answer))
+
+    return published_task(name, source, data, convert, num_test=num_test)
+
+
+def _register_competition(name: str, source: Source, summary: str) -> None:
+    def pack(*, data: Path | None = None, num_test: int | None = None) -> Task:
+        return competition_task(name, source, data, num_test)
+
+    pack.__name__ = pack.__qualname__ = name
+    pack.__doc__ = summary
+    register_task(name)(describe_sources(source)(pack))
+
+
+for _name, (_source, _summary) in COMPETITIONS.items():
+    _register_competition(_name, _source, _summary)
+
+
+@register_task("hmmt")
+@describe_sources(*HMMT.values())
+def hmmt(
+    *,
+    month: Literal["feb_2025", "nov_2025", "feb_2026"] = "feb_2025",
+    data: Path | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """HMMT: problems of a tournament of the last years with LaTeX answers; test only. month: of the tournament."""
+    return competition_task(f"hmmt_{month}", HMMT[month], data, num_test)
+
+
+def with_unit(answer: str, unit: str) -> str:
+    """Return an answer with its unit, so that 150 km is not 150 m, where `math` then still reads the answer alone."""
+    whole = f"{answer.strip().strip('$')} \\text{{ {unit.strip().strip('$')}}}"
+    return whole if verify_math(whole, f"\\boxed{{{answer}}}").correct else answer
+
+
+@register_task("olympiadbench")
+@describe_sources(OLYMPIAD)
+def olympiadbench(*, data: Path | None = None, num_test: int | None = None) -> Task:
+    """OlympiadBench: 674 olympiad problems in English with LaTeX answers; test only.
+
+    Answers with a tolerance, and problems that need a picture or a proof, are left out.
+    """
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        question, answers = column(row, ["question"], where), column(row, ["final_answer"], where)
+        if "<image_" in str(question):
+            return "with pictures"
+        if row.get("error"):
+            return "with a tolerance"
+        answer = ", ".join(map(str, answers)) if isinstance(answers, list) else answers
+        if row.get("unit") and isinstance(answer, str):
+            answer = with_unit(answer, str(row["unit"]))
+        unit = f" Give the number without its unit, {row['unit']}." if row.get("unit") else ""
+        text = f"{row['context'].strip()}\n{question}" if row.get("context") else str(question)
+        return math_problem(name, text.strip() + unit, answer)
+
+    return published_task("olympiadbench", OLYMPIAD, data, convert, num_test=num_test)
+
+
 def from_solution(row: Row, where: str, name: str) -> Problem | str:
     """Return a row of MATH as a problem: the answer is the last box of its solution."""
-    answer = row.get("answer") or boxed_answer(str(value(row, ["solution"], where) or ""))
-    return math_problem(name, value(row, ["problem"], where), answer, level=_level(row), type=row.get("type", ""))
+    answer = row.get("answer") or boxed_answer(str(column(row, ["solution"], where) or ""))
+    return math_problem(name, column(row, ["problem"], where), answer, level=_level(row), type=row.get("type", ""))
 
 
 def _level(row: Row) -> int:
@@ -237,8 +301,6 @@ def hendrycks_math(
     unknown = [level for level in levels if level not in range(1, 6)]
     if unknown or not levels:
         raise ValueError(f"task 'hendrycks_math', levels {','.join(map(str, levels))}: expected some of 1 to 5")
-    for name, number in (("num_train", num_train), ("num_test", num_test)):
-        first([], number, name)
     judge = make_verifier("math")
     whole, rest = _math_rows(data, "test", problems)
     held = usable_problems("hendrycks_math", "test", convert_rows("math500", "test", whole, _math(())), judge)
@@ -261,7 +323,7 @@ def _math(levels: tuple[int, ...]) -> Convert:
 def _math_rows(data: Path | None, split: str, problems: str) -> tuple[Iterator[Row], Iterator[Row]]:
     """Return the rows of a split, and for the test split those that are to be trained on too.
 
-    For 12000 these hold MATH-500, which `usable` leaves out again.
+    For 12000 these hold MATH-500, which `usable_problems` leaves out again.
     """
     wants = split == "test" and problems == "12000"
     if data is None:
@@ -270,7 +332,7 @@ def _math_rows(data: Path | None, split: str, problems: str) -> tuple[Iterator[R
         return MATH_500.rows(None, "test"), MATH.rows(None, "test") if wants else iter(())
     if split == "train":
         return MATH.rows(data, "train"), iter(())
-    held = [row for path in find_split(Path(data), "math500") for row in stream(path)] if Path(data).is_dir() else []
+    held = [row for path in find_split(Path(data), "math500") for row in read_file(path)] if Path(data).is_dir() else []
     if wants and not held:
         raise FileNotFoundError(f"{data}: no math500 file, which is held out; expected a folder with math500.jsonl")
     if not held:
@@ -290,7 +352,7 @@ def dapo_math(
     """
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        messages, reward = value(row, ["prompt"], where), value(row, ["reward_model"], where)
+        messages, reward = column(row, ["prompt"], where), column(row, ["reward_model"], where)
         answer = reward.get("ground_truth") if isinstance(reward, dict) else None
         if messages is None:
             return "without a question"
@@ -308,7 +370,7 @@ def deepscaler(*, data: Path | None = None, num_train: int | None = None) -> Tas
     """DeepScaleR: competition problems of AIME, AMC, Omni-MATH and STILL with LaTeX answers; to train on only."""
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        question, answer = value(row, ["problem"], where), value(row, ["answer"], where)
+        question, answer = column(row, ["problem"], where), column(row, ["answer"], where)
         return math_problem(name, question, answer)
 
     return published_task("deepscaler", DEEPSCALER, data, convert, num_train=num_train)
@@ -337,12 +399,12 @@ def big_math(
     every = (min_solve_rate, max_solve_rate) == (0.0, 1.0)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        rate, source = value(row, ["llama8b_solve_rate"], where), str(row.get("source", ""))
+        rate, source = column(row, ["llama8b_solve_rate"], where), str(row.get("source", ""))
         if source in without_sources:
             return "of sources that are left out"
         if not every and (rate is None or not min_solve_rate <= rate <= max_solve_rate):
             return "with other solve rates"
-        question, answer = value(row, ["problem"], where), value(row, ["answer"], where)
+        question, answer = column(row, ["problem"], where), column(row, ["answer"], where)
         return math_problem(name, question, answer, source=source, solve_rate=rate)
 
     return published_task("big_math", BIG_MATH, data, convert, num_train=num_train)
@@ -366,123 +428,9 @@ def openr1_math(
     source = Source(**{**vars(OPENR1), "configs": (subset,)})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        question, answer = value(row, ["problem"], where), value(row, ["answer"], where)
+        question, answer = column(row, ["problem"], where), column(row, ["answer"], where)
         if row.get("question_type") == "proof":
             return "asking for proofs"
         return math_problem(name, question, without_empty_units(answer), source=row.get("source", ""))
 
     return published_task("openr1_math", source, data, convert, num_train=num_train)
-
-
-# Mathematics to evaluate on: AIME 2025 and 2026, AMC 2023, OlympiadBench, Minerva, HMMT. AIME 2024: sets.py.
-
-ARENA = "CC BY-NC-SA 4.0"
-AIME_25 = Source(
-    hub="MathArena/aime_2025",
-    revision="c94da77eb22bbd6439e62a323bec18493a421302",
-    licence=ARENA,
-    size="30",
-    splits={"test": "train"},
-)
-AIME_26 = Source(hub="MathArena/aime_2026", licence=ARENA, size="30", splits={"test": "train"})
-AMC_23 = Source(hub="math-ai/amc23", licence="not stated", size="40")
-OLYMPIAD = Source(
-    hub="Hothan/OlympiadBench",
-    configs=("OE_TO_maths_en_COMP",),
-    licence="Apache-2.0",
-    size="674 of mathematics, in English, without pictures",
-    splits={"test": "train"},
-)
-MINERVA = Source(hub="math-ai/minervamath", licence="not stated (MIT OpenCourseWare: CC BY-NC-SA 4.0)", size="272")
-HMMT = {
-    month: Source(hub=f"MathArena/hmmt_{month}", licence=ARENA, size="30 to 33", splits={"test": "train"})
-    for month in ("feb_2025", "nov_2025", "feb_2026")
-}
-
-
-def written(answer: Any) -> Any:
-    """Return an answer that is stored as a float (27.0) as the whole number that it is."""
-    return int(answer) if isinstance(answer, float) and answer.is_integer() else answer
-
-
-def competition(name: str, source: Source, data: Path | None, num_test: int | None) -> Task:
-    """Build a pack of a competition's problems: columns problem (or question) and answer."""
-
-    def convert(row: Row, where: str, name: str) -> Problem | str:
-        question = value(row, ["problem", "question"], where)
-        answer = value(row, ["answer"], where) if "answer" in row else boxed_answer(str(row.get("solution", "")))
-        if isinstance(answer, list):
-            answer = ", ".join(str(part).strip() for part in answer)
-        return math_problem(name, question, written(answer))
-
-    return published_task(name, source, data, convert, num_test=num_test)
-
-
-@register_task("aime25")
-@describe_sources(AIME_25)
-def aime25(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """AIME 2025: 30 olympiad-level problems with answers from 0 to 999; test only."""
-    return competition("aime25", AIME_25, data, num_test)
-
-
-@register_task("aime26")
-@describe_sources(AIME_26)
-def aime26(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """AIME 2026: 30 olympiad-level problems with answers from 0 to 999; test only."""
-    return competition("aime26", AIME_26, data, num_test)
-
-
-@register_task("amc23")
-@describe_sources(AMC_23)
-def amc23(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """AMC 2023: 40 problems of the twelfth grade's competition, rewritten to have numbers as answers; test only."""
-    return competition("amc23", AMC_23, data, num_test)
-
-
-@register_task("hmmt")
-@describe_sources(*HMMT.values())
-def hmmt(
-    *,
-    month: Literal["feb_2025", "nov_2025", "feb_2026"] = "feb_2025",
-    data: Path | None = None,
-    num_test: int | None = None,
-) -> Task:
-    """HMMT: problems of a tournament of the last years with LaTeX answers; test only. month: of the tournament."""
-    return competition(f"hmmt_{month}", HMMT[month], data, num_test)
-
-
-@register_task("minerva")
-@describe_sources(MINERVA)
-def minerva(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """Minerva: 272 problems of undergraduate science courses, answers in numbers and formulas; test only."""
-    return competition("minerva", MINERVA, data, num_test)
-
-
-def with_unit(answer: str, unit: str) -> str:
-    """Return an answer with its unit, so that 150 km is not 150 m, where `math` then still reads the answer alone."""
-    whole = f"{answer.strip().strip('$')} \\text{{ {unit.strip().strip('$')}}}"
-    return whole if verify_math(whole, f"\\boxed{{{answer}}}").correct else answer
-
-
-@register_task("olympiadbench")
-@describe_sources(OLYMPIAD)
-def olympiadbench(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """OlympiadBench: 674 olympiad problems in English with LaTeX answers; test only.
-
-    Answers with a tolerance, and problems that need a picture or a proof, are left out.
-    """
-
-    def convert(row: Row, where: str, name: str) -> Problem | str:
-        question, answers = value(row, ["question"], where), value(row, ["final_answer"], where)
-        if "<image_" in str(question):
-            return "with pictures"
-        if row.get("error"):
-            return "with a tolerance"
-        answer = ", ".join(map(str, answers)) if isinstance(answers, list) else answers
-        if row.get("unit") and isinstance(answer, str):
-            answer = with_unit(answer, str(row["unit"]))
-        unit = f" Give the number without its unit, {row['unit']}." if row.get("unit") else ""
-        text = f"{row['context'].strip()}\n{question}" if row.get("context") else str(question)
-        return math_problem(name, text.strip() + unit, answer)
-
-    return published_task("olympiadbench", OLYMPIAD, data, convert, num_test=num_test)

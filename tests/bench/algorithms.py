@@ -34,7 +34,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, make_algo
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
-from rlvr.model.device import tune_cpu
+from rlvr.model.cpu.processor import tune_cpu
 from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 from rlvr.model.logprobs.critic import Critic

@@ -29,7 +29,7 @@ from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
-from rlvr.model.device import tune_cpu
+from rlvr.model.cpu.processor import tune_cpu
 from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs

@@ -24,8 +24,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import TorchSamplerConfig, VLLMConfig
 from rlvr.core.types import Sampling
-from rlvr.model.device import pick_device, pick_dtype, tune_cpu
+from rlvr.model.cpu.processor import tune_cpu
 from rlvr.model.load.policy import Policy
+from rlvr.model.load.pretrained import pick_device, pick_dtype
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.sampling.samplers import make_sampler
 

@@ -24,7 +24,7 @@ from random import Random
 
 from rlvr.config import ModelConfig, RolloutConfig, TorchSamplerConfig, VLLMConfig
 from rlvr.core.types import Conversations, Environment, Problem, Reply, Sampler, Sampling
-from rlvr.model.device import tune_cpu
+from rlvr.model.cpu.processor import tune_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.samplers import make_sampler
 from rlvr.training.rollout.episodes import Play

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig
-from rlvr.model.device import PLAIN_ERROR, matmul_error, tune_cpu
+from rlvr.model.cpu.processor import PLAIN_ERROR, matmul_error, tune_cpu
 from rlvr.model.forward.packed import PackedGroups, pack
 from rlvr.model.forward.passes import hidden_states
 from rlvr.model.load.policy import load_policy
@@ -153,7 +153,7 @@ def test_float32_matmuls_stay_exact(monkeypatch: pytest.MonkeyPatch) -> None:
         assert matmul_error() < PLAIN_ERROR  # as this machine multiplies
         for error, chosen in ((2e-3, "highest"), (6e-7, "medium")):
             torch.set_float32_matmul_precision("highest")
-            monkeypatch.setattr("rlvr.model.device.matmul_error", lambda error=error: error)
+            monkeypatch.setattr("rlvr.model.cpu.processor.matmul_error", lambda error=error: error)
             tune_cpu()
             assert torch.get_float32_matmul_precision() == chosen
     finally:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import rlvr.model.probe.trial
 from rlvr.config import ModelConfig
-from rlvr.model import device
+from rlvr.model.cpu import processor
 from rlvr.model.cpu.linear import Joined, Prepared, can_prepare
 from rlvr.model.decode.cache import DecodeCache
 from rlvr.model.decode.decoders import PreparedDecoder, SharedDecoder
@@ -181,7 +181,7 @@ def test_a_cache_tells_the_bytes_that_it_holds(copied, monkeypatch) -> None:
 
 
 def fail_within(nbytes: float, inside: int) -> None:
-    with device.threads_for(nbytes, torch.device("cpu")):
+    with processor.threads_for(nbytes, torch.device("cpu")):
         assert torch.get_num_threads() == inside
         raise KeyError
 

@@ -16,7 +16,7 @@ from rlvr.commands.audit import main as audit
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
 from rlvr.sandbox import level
-from rlvr.tasks.published.contests import several_answers, tolerance_of, unpacked
+from rlvr.tasks.published.contests import has_several_answers, tolerance_of, unpack_tests
 from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import GOLDEN, lines
@@ -160,7 +160,7 @@ def test_problems_that_need_a_judge_are_left_out(tmp_path: Path, caplog: pytest.
 )
 def test_statements_with_several_answers(statement: str, several: bool) -> None:
     """Told from the words of the statement."""
-    assert several_answers(statement) is several
+    assert has_several_answers(statement) is several
 
 
 @pytest.mark.parametrize(
@@ -316,8 +316,8 @@ class Hostile:
 def test_private_tests_are_unpacked_without_trust(tmp_path: Path) -> None:
     """Text is; what asks for a function, is no text, or is damaged, is refused, and nothing is called."""
     tests = [{"input": "1", "output": "2", "testtype": "stdin"}]
-    assert unpacked(packed(json.dumps(tests)), "row 1") == tests
-    assert unpacked(json.dumps(tests), "row 1") == tests
+    assert unpack_tests(packed(json.dumps(tests)), "row 1") == tests
+    assert unpack_tests(json.dumps(tests), "row 1") == tests
     canary = tmp_path / "canary"
     for bad, message in (
         (packed(Hostile(canary)), "the pickle asks for"),
@@ -330,7 +330,7 @@ def test_private_tests_are_unpacked_without_trust(tmp_path: Path) -> None:
         (packed("not json"), "no JSON"),
     ):
         with pytest.raises(ValueError, match=message) as raised:
-            unpacked(bad, "row 7")
+            unpack_tests(bad, "row 7")
         assert str(raised.value).startswith("row 7")
     assert not canary.exists()
 

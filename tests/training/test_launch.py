@@ -57,7 +57,7 @@ def test_a_run_evaluates_before_and_after_and_reports(tmp_path, capsys):
 
 def test_a_run_leaves_torch_as_it_was(tmp_path, monkeypatch):
     """On any CPU: what the command line chooses for a run holds for that run, not for what its program does next."""
-    monkeypatch.setattr("rlvr.model.device.matmul_error", lambda: 0.0)  # as where "medium" is chosen
+    monkeypatch.setattr("rlvr.model.cpu.processor.matmul_error", lambda: 0.0)  # as where "medium" is chosen
     chosen, check = [], execute.open_policy
     monkeypatch.setattr(execute, "open_policy", lambda *given: chosen.append(precision()) or check(*given))
     launch(tiny(tmp_path / "run", run={"steps": 1}, eval={"every": -1}), task=sums())

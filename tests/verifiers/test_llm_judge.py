@@ -13,7 +13,7 @@ import pytest
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, RunError, Status
 from rlvr.verifiers import Runner
-from rlvr.verifiers.llm_judge import PLAIN_ANSWER, Unread, broken, grade
+from rlvr.verifiers.llm_judge import PLAIN_ANSWER, Unread, break_control_tokens, read_grade
 from tests.helpers.judges import PROBLEM, UNREADABLE, answer, honest, judge, question, seal
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like
 
@@ -148,7 +148,7 @@ def test_codes_depend_on_what_is_graded(server: OpenAILike) -> None:
 @pytest.mark.parametrize("text", ["a < b and c > d", "x <- 3; f(a | b)", "<b>bold</b> [1] <= |x|", "List<String>"])
 def test_ordinary_text_is_unchanged(text: str) -> None:
     """Only what templates read as control tokens is broken up."""
-    assert broken(text) == text
+    assert break_control_tokens(text) == text
 
 
 def test_verdicts_are_remembered(server: OpenAILike) -> None:
@@ -301,6 +301,6 @@ def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
 )
 def test_replies_that_can_be_read(reply: str, value: int) -> None:
     """Emphasis, case, a full stop and empty lines do not matter."""
-    assert grade(reply, "ab", 1) == value
+    assert read_grade(reply, "ab", 1) == value
     with pytest.raises(Unread):
-        grade(reply, "cd", 1)
+        read_grade(reply, "cd", 1)

@@ -67,7 +67,7 @@ def test_real_completions_keep_their_answer_behind_a_check(mode):
 )  # fmt: skip
 def test_every_retraction_is_found(after, words):
     """Words that take an answer back do so in capitals, beside other signs and where few words come before them."""
-    assert retracted.taken_back(f"\\boxed{{42}}. {words}{after}", 11, "42")
+    assert retracted.is_taken_back(f"\\boxed{{42}}. {words}{after}", 11, "42")
 
 
 def test_words_of_other_alphabets_are_found_in_capitals():
@@ -78,8 +78,8 @@ def test_words_of_other_alphabets_are_found_in_capitals():
         "\u039b\u0386\u0398\u039f\u03a3 \u0391\u03a0\u0386\u039d\u03a4\u0397\u03a3\u0397",
         "\u041d\u0415\u0412\u0415\u0420\u041d\u042b\u0419 \u041e\u0422\u0412\u0415\u0422",
     ):
-        assert rejected.refused(clause)
-    assert rejected.folded("\u0130\u0131\u017f\u212a A") == "iisk a"
+        assert rejected.is_refused(clause)
+    assert rejected.fold_case("\u0130\u0131\u017f\u212a A") == "iisk a"
 
 
 def test_patterns_are_in_small_letters():
@@ -88,7 +88,7 @@ def test_patterns_are_in_small_letters():
     for name, pattern in [*vars(rejected).items(), *vars(retracted).items(), ("_COMPARED", sentences._COMPARED)]:
         if isinstance(pattern, re.Pattern) and not pattern.flags & re.IGNORECASE and name not in of_the_text:
             words = re.sub(r"\\.|\[[^\]]*\]|\(\?P<\w+>", "", pattern.pattern)
-            assert words == rejected.folded(words), name
+            assert words == rejected.fold_case(words), name
 
 
 @pytest.mark.parametrize("words", ["can't be", "mustn't be", "isn't", "cannot be", "is not"])

@@ -16,7 +16,7 @@ import pytest
 from rlvr.commands import serve
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.sampling.vllm import server as process
+from rlvr.sampling.vllm import server
 from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.weights import write_config
 from tests.helpers.files import ROOT
@@ -29,8 +29,8 @@ LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
 
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch):
-    monkeypatch.setattr(process, "server_command", stand_in)
-    monkeypatch.setattr(process, "require_vllm", lambda: None)
+    monkeypatch.setattr(server, "server_command", stand_in)
+    monkeypatch.setattr(server, "require_vllm", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
@@ -101,7 +101,7 @@ def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch):
     """In one line; the other one is ended too."""
     failing = [sys.executable, "-c", "raise ValueError('no such architecture')"]
     commands = iter([stand_in, lambda *_: failing])
-    monkeypatch.setattr(process, "server_command", lambda *arguments: next(commands)(*arguments))
+    monkeypatch.setattr(server, "server_command", lambda *arguments: next(commands)(*arguments))
     with pytest.raises(ValueError, match="vLLM did not start: ValueError: no such architecture"):
         VLLMSampler(small_policy(), VLLMServerConfig(servers=2, timeout=60))
 
@@ -109,9 +109,9 @@ def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch):
 SERVE = """
 import sys
 from rlvr.commands import cli, serve
-from rlvr.sampling.vllm import process
+from rlvr.sampling.vllm import server
 from tests.helpers.vllm_servers import stand_in
-process.server_command, process.require_vllm, serve.require_vllm = stand_in, lambda: None, lambda: None
+server.server_command, server.require_vllm, serve.require_vllm = stand_in, lambda: None, lambda: None
 sys.exit(cli.main(["serve", *sys.argv[1:]]))
 """
 
@@ -121,7 +121,7 @@ def test_serve_prints_urls_and_the_line_to_type_next(tmp_path):
     policy = small_policy()
     write_config(policy, tmp_path / "model")
     policy.causal.save_pretrained(tmp_path / "model")
-    ports = ["--servers", "2", "--port", str(process.free_port())]
+    ports = ["--servers", "2", "--port", str(server.free_port())]
     command = [sys.executable, "-c", SERVE, str(tmp_path / "model"), *ports, "--device", "cpu"]
     served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     try:

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ig
 try:
     importlib.import_module("vllm")
     from rlvr.sampling.vllm.server import server_environment
-    from rlvr.sampling.vllm.transfer import free_port
+    from rlvr.sampling.vllm.server import free_port
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 

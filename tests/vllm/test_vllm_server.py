@@ -43,7 +43,7 @@ try:
     from rlvr.sampling.vllm.proof import shared_folder
     from rlvr.sampling.vllm.sampler import VLLMSampler
     from rlvr.sampling.vllm.server import EXTENSION, REQUIRED_FLAGS, error_in, server_command, server_environment
-    from rlvr.sampling.vllm.transfer import free_port
+    from rlvr.sampling.vllm.server import free_port
     from rlvr.sampling.vllm.weights import write_config
     from tests.helpers import sabotaged_worker
 except ImportError as error:

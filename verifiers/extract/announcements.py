@@ -9,14 +9,14 @@ from typing import NamedTuple
 from rlvr.verifiers.extract.rejections import (
     MATH_VALUE,
     NUMBER_VALUE,
-    alternative,
     clause_before,
-    continues,
-    denied,
+    find_alternative,
+    is_denied,
+    is_joined_by_or,
+    is_refused,
+    is_sentence_refused,
+    is_taken_back,
     names_another,
-    refused,
-    refused_sentence,
-    taken_back,
 )
 
 MAX_TAIL = 10_000  # marked answers are searched in these last characters only
@@ -142,7 +142,7 @@ def has_marker(text: str) -> bool:
     return any(keyword in lower for keyword in _KEYWORDS)
 
 
-def marked(text: str) -> tuple[str | None, str] | None:
+def find_marked(text: str) -> tuple[str | None, str] | None:
     """Return the last marked answer that is not rejected, and "marker" or "bold"; or None and why there is none.
 
     A rejected mark ("the wrong answer is 41", "the answer is not 41") is passed over, but takes back the same answer
@@ -158,14 +158,14 @@ def marked(text: str) -> tuple[str | None, str] | None:
                 break  # nothing follows the last marker
             continue
         if not mark.rejected:
-            if mark.answer in denials or taken_back(text, mark.end, mark.answer):
+            if mark.answer in denials or is_taken_back(text, mark.end, mark.answer):
                 return None, "the answer is taken back"
-            other = alternative(text, mark.end)
+            other = find_alternative(text, mark.end)
             return (f"{mark.answer} or {other}" if other else mark.answer), "marker"
         denials.add(_VALUE_ONLY.sub("", mark.answer))
         if len(denials) > MAX_REFUSED:
             return None, "the answer is rejected"
-    return _bold(text) or ((None, "the answer is rejected") if denials else None)
+    return _find_bold(text) or ((None, "the answer is rejected") if denials else None)
 
 
 _VALUE_ONLY = re.compile(r"\A\W*(?:(?:not|no|nicht|pas|non|não|не|不是|不等于)\b\s*)?|\W+\Z", re.IGNORECASE)
@@ -176,11 +176,11 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
     marker = found[index]
     clause = clause_before(text, marker.start())
     if marker["behind"]:
-        return _before(marker, clause, text)
-    while index and continues(text, marker.start()) and marker.start() - found[index - 1].end() < 100:
+        return _read_behind(marker, clause, text)
+    while index and is_joined_by_or(text, marker.start()) and marker.start() - found[index - 1].end() < 100:
         index -= 1
         marker = found[index]
-    answer, end = sentence(text[marker.end() : marker.end() + 4 * MAX_SENTENCE])
+    answer, end = read_sentence(text[marker.end() : marker.end() + 4 * MAX_SENTENCE])
     if "|" in marker.group():
         answer = answer.split("|")[0].strip(" *_")
     if not answer:
@@ -188,8 +188,8 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
     if instead := _NOT_BUT.match(answer):
         answer = instead[1]
     announced = f"{clause} {marker.group()}"
-    rejected = refused(announced) or names_another(announced) or denied(answer)
-    rejected = rejected or refused_sentence(text, marker.start(), marker.end())
+    rejected = is_refused(announced) or names_another(announced) or is_denied(answer)
+    rejected = rejected or is_sentence_refused(text, marker.start(), marker.end())
     return Mark(answer, marker.end() + end, rejected)
 
 
@@ -205,7 +205,7 @@ _SUPPOSING = re.compile(
 )
 
 
-def announced_behind(text: str, end: int) -> str:
+def find_announced_behind(text: str, end: int) -> str:
     """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
     text = text[max(end, len(text) - MAX_LAST) :]
     if not _MAY_HOLD_VALUE.search(text) or not has_marker(text):
@@ -214,7 +214,7 @@ def announced_behind(text: str, end: int) -> str:
     for mark in reversed(list(_MARKER.finditer(text))):
         found = None if mark["behind"] else _VALUE_BEHIND.match(text, mark.end())
         sentence = re.split(r"[.!?\n]", text[max(mark.start() - 200, 0) : mark.start()])[-1]
-        if found is None or _SUPPOSING.search(sentence) or refused(f"{sentence} {mark.group()}"):
+        if found is None or _SUPPOSING.search(sentence) or is_refused(f"{sentence} {mark.group()}"):
             continue
         displayed = DISPLAYED.fullmatch(found["value"])
         return next(filter(None, displayed.groups())).strip() if displayed else found["value"]
@@ -227,7 +227,7 @@ _CHOSEN = re.compile(r"(?:(?:the\s+)?(?:option|choice|answer)\s+)?\(?([A-J])\)?"
 _HAS_VALUE = re.compile(r"\d|\$|\\[A-Za-z(]")
 
 
-def _before(marker: re.Match[str], clause: str, text: str) -> Mark | None:
+def _read_behind(marker: re.Match[str], clause: str, text: str) -> Mark | None:
     """The mark of `42 is the answer`, `Option D is correct`."""
     answer = clause[_INTRODUCTION.match(clause).end() :].strip(" *_")  # type: ignore[union-attr]
     chosen = _CHOSEN.fullmatch(answer)
@@ -238,31 +238,31 @@ def _before(marker: re.Match[str], clause: str, text: str) -> Mark | None:
     return Mark(
         chosen[1] if chosen else answer,
         marker.end(),
-        refused(clause) or refused_sentence(text, marker.start(), marker.end()),
+        is_refused(clause) or is_sentence_refused(text, marker.start(), marker.end()),
     )
 
 
-def _bold(text: str) -> tuple[str | None, str] | None:
+def _find_bold(text: str) -> tuple[str | None, str] | None:
     """The last bold text of the last line."""
     tail = text.rstrip()
     start = max(tail.rfind("\n") + 1, len(tail) - 1000)
-    found = last_match(_BOLD, tail, start)
+    found = find_last_match(_BOLD, tail, start)
     if found is None or found[1].rstrip().endswith(":"):
         return None
     answer = found[1].strip()
-    if refused(clause_before(tail, found.start())) or denied(answer) or taken_back(tail, found.end(), answer):
+    if is_refused(clause_before(tail, found.start())) or is_denied(answer) or is_taken_back(tail, found.end(), answer):
         return None, "the answer is rejected"
-    other = alternative(tail, found.end())
+    other = find_alternative(tail, found.end())
     return (f"{answer} or {other}" if other else answer), "bold"
 
 
-def last_match(pattern: re.Pattern[str], text: str, start: int) -> re.Match[str] | None:
+def find_last_match(pattern: re.Pattern[str], text: str, start: int) -> re.Match[str] | None:
     """Return the last match from `start` on."""
     matches = collections.deque(pattern.finditer(text, start), maxlen=1)
     return matches.pop() if matches else None
 
 
-def sentence(text: str) -> tuple[str, int]:
+def read_sentence(text: str) -> tuple[str, int]:
     """Return the answer at the start of `text`, up to the end of its sentence, without delimiters and emphasis, and
     where that ends."""
     lead = _LEADING.match(text)
@@ -274,7 +274,7 @@ def sentence(text: str) -> tuple[str, int]:
     for cut in (_SENTENCE_END, _CLAUSE):
         end = cut.search(text)
         text = text[: end.start()] if end else text
-    text = text[: _unmatched(text)]
+    text = text[: _find_unmatched_brace(text)]
     if _LETTER.fullmatch(text.strip("*_ ")) and (rest := _OPTIONS.match(whole, len(text))):
         text = whole[: rest.end()]
     answer = text.replace("**", " ").replace("__", " ").strip().strip('*_`"').strip()
@@ -289,7 +289,7 @@ _OPTIONS = re.compile(
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
-def _unmatched(text: str) -> int:
+def _find_unmatched_brace(text: str) -> int:
     """Return the position of the first brace that closes none, or the length of the text."""
     depth = 0
     for brace in _BRACE.finditer(text):

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 from rlvr.core.printable import kind_of
 from rlvr.core.types import Verdict, limit, no_answer
-from rlvr.verifiers.extract.announcements import announced_behind, marked
-from rlvr.verifiers.extract.boxes import boxes, is_operand, joined, last_boxes
+from rlvr.verifiers.extract.announcements import find_announced_behind, find_marked
+from rlvr.verifiers.extract.boxes import boxes, is_operand, join_last_boxes, last_boxes
 from rlvr.verifiers.extract.last_expression import Readable, last_expression
-from rlvr.verifiers.extract.rejections import MAX_BEHIND, alternative, denied, refused_value, taken_back
+from rlvr.verifiers.extract.rejections import MAX_BEHIND, find_alternative, is_denied, is_taken_back, is_value_refused
 from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, after_thinking
 
 Equal = Callable[[str, str], bool]
@@ -43,17 +43,17 @@ def too_long(completion: str) -> Extracted:
 _CLOSING = "\\)]}$.*_~` \t\r\n"  # these signs behind a box say nothing more about it
 
 
-def _from_boxes(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) -> Extracted | None:
+def _find_boxed(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) -> Extracted | None:
     found = last_boxes(text) if conflict == "last" else boxes(text)
     if not found or not (found[-1].text.strip() or any(box.text.strip() for box in found)):
         return None
-    if refused_value(text, found[-1].start):
+    if is_value_refused(text, found[-1].start):
         found = boxes(text)
-        rejected = {box.text.strip() for box in found[-64:] if refused_value(text, box.start)}
+        rejected = {box.text.strip() for box in found[-64:] if is_value_refused(text, box.start)}
         found = [box for box in found[-64:] if box.text.strip() not in rejected]
         if not found:
             return Extracted(None, "the boxed answer is rejected")
-    run, word = joined(text, found) if len(found) > 1 else (found, "")
+    run, word = join_last_boxes(text, found) if len(found) > 1 else (found, "")
     contents = list(dict.fromkeys([box.text.strip() for box in run])) if len(run) > 1 else [run[0].text.strip()]
     if not contents[-1]:
         return Extracted(None, "the last box is empty")
@@ -66,11 +66,11 @@ def _from_boxes(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) 
         return Extracted(None, "the box is a part of a formula")
     end = run[-1].end
     if text[end : end + MAX_BEHIND].strip(_CLOSING):
-        if taken_back(text, end, contents[-1]):
+        if is_taken_back(text, end, contents[-1]):
             return Extracted(None, "the boxed answer is taken back")
-        if mode != "strict" and _contradicted(text, end, ", ".join(contents), equal):
+        if mode != "strict" and _contradicts_box(text, end, ", ".join(contents), equal):
             return Extracted(None, "the text behind the box announces another answer")
-        if other := alternative(text, end):
+        if other := find_alternative(text, end):
             contents, word = [*contents, other], " or "
     return Extracted(contents[0] if len(contents) == 1 else word.join(filter(None, contents)), "box")
 
@@ -80,9 +80,9 @@ def _all_equal(texts: list[str], equal: Equal) -> bool:
     return len(texts) <= MAX_COMPARED and all(equal(last, text) for text in texts[:-1])
 
 
-def _contradicted(text: str, end: int, answer: str, equal: Equal | None) -> bool:
+def _contradicts_box(text: str, end: int, answer: str, equal: Equal | None) -> bool:
     """Whether the text behind the last box, which ends at `end`, announces an answer that is not the one in it."""
-    other = announced_behind(text, end)
+    other = find_announced_behind(text, end)
     if not other or (other.strip("()").isalpha() and not answer.strip("()").isalpha()):
         return False  # the letter of the choice whose value is in the box
     if "".join(other.split()) == "".join(answer.split()):
@@ -98,7 +98,7 @@ _OVERSTRUCK = re.compile("(?:.[\u0335-\u0338])+")  # crossed out letter by lette
 _TAG_CLOSE = "</answer>"
 
 
-def _tagged(text: str) -> Extracted | None:
+def _find_tagged(text: str) -> Extracted | None:
     close = text.rfind(_TAG_CLOSE)
     if close < 0:
         return None
@@ -106,12 +106,12 @@ def _tagged(text: str) -> Extracted | None:
     if opened < 0:
         return None
     answer = text[opened + len("<answer>") : close].strip()
-    if denied(answer[:1000]) or taken_back(text, close + len(_TAG_CLOSE), answer[:1000]):
+    if is_denied(answer[:1000]) or is_taken_back(text, close + len(_TAG_CLOSE), answer[:1000]):
         return Extracted(None, "the answer is rejected")
     return Extracted(answer, "tag")
 
 
-def _without_marks(text: str) -> str:
+def _strip_marks(text: str) -> str:
     """The text without a calculator's annotations, comments and what is crossed out.
 
     Single signs are found most quickly.
@@ -149,11 +149,11 @@ def extract(
     text = after_thinking(completion)
     if text is None:
         return Extracted(None, "unterminated <think> block")
-    text = _without_marks(text)
-    found = _from_boxes(text, mode, conflict, equal) if text.rfind("box") >= 0 else None
+    text = _strip_marks(text)
+    found = _find_boxed(text, mode, conflict, equal) if text.rfind("box") >= 0 else None
     if found is None and mode != "strict":
-        found = _tagged(text)
-        if found is None and (mark := marked(text)) is not None:
+        found = _find_tagged(text)
+        if found is None and (mark := find_marked(text)) is not None:
             found = Extracted(*mark)
     if found is None and mode == "lenient":
         found = Extracted(*last_expression(text, readable))

@@ -56,7 +56,7 @@ def last_boxes(text: str) -> list[Box]:
     if start < 0 or text.find("box", start + 6) >= 0:
         return boxes(text)
     inside = start + len("\\boxed{")
-    close = _closing(text, inside)
+    close = _find_closing_brace(text, inside)
     if close > inside:
         box = Box(start, close + 1, text[inside:close])
     elif tail := boxes(text[start:]):
@@ -70,7 +70,7 @@ def last_boxes(text: str) -> list[Box]:
     return [box]
 
 
-def _closing(text: str, inside: int) -> int:
+def _find_closing_brace(text: str, inside: int) -> int:
     """The place of the brace that closes a group, -1 where it is not closed or a backslash stands before a sign."""
     close = text.find("}", inside)
     depth = text.count("{", inside, close) if close >= 0 else 0
@@ -129,7 +129,7 @@ _JOINT = re.compile(
 )
 
 
-def _unlabelled(text: str, left: Box, right: Box) -> str:
+def _read_between(text: str, left: Box, right: Box) -> str:
     """The text between two boxes, without the label in `x = \\boxed{1} or x = \\boxed{2}`."""
     between = text[left.end : right.start]
     label = _LABEL.search(between[-16:])
@@ -137,14 +137,14 @@ def _unlabelled(text: str, left: Box, right: Box) -> str:
     return between[: -len(label[1])] if label and before and label[1][0] == before[1][0] else between
 
 
-def joined(text: str, found: list[Box]) -> tuple[list[Box], str]:
+def join_last_boxes(text: str, found: list[Box]) -> tuple[list[Box], str]:
     """Return the last run of boxes with nothing but separators between them, and the word that joins them."""
     run = [found[-1]]
     word = ", "
     for box in reversed(found[:-1]):
         if run[0].start - box.end > 60:
             break
-        between = _unlabelled(text, box, run[0])
+        between = _read_between(text, box, run[0])
         if len(between) > 40 or not _JOINT.match(between):
             break
         if _OR.search(between):

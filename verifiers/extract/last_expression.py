@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.announcements import DISPLAYED, last_match, without_special_tokens
-from rlvr.verifiers.extract.rejections import clause_before, denied, names_another, refused_value, taken_back
+from rlvr.verifiers.extract.announcements import DISPLAYED, find_last_match, without_special_tokens
+from rlvr.verifiers.extract.rejections import clause_before, is_denied, is_taken_back, is_value_refused, names_another
 
 MAX_WHOLE = 300
 MAX_WORDS = 3  # after a formula: a unit or what is counted
@@ -95,9 +95,9 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
             return None, "the last expression is of another quantity"
         if (
             _NO_VALUE.search(text, max(start - 40, 0), start)
-            or refused_value(text, start)
-            or denied(_sentence(text, start))
-            or taken_back(text, end, answer)
+            or is_value_refused(text, start)
+            or is_denied(_sentence(text, start))
+            or is_taken_back(text, end, answer)
         ):
             return None, "the last expression is rejected"
         return answer, "last"
@@ -138,7 +138,7 @@ def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
     if whole and bare <= MAX_WHOLE and not _CONCLUSION.search(text) and ("\n" not in text or "\\begin" in text):
         yield 0, bare
     tail = max(len(text) - 4_000, 0)
-    span = last_match(_INLINE, text, tail)
+    span = find_last_match(_INLINE, text, tail)
     formula = last_formula(text, max(text.rfind("\n") + 1, len(text) - 1000))
     if span is not None and (formula is None or formula[0] < span.end()):
         yield span.span()
@@ -148,7 +148,7 @@ def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
         if whole:
             yield from _with_words(text, *formula)
         yield formula
-    number = last_match(_NUMBER, text, tail)
+    number = find_last_match(_NUMBER, text, tail)
     if number is not None and _stands_alone(text, number.start(), number.end()):
         yield number.span()
 

@@ -63,7 +63,7 @@ REFUSING = STEMS | frozenset(
 )
 
 
-def folded(text: str) -> str:
+def fold_case(text: str) -> str:
     """Return a text in small letters, sign for sign.
 
     The patterns of this module are written in small letters and search such texts: without regard to case, the `re`
@@ -74,7 +74,7 @@ def folded(text: str) -> str:
     return text.lower()
 
 
-def suspect(text: str, stems: frozenset[str] = STEMS) -> bool:
+def is_suspect(text: str, stems: frozenset[str] = STEMS) -> bool:
     """Whether a folded text may match a pattern of this module, or one that looks for words with these stems."""
     return not text.isascii() or ("'" in text and "n't" in text) or has_word(text, stems)
 
@@ -138,7 +138,7 @@ _ANOTHER = re.compile(
 
 def names_another(words: str) -> bool:
     """Whether the words before a value name something that is computed from the answer: half of it, its square."""
-    words = folded(words)
+    words = fold_case(words)
     return _ANOTHER.search(words) is not None
 
 
@@ -167,7 +167,7 @@ def _after_stops(text: str, position: int, opening: str) -> str:
 
 def _after_conjunctions(before: str) -> str:
     last = 0
-    for found in _CONJUNCTIONS.finditer(folded(before)):
+    for found in _CONJUNCTIONS.finditer(fold_case(before)):
         last = found.end()
     return before[last:]
 
@@ -184,10 +184,10 @@ _ON_FALSE_GROUNDS = re.compile(
 )
 
 
-def refused_sentence(text: str, start: int, end: int) -> bool:
+def is_sentence_refused(text: str, start: int, end: int) -> bool:
     """Whether the sentence of an announcement supposes what is not so: "If x were 3, the answer would be"."""
-    before = folded(text[max(start - 2 * MAX_CLAUSE, 0) : end])
-    if not suspect(before):
+    before = fold_case(text[max(start - 2 * MAX_CLAUSE, 0) : end])
+    if not is_suspect(before):
         return False
     place = 0
     for found in _SENTENCE_START.finditer(before, 0, len(before) - (end - start)):
@@ -204,13 +204,13 @@ _WRONG_STEMS = frozenset(
 
 def _calls_wrong(clause: str) -> bool:
     """Whether a folded clause speaks of a wrong answer."""
-    return suspect(clause, _WRONG_STEMS) and _CALLED_WRONG.search(clause) is not None
+    return is_suspect(clause, _WRONG_STEMS) and _CALLED_WRONG.search(clause) is not None
 
 
-def refused(clause: str) -> bool:
+def is_refused(clause: str) -> bool:
     """Whether the words that announce an answer say that it is none: a wrong one, a supposed one, "not"."""
-    clause = folded(clause)
-    if not suspect(clause, REFUSING):
+    clause = fold_case(clause)
+    if not is_suspect(clause, REFUSING):
         return False
     clause = _AFFIRMED.sub(" ", clause)
     return bool(_NEGATED.search(clause) or _SUPPOSED.search(clause) or _calls_wrong(clause))
@@ -232,10 +232,10 @@ _DISBELIEVED = re.compile(
 )
 
 
-def refused_value(text: str, position: int) -> bool:
+def is_value_refused(text: str, position: int) -> bool:
     """Whether the clause before a box or formula rejects it. Other negations ("not divisible by 3") do not."""
-    before = folded(_after_stops(text, position, DISPLAY))
-    if not suspect(before, REJECTING):
+    before = fold_case(_after_stops(text, position, DISPLAY))
+    if not is_suspect(before, REJECTING):
         return False
     clause = _AFFIRMED.sub(" ", _after_conjunctions(before)).strip()
     ending = " ".join(clause.split()[-4:])  # as many words as _ENDS_NEGATED may take
@@ -253,10 +253,10 @@ _SAYS_NOT = re.compile(
 _VALUE = re.compile(r"\d|\$|\\[A-Za-z(]|\A\W*[A-J](?![A-Za-z])")
 
 
-def denied(answer: str) -> bool:
+def is_denied(answer: str) -> bool:
     """Whether the sentence of an answer with a value says that the value is not the answer."""
-    words = folded(answer)
-    if not suspect(words) or not _VALUE.search(answer):
+    words = fold_case(answer)
+    if not is_suspect(words) or not _VALUE.search(answer):
         return False  # "False", "not possible" and the like are answers in words
     return bool(_STARTS_NEGATED.match(words) or _SAYS_NOT.search(words))
 
@@ -345,13 +345,13 @@ _INSTEAD_STEMS = frozenset("no nope wait actu sorr oops whoo my edit upda corr r
 _OF_VALUE_STEMS = frozenset("wron inco fals mist erro inva bad flaw not isn wasn cann".split())
 
 
-def taken_back(text: str, end: int, answer: str) -> bool:
+def is_taken_back(text: str, end: int, answer: str) -> bool:
     """Whether the text behind an answer, which ends at `end`, takes it back. A question ("Is that wrong?") does not."""
     behind = text[end : end + MAX_BEHIND]
-    words = folded(behind)
+    words = fold_case(behind)
     if ("correct" in behind or "final" in behind or "actual" in behind) and (found := _REPLACED.search(words)):
         return _bare(answer) != _bare(behind[slice(*found.span("value"))])
-    if not suspect(words):
+    if not is_suspect(words):
         return False
     at_once = _AT_ONCE.match(words)
     if at_once and not _is_question(words, at_once.end()):
@@ -415,7 +415,7 @@ _SEVERAL = re.compile(
 )
 
 
-def alternative(text: str, end: int) -> str:
+def find_alternative(text: str, end: int) -> str:
     """Return the value of "or 6" right behind an answer that ends at `end`; "" where there is none.
 
     Of "and 6" only where several values are announced."""
@@ -441,6 +441,6 @@ _JOINS = re.compile(
 )
 
 
-def continues(text: str, position: int) -> bool:
+def is_joined_by_or(text: str, position: int) -> bool:
     """Whether the announcement that starts at `position` is joined by "or" to what comes before it."""
     return _JOINS.search(text[max(position - 60, 0) : position]) is not None

@@ -47,7 +47,7 @@ class InstructionsVerifier:
         forms = _loose_forms(answer.text) if self.loose else [answer.text]
         followed = [any(CHECKS[name](form, **wanted) for form in forms) for name, wanted in instructions]
         broken = [name for (name, _), good in zip(instructions, followed) if not good]
-        parts = {_numbered(instructions, i): float(good) for i, good in enumerate(followed)}
+        parts = {_name_part(instructions, i): float(good) for i, good in enumerate(followed)}
         if not broken:
             return Verdict(Status.CORRECT, 1.0, parts=parts)
         reason = f"not followed: {', '.join(broken)}"
@@ -66,13 +66,13 @@ class InstructionsVerifier:
 
 def read_instructions(reference: Any) -> list[Instruction]:
     """Return the checks of a reference and their parameters. Raise ValueError where they do not fit."""
-    instructions = [_checked(name, given) for name, given in _listed(reference)]
+    instructions = [_check_instruction(name, given) for name, given in _list_instructions(reference)]
     if not instructions:
         raise ValueError("the reference holds no instruction")
     return instructions
 
 
-def _listed(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+def _list_instructions(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     if isinstance(reference, Mapping) and "instruction_id_list" in reference:
         names = reference["instruction_id_list"]
         listed = isinstance(names, (list, tuple))
@@ -89,7 +89,7 @@ def _listed(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         yield one.get("id", one.get("type")), {key: value for key, value in one.items() if key not in ("id", "type")}
 
 
-def _checked(name: Any, given: Any) -> Instruction:
+def _check_instruction(name: Any, given: Any) -> Instruction:
     short = {full.partition(":")[2]: full for full in CHECKS}
     full = short.get(name, name) if isinstance(name, str) else ""
     if full not in CHECKS:
@@ -103,7 +103,7 @@ def _checked(name: Any, given: Any) -> Instruction:
         raise ValueError(f"{full}: parameters {sorted(present)}; expected {sorted(kinds)}")
     for key, kind in kinds.items():
         if not _fits(present[key], kind):
-            raise ValueError(f"{full}: {key} is {present[key]!r}; expected {_described(kind)}")
+            raise ValueError(f"{full}: {key} is {present[key]!r}; expected {_describe_kind(kind)}")
     if full == "language:response_language":
         language_detector()
     return full, present
@@ -127,13 +127,13 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, str) and one for one in value)
 
 
-def _described(kind: Any) -> str:
+def _describe_kind(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return f"one of {', '.join(typing.get_args(kind))}"
     return {int: "a whole number", str: "text"}.get(kind, "a list of texts")
 
 
-def _numbered(instructions: list[Instruction], place: int) -> str:
+def _name_part(instructions: list[Instruction], place: int) -> str:
     """The name of an instruction, with its number where it is given several times."""
     name = instructions[place][0]
     before = sum(other == name for other, _ in instructions[:place])

@@ -49,12 +49,12 @@ from rlvr.verifiers.math.values.numeric import literal
 from rlvr.verifiers.math.values.tree import (
     Node,
     Num,
-    Op,
     Quantity,
     Rel,
     Sym,
     TooLarge,
     has_kind,
+    is_op,
     outermost,
     symbols,
     unevaluated,
@@ -75,9 +75,9 @@ def kind(node: Node) -> str:
         return "an equation" if set(node.ops) <= {"=", "~"} else "an inequality"
     if isinstance(node, Quantity):
         return f"{kind(node.value)} with a unit"
-    if isinstance(node, Op) and node.head in ("list", "either"):
+    if is_op(node, "list", "either"):
         return f"{len(node.args)} {'values' if node.head == 'list' else 'alternatives'}"
-    if isinstance(node, Op) and node.head in _KINDS:
+    if is_op(node, *_KINDS):
         return _KINDS[node.head]
     return "an expression" if symbols(node) else "a number"
 

@@ -175,7 +175,7 @@ class Coq:
         summary = found.stdout + found.stderr
         if "CONTEXT SUMMARY" not in summary:
             return error("coqchk has given no summary")
-        if unsafe := _unsafe(summary):
+        if unsafe := _find_unsafe(summary):
             return incorrect(f"coqchk: rests on {unsafe}")
         return correct(reason="the prover and its checker accept the proof")
 
@@ -223,7 +223,7 @@ def read_compiled(path: str) -> bytes | None:
 _UNSAFE = re.compile(r"\* (Constants/Inductives relying on [^:]*|Inductives whose [^:]*): ?(.*)")
 
 
-def _unsafe(summary: str) -> str:
+def _find_unsafe(summary: str) -> str:
     """Return what a summary of coqchk names beyond axioms of the library, or ""."""
     sections = _UNSAFE.findall(summary)
     if len(sections) < 3:

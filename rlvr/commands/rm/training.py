@@ -22,7 +22,8 @@ from rlvr.core.files.models import SETTINGS
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError, Sampling, Task, Verifier
 from rlvr.distributed import gather
-from rlvr.model.device import pick_device, tuned_cpu
+from rlvr.model.cpu.processor import tuned_cpu
+from rlvr.model.load.pretrained import pick_device
 from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.optimizer import check_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh

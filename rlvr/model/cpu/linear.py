@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rlvr.model.attention.operations import layer_scores, rotate
 from rlvr.model.cpu import processor
-from rlvr.model.device import threads_for
+from rlvr.model.cpu.processor import threads_for
 
 # The weights from which it is worth another arrangement of the result.
 MANY_WEIGHTS = 2**16

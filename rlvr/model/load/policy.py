@@ -15,13 +15,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
 from rlvr.core.files.models import Place, Source, check_weights, find_model
-from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
 from rlvr.model.load.pretrained import (
     holds_every_weight,
     load_errors_as_value_error,
     load_tokenizer,
     make_empty_model,
+    pick_device,
+    pick_dtype,
     read_weights,
     recompute_activations,
     set_attention,

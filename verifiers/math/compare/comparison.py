@@ -45,6 +45,7 @@ from rlvr.verifiers.math.values.tree import (
     Sym,
     Unit,
     Words,
+    is_op,
     number,
     symbols,
     unevaluated,
@@ -107,8 +108,8 @@ def _may_be_percentage(gold: Node) -> bool:
 
 def _is_of_pi(node: Node) -> bool:
     """Whether a value is a multiple of pi, so an angle in radians."""
-    top = node.args[0] if isinstance(node, Op) and node.head in ("div", "neg") else node
-    return top == PI or (isinstance(top, Op) and top.head in ("mul", "div") and PI in top.args)
+    top = node.args[0] if is_op(node, "div", "neg") else node
+    return top == PI or (is_op(top, "mul", "div") and PI in top.args)
 
 
 def is_measured(node: Node) -> bool:
@@ -118,10 +119,10 @@ def is_measured(node: Node) -> bool:
 
 def _letter_unit(answer: Node, of_temperature: bool) -> tuple[Node, Unit] | None:
     """Read 100m, 2h and 5 kT, which parse as products, as quantities where the gold has a unit."""
-    if not isinstance(answer, Op) or answer.head != "mul":
+    if not is_op(answer, "mul"):
         return None
     value, letters = answer.args[0], answer.args[1:]
-    if len(letters) == 1 and isinstance(letters[0], Op) and letters[0].head == "mul":
+    if len(letters) == 1 and is_op(letters[0], "mul"):
         letters = letters[0].args  # 5mg
     if not isinstance(value, Num) or not all(isinstance(letter, Sym) for letter in letters):
         return None
@@ -284,19 +285,19 @@ class Comparator(Rules):
             return quantities(gold, answer, self)
         if isinstance(gold, Rel) or isinstance(answer, Rel):
             return relations(gold, answer, self)
-        if isinstance(gold, Op) and gold.head in LISTS and confuses_unknowns(gold, answer):
+        if is_op(gold, *LISTS) and confuses_unknowns(gold, answer):
             return False
-        if isinstance(answer, Op) and answer.head == "either":
+        if is_op(answer, "either"):
             answer = self._only_one(answer)
-        if isinstance(gold, Op) and gold.head in STRUCTURES:
+        if is_op(gold, *STRUCTURES):
             return STRUCTURES[gold.head](gold, answer, self if _are_equations(gold) else self.within)
         if is_piecewise(gold) or is_piecewise(answer):
             return same_piecewise(gold, answer, self)
-        if isinstance(answer, Op) and answer.head == "mod":
+        if is_op(answer, "mod"):
             return not symbols(answer.args[0]) and self.same(gold, answer.args[0])
-        if isinstance(answer, Op) and answer.head == "based":
+        if is_op(answer, "based"):
             return answer.args[1] == number(10) and Words(digits_of(gold)) == answer.args[0]
-        if isinstance(answer, Op) and answer.head in STRUCTURES:
+        if is_op(answer, *STRUCTURES):
             return answer.head in EITHER_SIDE and STRUCTURES[answer.head](answer, gold, self)
         return self.values(gold, answer)
 
@@ -341,6 +342,6 @@ def _are_equations(node: Op) -> bool:
 
 def _infinity(node: Node) -> int:
     """Return 1 or -1 for an infinity, 0 for anything else."""
-    if isinstance(node, Op) and node.head == "neg":
+    if is_op(node, "neg"):
         return -_infinity(node.args[0])
     return 1 if type(node) is Sym and node == OO else 0

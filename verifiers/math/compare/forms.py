@@ -34,6 +34,7 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     children,
     is_binder,
+    is_op,
     number,
     opened,
     outermost,
@@ -63,7 +64,7 @@ def contradicts_estimate(side: Node, value: Node, rounding: float) -> bool:
     """Whether a side that is not evaluated differs from a value, by more than its rounding, at two random points."""
     if unevaluated(value) or sum(1 for _ in outermost(side)) > MAX_ESTIMATED:
         return False
-    if isinstance(side, Op) and side.head == "int" and len(side.args) == 2 and not unevaluated(side.args[0]):
+    if is_op(side, "int") and len(side.args) == 2 and not unevaluated(side.args[0]):
         return contradicts_estimate(Op("diff", (value, side.args[1])), side.args[0], rounding)
     names = sorted(symbols(side) | symbols(value))
     sums = [part for part in outermost(side) if part.head in ("sum", "prod")]

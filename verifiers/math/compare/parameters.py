@@ -45,6 +45,7 @@ from rlvr.verifiers.math.values.tree import (
     Sym,
     TooLarge,
     Words,
+    is_op,
     nodes,
     number,
     symbols,
@@ -132,7 +133,7 @@ def same_class(gold: Node, answer: Node) -> bool:
 
 def _unfolded(node: Node) -> Node:
     """Return a + mk for a \\pmod m, and a + mt with its only letter."""
-    if not isinstance(node, Op) or node.head != "mod":
+    if not is_op(node, "mod"):
         names = symbols(node)
         return substituted(node, {name: Sym("k") for name in names}) if len(names) == 1 else node
     return Op("add", (node.args[0], Op("mul", (node.args[1], Sym("k")))))
@@ -169,11 +170,11 @@ def _progressions(node: Node, numbers: Digits, unit: Any) -> tuple[frozenset[str
 
 def _elements(node: Node, names: set[str]) -> Iterator[Node]:
     """The values of a list of them, of x = value, and of x in {...}."""
-    if isinstance(node, Op) and node.head == "such":
+    if is_op(node, "such"):
         yield from _elements(node.args[0], names)
         for condition in node.args[1:]:
             yield from _elements(condition, names)
-    elif isinstance(node, Op) and node.head in _LISTS:
+    elif is_op(node, *_LISTS):
         for arg in node.args:
             yield from _elements(arg, names)
     elif isinstance(node, Rel):
@@ -281,7 +282,7 @@ def same_solution(gold: Rel, answer: Rel, same: Same) -> bool:
 
 def _unknown(side: Node) -> str:
     """The y of y = ... and of y(x) = ..., the F(x) of F(x) = ..."""
-    if isinstance(side, Op) and side.head == "mul" and len(side.args) == 2 and side.args[1] in (Sym("x"), Sym("t")):
+    if is_op(side, "mul") and len(side.args) == 2 and side.args[1] in (Sym("x"), Sym("t")):
         name = _unknown(side.args[0])
         return name if name in ("", *_UNKNOWNS) else f"{name}(x)"
     return side.name if isinstance(side, Sym) and symbols(side) else ""
@@ -337,7 +338,7 @@ def _arbitrary(gold: Node, unknown: str) -> list[str]:
 
 def _is_last_term(node: Node, name: str) -> bool:
     """Whether a constant is a term of a sum and nowhere else in it."""
-    if not isinstance(node, Op) or node.head != "add":
+    if not is_op(node, "add"):
         return False
     rest = [arg for arg in node.args if arg != Sym(name)]
     return len(rest) == len(node.args) - 1 and not any(name in symbols(arg) for arg in rest)
@@ -365,7 +366,7 @@ def _level(chain: Rel, is_constant: Callable[[str], bool]) -> Node | None:
     """The F of F(x, y) = C, where C is a term of either side and nowhere else."""
     terms = [*_terms(chain.sides[0]), *(Op("neg", (term,)) for term in _terms(chain.sides[1]))]
     for place, term in enumerate(terms):
-        while isinstance(term, Op) and term.head == "neg":
+        while is_op(term, "neg"):
             term = term.args[0]
         rest = Op("add", (*terms[:place], *terms[place + 1 :], number(0)))
         if isinstance(term, Sym) and is_constant(term.name) and term.name not in symbols(rest):
@@ -374,7 +375,7 @@ def _level(chain: Rel, is_constant: Callable[[str], bool]) -> Node | None:
 
 
 def _terms(side: Node) -> tuple[Node, ...]:
-    return side.args if isinstance(side, Op) and side.head == "add" else (side,)
+    return side.args if is_op(side, "add") else (side,)
 
 
 def _affine(node: Node) -> Op:
@@ -573,7 +574,7 @@ _SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
 
 def _is_solution_set(tree: Node) -> bool:
     """Whether a tree with a parameter is a set of points or angles, not a formula."""
-    return (isinstance(tree, Op) and tree.head in _SOLUTIONS) or PI in walk(tree)
+    return (is_op(tree, *_SOLUTIONS)) or PI in walk(tree)
 
 
 def _holds_anyway(name: str, found: _Condition, tree: Node) -> bool:
@@ -683,7 +684,7 @@ def _outside(condition: Rel, pieces: list[Piece] | None) -> tuple[float, ...]:
     if pieces is not None:
         return tuple(x for x in _REALS if not any(piece.low.place <= x <= piece.high.place for piece in pieces))
     domain = condition.sides[-1]
-    numbers = domain.args[0] if isinstance(domain, Op) and domain.head == "domain" else None
+    numbers = domain.args[0] if is_op(domain, "domain") else None
     discrete = isinstance(numbers, Words) and (numbers.text in _INTEGERS or numbers.text == "rationals")
     return tuple(_REALS) if discrete else ()
 
@@ -692,7 +693,7 @@ def _integers(condition: Rel) -> tuple[frozenset[int], ...]:
     """The sets of integers of the sample that a condition on a parameter may leave; none where it cannot be told."""
     if condition.ops == ("in",):
         domain = condition.sides[1]
-        name = domain.args[0] if isinstance(domain, Op) and domain.head == "domain" else None
+        name = domain.args[0] if is_op(domain, "domain") else None
         spans = _INTEGERS.get(name.text, ()) if isinstance(name, Words) else ()
         return tuple(frozenset(n for n in _SAMPLE if low <= n <= high) for low, high in spans)
     sides = [None if isinstance(side, Sym) else _value(side) for side in condition.sides]

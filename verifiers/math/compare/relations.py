@@ -44,6 +44,7 @@ from rlvr.verifiers.math.values.tree import (
     Sym,
     TooLarge,
     is_name,
+    is_op,
     number,
     renamed,
     replaced,
@@ -91,23 +92,23 @@ def is_label(node: Node) -> bool:
         return True
     if is_to_be_solved(node):
         return False
-    if isinstance(node, Op) and node.head in ("ratio", *_SETS):
+    if is_op(node, "ratio", *_SETS):
         return all(is_label(arg) for arg in node.args)
-    if isinstance(node, Op) and node.head in _MEASURES and node.head not in _PARTS:
+    if is_op(node, *_MEASURES) and node.head not in _PARTS:
         return bool(symbols(node)) and all(_is_plain(arg) for arg in node.args)
-    if isinstance(node, Op) and node.head == "mul":
+    if is_op(node, "mul"):
         node = Op("mul", tuple(map(_base, node.args)))
-    if isinstance(node, Op) and node.head == "pow":
+    if is_op(node, "pow"):
         return is_label(node.args[0])
     if isinstance(node, Sym):
         return bool(symbols(node))
-    if not isinstance(node, Op) or node.head not in _PARTS or not symbols(node):
+    if not is_op(node, *_PARTS) or not symbols(node):
         return False
     if node.head in ("add", "mul") and (PI in node.args or _has_twice(node)):
         return False
     if node.head == "add":
         return all(map(_is_term, node.args))
-    return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _PARTS) for part in walk(node))
+    return all(isinstance(part, Sym) or (is_op(part, *_PARTS)) for part in walk(node))
 
 
 def is_to_be_solved(node: Node) -> bool:
@@ -131,11 +132,11 @@ def _has_twice(node: Op) -> bool:
 
 def _is_term(node: Node) -> bool:
     """Whether a term of a sum has a name of its own: a, AB, f(x); not the r y of an equation."""
-    if isinstance(node, Op) and node.head == "neg":
+    if is_op(node, "neg"):
         node = node.args[0]
-    if isinstance(node, Op) and node.head == "pow" and isinstance(node.args[0], Sym):
+    if is_op(node, "pow") and isinstance(node.args[0], Sym):
         return node.args[0].name[0].isupper()  # x^2 + y^2 is a circle's
-    if not isinstance(node, Op) or node.head != "mul":
+    if not is_op(node, "mul"):
         return is_label(node)
     first = _base(node.args[0])
     named = isinstance(first, Sym) and (first.name[0].isupper() or first.name.rstrip("'") in _FUNCTION_NAMES)
@@ -145,22 +146,16 @@ def _is_term(node: Node) -> bool:
 def _is_plain(node: Node) -> bool:
     r"""Whether the argument of a function is of names and numbers: \cos 2A, \sin(A + B)."""
     return literal(node) is not None or all(
-        isinstance(part, Sym) or literal(part) is not None or (isinstance(part, Op) and part.head in _PARTS)
-        for part in walk(node)
+        isinstance(part, Sym) or literal(part) is not None or (is_op(part, *_PARTS)) for part in walk(node)
     )
 
 
 def _is_call(node: Node) -> bool:
     """f(2), f(-1) or P(X = 2), which parse as products: a name, then a number or a relation."""
-    if (
-        not isinstance(node, Op)
-        or node.head not in ("mul", "apply")
-        or len(node.args) != 2
-        or not is_name(node.args[0])
-    ):
+    if not is_op(node, "mul", "apply") or len(node.args) != 2 or not is_name(node.args[0]):
         return False
     argument = node.args[1]
-    inner = isinstance(argument, Op) and argument.head == "apply"
+    inner = is_op(argument, "apply")
     return literal(argument) is not None or isinstance(argument, Rel) or inner
 
 
@@ -181,9 +176,9 @@ def names_other_function(label: Node, value: Node) -> bool:
         named = label.args[0].name.rstrip("'") in _FUNCTION_NAMES | {"y"}
         if named and literal(argument) is not None:
             return "x" in names  # f(0) = x^2
-        other = isinstance(argument, Op) and argument.head in ("neg", "mul", "add", "div", "pow")
+        other = is_op(argument, "neg", "mul", "add", "div", "pow")
         return named and other and bool(symbols(argument) & names)
-    calls = any(isinstance(part, Op) and part.head == "apply" for part in walk(label))
+    calls = any(is_op(part, "apply") for part in walk(label))
     if label.head == "add":
         return any(isinstance(arg, Num) for arg in label.args) and (calls or names.isdisjoint(symbols(label)))
     if label.head in ("neg", "abs", "div", "pow"):
@@ -206,7 +201,7 @@ _OF_THINGS = (Sym("P"), Sym("E"), Sym("N"), Sym("n"))
 
 def distance(label: Node) -> Node:
     """Return the AB of |AB| and \\overline{AB}, the distance of two points, which has both names."""
-    if isinstance(label, Op) and label.head == "abs" and isinstance(label.args[0], Op):
+    if is_op(label, "abs") and isinstance(label.args[0], Op):
         points = label.args[0]
         if points.head == "mul" and len(points.args) == 2 and all(is_point_name(arg) for arg in points.args):
             return points
@@ -221,16 +216,15 @@ def is_point_name(node: Node) -> bool:
 
 
 def _base(node: Node) -> Node:
-    return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
+    return node.args[0] if is_op(node, "pow") else node
 
 
 def is_derivative(node: Node) -> bool:
     """dy/dx or d^2y/dx^2, which parse as quotients of products."""
-    if not isinstance(node, Op) or node.head != "div":
+    if not is_op(node, "div"):
         return False
     return all(
-        isinstance(part, Op)
-        and part.head == "mul"
+        is_op(part, "mul")
         and len(part.args) == 2
         and isinstance(letter := _base(part.args[0]), Sym)
         and letter.name in ("d", "partial")
@@ -298,13 +292,13 @@ def _definition(chain: Rel) -> _Definition | None:
         name = left.name.rstrip("'")
         bare = name in _FUNCTIONS if name != left.name else name == "y"
         return _Definition(name, left.name[len(name) :], (), value) if bare and name not in symbols(value) else None
-    if not isinstance(left, Op) or left.head != "mul" or len(left.args) != 2:
+    if not is_op(left, "mul") or len(left.args) != 2:
         return None
     function, argument = left.args
     mark = ""
-    if isinstance(function, Op) and function.head == "pow" and function.args[1] == _INVERSE:
+    if is_op(function, "pow") and function.args[1] == _INVERSE:
         function, mark = function.args[0], "-1"
-    variables = argument.args if isinstance(argument, Op) and argument.head == "()" else (argument,)
+    variables = argument.args if is_op(argument, "()") else (argument,)
     names = tuple(part.name for part in variables if isinstance(part, Sym))
     if not isinstance(function, Sym) or len(set(names)) != len(variables):
         return None
@@ -404,7 +398,7 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         if symbols(side) and not symbols(value):
             if not is_label(side) and not (named and named.isdisjoint(symbols(side))):
                 return None
-        elif isinstance(value, Op) and value.head == "mod":
+        elif is_op(value, "mod"):
             continue  # 3^{100} = 4 (mod 7), which need not be computed
         elif (
             not symbols(side) and not symbols(value) and not (rules.same(side, value) or _rounded_decimal(side, value))
@@ -461,7 +455,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
             return value is not None and rules.same(gold, value)
         if answer.ops == ("in",) and (isinstance(answer.sides[0], Sym) or _is_point(answer.sides[0])):
             return rules.same(gold, answer.sides[1])
-        return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
+        return is_op(gold, *_INTERVALS) and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
         if _has_modulus(gold) and _is_name(gold.sides[0]) and not _is_residue(answer):
@@ -491,12 +485,12 @@ def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
 
 
 def _is_tuple(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "()"
+    return is_op(node, "()")
 
 
 def _is_point(node: Node) -> bool:
     """(x, y), a point without coordinates."""
-    return isinstance(node, Op) and node.head == "()" and all(map(_is_name, node.args))
+    return is_op(node, "()") and all(map(_is_name, node.args))
 
 
 def _holds(chain: Rel, rules: Rules) -> bool:
@@ -608,7 +602,7 @@ def _is_other_call(gold: Node, answer: Node) -> bool:
 
 
 def _has_modulus(chain: Rel) -> bool:
-    return any(isinstance(side, Op) and side.head == "mod" for side in chain.sides)
+    return any(is_op(side, "mod") for side in chain.sides)
 
 
 def _is_residue(node: Node) -> bool:

@@ -37,6 +37,7 @@ from rlvr.verifiers.math.values.tree import (
     Sym,
     TooLarge,
     Words,
+    is_op,
     number,
     renamed,
     substituted,
@@ -119,9 +120,7 @@ def confuses_unknowns(gold: Op, answer: Node) -> bool:
         return False
     if gold.head == "()":
         one = is_labelled(answer) and len(unknowns(answer)) == 1
-        return one or (
-            answer.head == "either" and not any(isinstance(arg, Op) and arg.head == "()" for arg in answer.args)
-        )
+        return one or (answer.head == "either" and not any(is_op(arg, "()") for arg in answer.args))
     named = [assignment(item)[0] for item in gold.args]
     bases = _bases(gold)
     if "" in bases:
@@ -133,7 +132,7 @@ def confuses_unknowns(gold: Op, answer: Node) -> bool:
 
 def is_half_labelled(node: Node) -> bool:
     """Whether a node is a list such as x = 1, 2, which gives one unknown values."""
-    labels = [assignment(item)[0] for item in node.args] if isinstance(node, Op) and node.head == "list" else []
+    labels = [assignment(item)[0] for item in node.args] if is_op(node, "list") else []
     return labels[:1] > [""] and "" in labels
 
 
@@ -164,7 +163,7 @@ def _without_label(node: Node) -> Node:
 
 def same_builders(gold: Op, answer: Node, rules: Rules) -> bool:
     """Whether two sets have the same element and conditions, under the names of the gold's variables."""
-    if not isinstance(answer, Op) or answer.head != "such" or len(gold.args) != len(answer.args):
+    if not is_op(answer, "such") or len(gold.args) != len(answer.args):
         return False
     wanted, given = _bound(gold), _bound(answer)
     if len(wanted) != len(given):
@@ -208,7 +207,7 @@ _Case = tuple[Node, Node]  # value, condition
 
 def is_piecewise(node: Node) -> bool:
     """Whether a node is a function by cases."""
-    return isinstance(node, Op) and node.head == "piecewise"
+    return is_op(node, "piecewise")
 
 
 def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
@@ -265,14 +264,14 @@ def _parity(condition: Node) -> tuple[str, bool] | None:
     if not isinstance(condition, Rel) or condition.ops != ("=",):
         return None
     left, right = condition.sides
-    if not isinstance(left, Sym) or not isinstance(right, Op) or right.head != "mod" or right.args[1] != number(2):
+    if not isinstance(left, Sym) or not is_op(right, "mod") or right.args[1] != number(2):
         return None
     return (left.name, right.args[0] == number(1)) if right.args[0] in (number(0), number(1)) else None
 
 
 def _cases(node: Node) -> list[_Case]:
     """The values and conditions, "otherwise" last; a function without cases has one that always holds."""
-    if not isinstance(node, Op) or node.head != "piecewise":
+    if not is_op(node, "piecewise"):
         return [(node, OTHERWISE)]
     cases = [(case.args[0], case.args[1]) for case in node.args if isinstance(case, Op)]
     return sorted(cases, key=lambda case: case[1] == OTHERWISE)
@@ -345,7 +344,7 @@ _SETS = frozenset(("union", "inter", "minus", "domain", "both", "[)", "(]"))
 
 def _elements(node: Node) -> list[Node]:
     """The elements of a list or set, plus-minus written out."""
-    parts = node.args if isinstance(node, Op) and node.head in ("list", "either", "set") else (node,)
+    parts = node.args if is_op(node, "list", "either", "set") else (node,)
     return [signed for part in parts for signed in signs(part)]
 
 
@@ -511,7 +510,7 @@ def _same_element(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def _is_set(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "set"
+    return is_op(node, "set")
 
 
 def _key(node: Node) -> object:
@@ -537,14 +536,14 @@ def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
             or ordered(_unlabelled(gold.args), found, rules)
             or ordered(gold.args, under_name_of(gold, answer), rules)
         )
-    if isinstance(answer, Op) and answer.head == "matrix":
+    if is_op(answer, "matrix"):
         return _vector(answer) is not None and ordered(gold.args, _vector(answer) or (), rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
 
 
 def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return the coordinates of P(1, 2), whose label was distributed over the entries like a factor."""
-    labels = {entry.args[0] if isinstance(entry, Op) and entry.head == "mul" else None for entry in entries}
+    labels = {entry.args[0] if is_op(entry, "mul") else None for entry in entries}
     label = labels.pop()
     if labels or not isinstance(label, Sym) or not label.name[:1].isupper():
         return entries
@@ -555,7 +554,7 @@ def _brackets(gold: Op, answer: Node, rules: Rules) -> bool:
     """[a, b]: a closed interval or a list in square brackets."""
     if isinstance(answer, Op) and answer.head == gold.head:
         return ordered(gold.args, answer.args, rules)
-    if isinstance(answer, Op) and answer.head in ("list", "set") and len(gold.args) != 2:
+    if is_op(answer, "list", "set") and len(gold.args) != 2:
         return ordered(gold.args, answer.args, rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
 
@@ -573,7 +572,7 @@ def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
 def _by_name(node: Node) -> dict[str, list[Piece]]:
     """The numbers that inequalities, all of which hold, allow for each of their variables. Raise NotASet."""
     found: dict[str, list[Piece]] = {}
-    for part in node.args if isinstance(node, Op) and node.head in ("list", "both", "set") else (node,):
+    for part in node.args if is_op(node, "list", "both", "set") else (node,):
         names = symbols(part)
         if not isinstance(part, Rel) or len(names) != 1:
             raise NotASet
@@ -598,9 +597,9 @@ def _vector(matrix: Op) -> tuple[Node, ...] | None:
 
 
 def _matrix(gold: Op, answer: Node, rules: Rules) -> bool:
-    if isinstance(answer, Op) and answer.head == "()":
+    if is_op(answer, "()"):
         return ordered(_vector(gold) or (), answer.args, rules)
-    if not isinstance(answer, Op) or answer.head != "matrix" or len(gold.args) != len(answer.args):
+    if not is_op(answer, "matrix") or len(gold.args) != len(answer.args):
         return False
     return all(
         isinstance(g, Op) and isinstance(a, Op) and ordered(g.args, a.args, rules)
@@ -610,14 +609,14 @@ def _matrix(gold: Op, answer: Node, rules: Rules) -> bool:
 
 def _based(gold: Op, answer: Node, rules: Rules) -> bool:
     """52_8: the same digits in the same base; the base may be left out."""
-    if isinstance(answer, Op) and answer.head == "based":
+    if is_op(answer, "based"):
         return gold == answer
     return Words(digits_of(answer)) == gold.args[0]
 
 
 def digits_of(node: Node) -> str:
     """Return the digits of an integer, with letters too (3A is read as a product), "" for anything else."""
-    parts = node.args if isinstance(node, Op) and node.head == "mul" else (node,)
+    parts = node.args if is_op(node, "mul") else (node,)
     digits = ""
     for part in parts:
         written = literal(part)
@@ -632,7 +631,7 @@ def digits_of(node: Node) -> str:
 
 def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
     """a:b as a fraction, a:b:c up to a factor."""
-    parts = answer.args if isinstance(answer, Op) and answer.head == "ratio" else None
+    parts = answer.args if is_op(answer, "ratio") else None
     if parts is None:
         return len(gold.args) == 2 and rules.values(Op("div", gold.args), answer)
     if len(parts) != len(gold.args):
@@ -645,7 +644,7 @@ def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
 
 def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
     """3 (mod 7): the same residue class; the modulus may be left out."""
-    if not isinstance(answer, Op) or answer.head != "mod":
+    if not is_op(answer, "mod"):
         if symbols(gold.args[0]):
             return False
         modulus, least = rational(gold.args[1]), rational(answer)

@@ -48,6 +48,7 @@ from rlvr.verifiers.math.values.tree import (
     Unit,
     Words,
     flat,
+    is_op,
     number,
     symbols,
     walk,
@@ -228,7 +229,7 @@ def _unbound(item: Node, dropped: list[Rel]) -> Node:
     """Return the formula of `k \\pi (k \\in \\mathbb{Z})`, parsed as a product; add its condition to `dropped`."""
     if isinstance(item, Rel) and item.sides:
         return Rel(item.ops, (*item.sides[:-1], _unbound(item.sides[-1], dropped)))
-    if not isinstance(item, Op) or item.head not in ("mul", "add") or not isinstance(item.args[-1], (Rel, Op)):
+    if not is_op(item, "mul", "add") or not isinstance(item.args[-1], (Rel, Op)):
         return item
     last, rest = item.args[-1], item.args[:-1]
     if item.head == "add":
@@ -246,9 +247,9 @@ def _only_restricts(condition: Node, formula: Node) -> bool:
     inequality = isinstance(formula, Rel) and not set(formula.ops) <= {"=", "~"}
     if condition.ops == ("in",):
         domain = condition.sides[1]
-        if isinstance(domain, Op) and domain.head == "minus" and _is_finite(domain.args[1]):
+        if is_op(domain, "minus") and _is_finite(domain.args[1]):
             domain = domain.args[0]
-        known = isinstance(domain, Op) and domain.head == "domain"
+        known = is_op(domain, "domain")
         if names <= PARAMETERS and domain != _INTEGERS and PI in walk(formula):
             return False  # k \\pi for a real or a natural k
         return known and names <= symbols(formula) and (not inequality or domain == Op("domain", (Words("reals"),)))
@@ -258,7 +259,7 @@ def _only_restricts(condition: Node, formula: Node) -> bool:
 
 
 def _is_finite(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "set"
+    return is_op(node, "set")
 
 
 _DEGREE, _TIME = (("degree", 1),), (("time", 1),)
@@ -565,8 +566,8 @@ def _ends_in_noun(parser: Parser) -> bool:
 
 def _ends_in_power(node: Node) -> bool:
     """Whether a product ends in a power or in a name (its exponent or index is not a factor): 2^3 3^2, x_1 100."""
-    last = node.args[-1] if isinstance(node, Op) and node.head == "mul" else node
-    return isinstance(last, Sym) or (isinstance(last, Op) and last.head == "pow")
+    last = node.args[-1] if is_op(node, "mul") else node
+    return isinstance(last, Sym) or (is_op(last, "pow"))
 
 
 def _may_be_variables(text: str, before: Token) -> bool:

@@ -31,6 +31,7 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     bind,
     children,
+    is_op,
     number,
     with_children,
 )
@@ -215,7 +216,7 @@ def _functions_of(name: str, tokens: list[Token]) -> set[str]:
 def _with_calls(node: Node, letter: str, name: str) -> Node:
     """Return the tree with a_(t), the term of a sequence whose terms are not known, for the product of a and t."""
     below = tuple(_with_calls(child, letter, name) for child in children(node))
-    if not isinstance(node, Op) or node.head != "mul":
+    if not is_op(node, "mul"):
         return with_children(node, below) if below else node
     factors: list[Node] = []
     for factor in below:

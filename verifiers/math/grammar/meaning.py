@@ -43,6 +43,7 @@ from rlvr.verifiers.math.values.tree import (
     children,
     heads,
     is_name,
+    is_op,
     nodes,
     number,
     replaced,
@@ -186,7 +187,7 @@ def _of_run(items: list[Node], joints: list[str]) -> list[Node]:
 
 def _of_group(item: Node) -> dict[str, Node]:
     """The unknowns and values of (x = 1, y = 2); none where it is another item."""
-    if not isinstance(item, Op) or item.head not in _BRACKETS or not 2 <= len(item.args) <= MAX_UNKNOWNS:
+    if not is_op(item, *_BRACKETS) or not 2 <= len(item.args) <= MAX_UNKNOWNS:
         return {}
     values = dict(map(assignment, item.args))
     return values if len(values) == len(item.args) and "" not in values else {}
@@ -208,7 +209,7 @@ def _point(values: dict[str, Node], first: dict[str, Node]) -> Node:
 def with_modulus(items: list[Node]) -> list[Node]:
     """Return the items of x = 0, 1 (mod 3) with x and the modulus, which are written once, for each of them."""
     value = items[-1].sides[-1] if isinstance(items[-1], Rel) else items[-1]
-    if not isinstance(value, Op) or value.head != "mod":
+    if not is_op(value, "mod"):
         return items
     modulus = value.args[1]
     name, _ = assignment(items[0])
@@ -219,7 +220,7 @@ def with_modulus(items: list[Node]) -> list[Node]:
             return items
         if item is items[-1] and isinstance(residue, Op):
             residue = residue.args[0]
-        elif not isinstance(residue, Num) and not (isinstance(residue, Op) and residue.head == "neg"):
+        elif not isinstance(residue, Num) and not (is_op(residue, "neg")):
             return items
         residue = Op("mod", (residue, modulus))
         found.append(Rel(("=",), (Sym(name), residue)) if name else residue)
@@ -228,7 +229,7 @@ def with_modulus(items: list[Node]) -> list[Node]:
 
 def is_labelled(node: Node) -> bool:
     """Whether a node is a list of equations for its unknowns."""
-    return isinstance(node, Op) and node.head in ("list", "both") and all(assignment(item)[0] for item in node.args)
+    return is_op(node, "list", "both") and all(assignment(item)[0] for item in node.args)
 
 
 def unknowns(node: Node) -> dict[str, Node]:
@@ -257,13 +258,13 @@ def two_valued(tree: Node) -> Node:
     """Return an answer with plus-minus inside as a list, so that both of its values are compared."""
     if isinstance(tree, Quantity):
         return Quantity(two_valued(tree.value), tree.unit)
-    if isinstance(tree, Op) and tree.head == "pm" and tree.args[0] == number(0):
+    if is_op(tree, "pm") and tree.args[0] == number(0):
         vector = tree.args[1]
         if any(map(_is_point, nodes(vector))):
             return Op("list", (vector, Op("neg", (vector,))))
     if isinstance(tree, Op) and _has_tied_signs(tree):
         return Op("list", tuple(as_points([Op("()", tree.args)], [])))
-    nested = isinstance(tree, Rel) or (isinstance(tree, Op) and tree.head in _VALUES)
+    nested = isinstance(tree, Rel) or (is_op(tree, *_VALUES))
     if not nested or heads(tree).isdisjoint(("pm", "mp")):
         return tree
     return Op("list", (tree,))
@@ -277,7 +278,7 @@ def _has_tied_signs(tree: Op) -> bool:
 
 
 def _is_point(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "()"
+    return is_op(node, "()")
 
 
 _FUNCTIONS = frozenset(("f", "g", "h", "F", "G", "H", "phi", "psi"))
@@ -338,14 +339,14 @@ def _name(call: Op) -> str:
 
 def _called_for_certain(call: Op) -> str:
     name, argument = _name(call), call.args[1]
-    while isinstance(argument, Op) and argument.head == "neg":
+    while is_op(argument, "neg"):
         argument = argument.args[0]
     if name in _OF_EVENTS:
         capitals = symbols(argument)
         return name if capitals and all(capital[0].isupper() for capital in capitals) else ""
     if name in _WITH_VARIABLES:
         return name if isinstance(argument, Sym) else ""
-    plain = isinstance(argument, (Num, Sym)) or (isinstance(argument, Op) and argument.head == "apply")
+    plain = isinstance(argument, (Num, Sym)) or (is_op(argument, "apply"))
     return name if plain or name == "f" or call.args[0] != Sym(name) else ""
 
 
@@ -358,16 +359,13 @@ def _multiplied(node: Node, kept: frozenset[str]) -> Node:
             return Sym(f"{_name(node)}({_spelled(node.args[1])})")
         return Op("mul" if _name(node) not in kept else "apply", below)
     first = node.args[0] if node.args else node
-    if node.head in _OPERATORS and isinstance(first, Op) and first.head == "apply" and _name(first) not in kept:
+    if node.head in _OPERATORS and is_op(first, "apply") and _name(first) not in kept:
         assert isinstance(below[0], Op)
         function, argument = below[0].args
         return Op("mul", (function, Op(node.head, (argument, *below[1:]))))  # P(1 + r)^t
     if node.head == "mul":
         pairs = zip(node.args, below, strict=True)
-        factors = (
-            part.args if _was_call(old) and isinstance(part, Op) and part.head == "mul" else (part,)
-            for old, part in pairs
-        )
+        factors = (part.args if _was_call(old) and is_op(part, "mul") else (part,) for old, part in pairs)
         return Op("mul", tuple(factor for some in factors for factor in some))
     return Op(node.head, below)
 
@@ -382,20 +380,20 @@ def _spelled(event: Node) -> str:
 
 def _was_call(node: Node) -> bool:
     """Whether a factor was read as a call, or as a power of one."""
-    if isinstance(node, Op) and node.head in _OPERATORS:
+    if is_op(node, *_OPERATORS):
         node = node.args[0]
-    return isinstance(node, Op) and node.head == "apply"
+    return is_op(node, "apply")
 
 
 def _labels_as_products(node: Node) -> Node:
     """Return equations with a product where one side is a call: f(x) = 2x."""
-    if isinstance(node, Op) and node.head in ("list", "either"):
+    if is_op(node, "list", "either"):
         return Op(node.head, tuple(map(_labels_as_products, node.args)))
     if not isinstance(node, Rel) or not set(node.ops) <= {"=", "~"}:
         return node
     for place in (0, -1):
         side, others = node.sides[place], [other for other in node.sides if other is not node.sides[place]]
-        if isinstance(side, Op) and side.head == "apply" and not any(_name(side) in _called(one) for one in others):
+        if is_op(side, "apply") and not any(_name(side) in _called(one) for one in others):
             sides = list(node.sides)
             sides[place] = Op("mul", side.args)
             return Rel(node.ops, tuple(sides))
@@ -403,7 +401,7 @@ def _labels_as_products(node: Node) -> Node:
 
 
 def _called(node: Node) -> frozenset[str]:
-    return frozenset(_name(part) for part in walk(node) if isinstance(part, Op) and part.head == "apply")
+    return frozenset(_name(part) for part in walk(node) if is_op(part, "apply"))
 
 
 _UNITS = ("\\uniti", "\\unitj", "\\unitk")
@@ -419,7 +417,7 @@ def with_names(text: str, tree: Node) -> Node:
 
 
 def _with_derivatives(node: Node) -> Node:
-    if isinstance(node, Op) and node.head == "div" and (name := _derivative(*node.args)):
+    if is_op(node, "div") and (name := _derivative(*node.args)):
         return Sym(name)
     below = children(node)
     return with_children(node, tuple(map(_with_derivatives, below))) if below else node
@@ -439,7 +437,7 @@ def _derivative(top: Node, bottom: Node) -> str:
 
 def _differential(node: Node) -> tuple[str, int, str, int] | None:
     """(d, 1, y, 1) of d y, (d, 2, y, 1) of d^2 y, (d, 1, x, 2) of d x^2."""
-    if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2:
+    if not is_op(node, "mul") or len(node.args) != 2:
         return None
     (sign, order), (name, power) = map(_power, node.args)
     if not isinstance(sign, Sym) or sign.name not in _DIFFERENTIALS or not isinstance(name, Sym) or not symbols(name):
@@ -448,7 +446,7 @@ def _differential(node: Node) -> tuple[str, int, str, int] | None:
 
 
 def _power(node: Node) -> tuple[Node, int]:
-    if not isinstance(node, Op) or node.head != "pow":
+    if not is_op(node, "pow"):
         return node, 1
     value = rational(node.args[1])
     return (node.args[0], int(value)) if value is not None and value in range(2, 9) else (node, 1)

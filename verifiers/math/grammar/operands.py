@@ -61,6 +61,7 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     flat,
     heads,
+    is_op,
     number,
     symbols,
 )
@@ -170,7 +171,7 @@ def by_condition(parser: Parser, element: Node) -> Node:
     if isinstance(element, Rel) and element.ops == ("in",) and isinstance(element.sides[0], Sym):
         condition = parser.answer()
         return condition if element.sides[1] == REALS else _within(element, condition)
-    if isinstance(element, Op) and element.head == "()" and all(isinstance(arg, Sym) for arg in element.args):
+    if is_op(element, "()") and all(isinstance(arg, Sym) for arg in element.args):
         return parser.answer()
     start = parser.mark()
     items = [parser.item()]
@@ -256,7 +257,7 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
     if text == "\\choose":
         return Op("binom", (left, right))
     if text == ":":
-        return Op("ratio", (*(left.args if isinstance(left, Op) and left.head == "ratio" else (left,)), right))
+        return Op("ratio", (*(left.args if is_op(left, "ratio") else (left,)), right))
     if text in _SET_HEADS:
         return flat(_SET_HEADS[text], left, right) if text != "setminus" else Op("minus", (left, right))
     return Op(text, (left, right))
@@ -272,7 +273,7 @@ def product_of_sets(left: Node, right: Node) -> Node | None:
 
 
 def _entries(node: Node) -> tuple[Node, ...]:
-    return node.args if isinstance(node, Op) and node.head == "()" else (node,)
+    return node.args if is_op(node, "()") else (node,)
 
 
 def is_phasor(parser: Parser, left: Node) -> bool:
@@ -295,11 +296,11 @@ def phasor(size: Node, angle: Node) -> Node:
 def cross_product(left: Node, right: Node) -> Node:
     """Return the product of two vectors by name, a x b = -(b x a), with sums, signs and numbers taken out of it."""
     for place, factor in enumerate((left, right)):
-        if isinstance(factor, Op) and factor.head in ("add", "neg"):
+        if is_op(factor, "add", "neg"):
             other = right if place == 0 else left
             parts = (cross_product(part, other) if place == 0 else cross_product(other, part) for part in factor.args)
             return Op(factor.head, tuple(parts))
-        if isinstance(factor, Op) and factor.head == "mul" and isinstance(factor.args[-1], Sym):
+        if is_op(factor, "mul") and isinstance(factor.args[-1], Sym):
             *scalars, vector = factor.args
             rest = cross_product(vector, right) if place == 0 else cross_product(left, vector)
             return Op("mul", (*scalars, rest))
@@ -360,7 +361,7 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
         return Op("deg", (_with_minutes(parser, left),))
     if head == "prime":
         ends = parser.kind != "name" or parser.token.spaced  # fg' is f g', That's is a word
-        *factors, last = left.args if isinstance(left, Op) and left.head == "mul" and ends else (left,)
+        *factors, last = left.args if is_op(left, "mul") and ends else (left,)
         if not isinstance(last, Sym) or len(factors) > 1:
             raise ParseError("a prime after something that is no name")
         primed = Sym(last.name + "'" * len(sign))
@@ -454,7 +455,7 @@ def numeral(parser: Parser, token: Token) -> Node:
         part = Op("div", (top, bottom)) if top and bottom else whole
     else:
         return whole
-    if isinstance(part, Op) and part.head == "div":
+    if is_op(part, "div"):
         above, below = part.args
         proper = isinstance(above, Num) and isinstance(below, Num) and above.places is None is below.places
         share = rational(part) if proper and parser.op() != "^" else None
@@ -569,7 +570,7 @@ def _function_arguments(parser: Parser) -> tuple[Node, ...]:
     if parser.take("("):
         inner = parser.answer()
         parser.expect(")")
-        return inner.args if isinstance(inner, Op) and inner.head == "list" else (without_sign(inner),)
+        return inner.args if is_op(inner, "list") else (without_sign(inner),)
     if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
         return (_argument(parser),)
     if parser.take("-"):
@@ -594,7 +595,7 @@ def _continues_argument(parser: Parser) -> bool:
 
 def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
     wanted = ARITY.get(head, 1)
-    if wanted is None and len(arguments) == 1 and isinstance(arguments[0], Op) and arguments[0].head == "set":
+    if wanted is None and len(arguments) == 1 and is_op(arguments[0], "set"):
         arguments = arguments[0].args  # \max\{a, b\}
     if wanted is not None and len(arguments) != wanted:
         raise ParseError(f"{head} of {len(arguments)} arguments")
@@ -667,7 +668,7 @@ def _group(parser: Parser, _: str) -> Node:
     with parser.group():
         inner = parser.answer()
         parser.expect("}")
-    return Op("set", inner.args) if isinstance(inner, Op) and inner.head == "list" else inner
+    return Op("set", inner.args) if is_op(inner, "list") else inner
 
 
 def _bracket(parser: Parser, opener: str) -> Node:
@@ -676,7 +677,7 @@ def _bracket(parser: Parser, opener: str) -> Node:
     with parser.group():
         inner = parser.answer()
         closer = parser.expect(*_CLOSERS[opener])
-    if not isinstance(inner, Op) or inner.head != "list":
+    if not is_op(inner, "list"):
         if opener + closer == "[]" and is_integer_part(inner, before):
             return Op("floor", (inner,))
         if opener + closer in ("()", "[]"):
@@ -699,7 +700,7 @@ def _braces(parser: Parser, _: str) -> Node:
         parser.expect("}}")
     if conditional:
         return inner
-    return Op("set", inner.args if isinstance(inner, Op) and inner.head in ("list", "either") else (inner,))
+    return Op("set", inner.args if is_op(inner, "list", "either") else (inner,))
 
 
 def _bar(parser: Parser, closer: str) -> Node:
@@ -845,7 +846,7 @@ def _brace(parser: Parser, sign: str) -> Node:
         parser.backtrack(start)
         return PREFIX[sign](parser, sign)
     node = _cases_or_environment(parser, "\\begin")
-    if isinstance(node, Op) and node.head == "matrix":
+    if is_op(node, "matrix"):
         rows = [row.args for row in node.args if isinstance(row, Op)]
         if len(rows[0]) != 1:
             raise ParseError("a brace that is not closed")
@@ -941,9 +942,9 @@ def _case(parser: Parser, value: list[Token], condition: list[Token]) -> Op:
         return Op("case", (node, words))
     inner = parser.part(condition)
     found = inner.answer()
-    if isinstance(found, Op) and found.head == "list":
+    if is_op(found, "list"):
         found = Op("both", found.args)
-    relations = found.args if isinstance(found, Op) and found.head in ("both", "either") else (found,)
+    relations = found.args if is_op(found, "both", "either") else (found,)
     if inner.kind != "end" or not all(isinstance(relation, Rel) for relation in relations):
         raise ParseError("a case without its condition")
     return Op("case", (node, found))

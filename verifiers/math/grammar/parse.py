@@ -79,6 +79,7 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     flat,
     height,
+    is_op,
     nodes,
     symbols,
 )
@@ -273,7 +274,7 @@ class Grammar(Parser):
             self.advance()
             return Op("mod", (value, self.prefix()))
         self.label = label
-        if self.kind == "end" and currency is None and (not isinstance(value, Op) or value.head not in _MEASURED):
+        if self.kind == "end" and currency is None and (not is_op(value, *_MEASURED)):
             return value
         value, unit = tail(self, value)
         self.label = label
@@ -284,15 +285,15 @@ class Grammar(Parser):
             if unit.dims and unit != currency:
                 raise ParseError("two currencies or units")
             unit = currency._replace(words=unit.words) if {*unit.words.split()[:1]} <= RATES else currency
-        if isinstance(value, Op) and value.head == "percent" and unit == NO_UNIT:
+        if is_op(value, "percent") and unit == NO_UNIT:
             return Quantity(value.args[0], UNITS["%"])
-        if isinstance(value, Op) and value.head == "deg" and unit == NO_UNIT:
+        if is_op(value, "deg") and unit == NO_UNIT:
             return Quantity(value.args[0], UNITS["°"])
-        if isinstance(value, Op) and value.head == "neg" and isinstance(value.args[0], Op):
+        if is_op(value, "neg") and isinstance(value.args[0], Op):
             inner = value.args[0]
             if inner.head == "scale":  # -40°C
                 value = Op("scale", (Op("neg", inner.args[:1]), *inner.args[1:]))
-        if isinstance(value, Op) and value.head == "scale" and isinstance(value.args[1], Words) and unit == NO_UNIT:
+        if is_op(value, "scale") and isinstance(value.args[1], Words) and unit == NO_UNIT:
             return Quantity(value.args[0], temperature(value.args[1].text))
         return value if unit == NO_UNIT else Quantity(value, unit)
 

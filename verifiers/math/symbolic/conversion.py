@@ -28,6 +28,7 @@ from rlvr.verifiers.math.values.tree import (
     TooLarge,
     Words,
     children,
+    is_op,
     number,
     symbols,
     walk,
@@ -127,7 +128,7 @@ class Converter:
         return s.Sum, s.Product, s.Integral, s.Limit, s.Derivative
 
     def _cell(self, node: Node) -> Any:
-        if isinstance(node, Op) and node.head == "row":
+        if is_op(node, "row"):
             return [self.convert(entry) for entry in node.args]
         return node.text if isinstance(node, Words) else self.convert(node)
 
@@ -200,7 +201,7 @@ class Converter:
         return self._sympy.Piecewise(*sorted(cases, key=lambda case: case[1] is True))
 
     def _condition(self, node: Node) -> Any:
-        if isinstance(node, Op) and node.head in ("both", "either"):
+        if is_op(node, "both", "either"):
             join = self._sympy.And if node.head == "both" else self._sympy.Or
             return join(*map(self.convert, node.args))
         return self.convert(node)
@@ -208,7 +209,7 @@ class Converter:
 
 def _is_unknown_function(node: Node, variable: Node) -> bool:
     """f(x), which parses as a product."""
-    if not isinstance(node, Op) or node.head != "mul":
+    if not is_op(node, "mul"):
         return False
     pairs = zip(node.args, node.args[1:], strict=False)
     return any(isinstance(f, Sym) and f.name[:1] in _UNKNOWN and variable in tuple(walk(x)) for f, x in pairs)
@@ -218,9 +219,9 @@ def _integer_names(tree: Node, bound: bool = False) -> frozenset[str]:
     """The variables in limits of sums and products, in factorials and binomials."""
     found: set[str] = set()
     for part in walk(tree):
-        if isinstance(part, Op) and part.head in ("sum", "prod"):
+        if is_op(part, "sum", "prod"):
             found.update(*(symbols(limit) for limit in children(part)[2:]))
-        if isinstance(part, Op) and part.head in ("fact", "binom"):
+        if is_op(part, "fact", "binom"):
             found |= {n.name for n in walk(part) if isinstance(n, Sym) and (bound or n.name in symbols(part))}
     return frozenset(found)
 
@@ -235,7 +236,7 @@ def check_size(tree: Node) -> None:
             raise TooLarge(f"an expression of more than {MAX_NODES} parts")
         if isinstance(node, Num) and bits(node.value) > MAX_BITS:
             raise TooLarge("a number too large to be evaluated")
-        if isinstance(node, Op) and node.head in _BOUNDS:
+        if is_op(node, *_BOUNDS):
             _BOUNDS[node.head](node)
 
 
@@ -246,7 +247,7 @@ def _check_power(node: Op) -> None:
             raise TooLarge("a power too large to be evaluated")
         return
     for part in walk(node.args[1]):
-        tower = isinstance(part, Op) and part.head in ("fact", "pow") and rational(part.args[-1]) is None
+        tower = is_op(part, "fact", "pow") and rational(part.args[-1]) is None
         if tower or (isinstance(part, Num) and abs(part.value) > MAX_EXPONENT):
             raise TooLarge("a power too large to be evaluated")
 
@@ -256,8 +257,7 @@ def _check_factorial(node: Op) -> None:
     if value is not None and abs(value) > MAX_FACTORIAL:
         raise TooLarge("a factorial too large to be evaluated")
     if value is None and any(
-        (isinstance(part, Op) and part.head in ("pow", "fact", "exp"))
-        or (isinstance(part, Num) and abs(part.value) > MAX_EXPONENT)
+        (is_op(part, "pow", "fact", "exp")) or (isinstance(part, Num) and abs(part.value) > MAX_EXPONENT)
         for part in walk(node.args[0])
     ):
         raise TooLarge("a factorial too large to be evaluated")
@@ -413,7 +413,7 @@ def prepared(node: Node) -> Node:
     if isinstance(node, Op):
         _check(node)
     below = tuple(map(prepared, children(node)))
-    if isinstance(node, Op) and node.head in _SETS:
+    if is_op(node, *_SETS):
         below = tuple(map(_open_interval, below))
     elif isinstance(node, Rel):
         below = (
@@ -443,4 +443,4 @@ def _check(node: Op) -> None:
 
 
 def _open_interval(node: Node) -> Node:
-    return Op(OPEN_INTERVAL, node.args) if isinstance(node, Op) and node.head == "()" and len(node.args) == 2 else node
+    return Op(OPEN_INTERVAL, node.args) if is_op(node, "()") and len(node.args) == 2 else node

@@ -48,6 +48,7 @@ from rlvr.verifiers.math.values.tree import (
     Op,
     Sym,
     TooLarge,
+    is_op,
     number,
     opened,
     outermost,
@@ -384,7 +385,7 @@ def _limit(node: Node) -> float:
 
 def is_antiderivative(gold: Node, answer: Node, seconds: float | None) -> bool:
     """Whether the derivative of an answer without integrals is the integrand of an indefinite integral."""
-    if not isinstance(gold, Op) or gold.head != "int" or len(gold.args) != 2 or unevaluated(answer):
+    if not is_op(gold, "int") or len(gold.args) != 2 or unevaluated(answer):
         return False
     variable = gold.args[1]
     derivative = _value(Op("diff", (answer, variable, _ONE)), seconds) if isinstance(variable, Sym) else None
@@ -414,7 +415,7 @@ def difference_vanishes(gold: Node, answer: Node, seconds: float | None) -> bool
 
 
 def _is_matrix(node: Node) -> bool:
-    if not isinstance(node, Op) or node.head not in ("matrix", "pow", "neg", "add", "mul"):
+    if not is_op(node, "matrix", "pow", "neg", "add", "mul"):
         return False
     parts = node.args[:1] if node.head == "pow" else node.args
     return node.head == "matrix" or any(map(_is_matrix, parts))

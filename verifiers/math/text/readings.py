@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rlvr.verifiers.extract import extract
-from rlvr.verifiers.extract.rejections import denied
+from rlvr.verifiers.extract.rejections import is_denied
 from rlvr.verifiers.math.grammar.lex import plain, written_number
 from rlvr.verifiers.math.grammar.meaning import in_part
 from rlvr.verifiers.math.grammar.parse import parse
@@ -269,7 +269,7 @@ def answer_readings(
     """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
     if (value := written_number(text)) is not None:
         return (value,), None
-    if denied(normal) or compares(normal):
+    if is_denied(normal) or compares(normal):
         return (), ParseError("the text denies its value")
     if is_statement(text) and (stated := rewritten(text, _is_readable)):
         return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)

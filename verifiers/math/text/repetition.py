@@ -46,6 +46,7 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     children,
     heads,
+    is_op,
     nodes,
     number,
     substituted,
@@ -81,7 +82,7 @@ def with_multiples(node: Node, text: str) -> Node:
 
 
 def _multiplied(node: Node, named: set[int]) -> Node:
-    if isinstance(node, Op) and node.head == "mul" and len(node.args) == 2:
+    if is_op(node, "mul") and len(node.args) == 2:
         count, multiple = node.args
         if isinstance(count, Num) and isinstance(multiple, Num) and multiple.value in named:
             return count._replace(value=count.value * multiple.value)
@@ -103,7 +104,7 @@ def is_number(node: Node) -> bool:
     args = node.args
     if node.head == "neg":
         inner = args[0]
-        return not (isinstance(inner, Op) and inner.head == "neg") and is_number(inner)
+        return not (is_op(inner, "neg")) and is_number(inner)
     if node.head in ("div", "ratio") and len(args) == 2:
         return _is_reduced(*args, least=2 if node.head == "div" else 1)
     if node.head in ("percent", "deg"):
@@ -126,9 +127,7 @@ def _is_done(node: Node, known: frozenset[str]) -> bool:
     if not all(_is_done(arg, known) for arg in node.args):
         return False
     head = _ALIKE.get(node.head, node.head)
-    if head in ("add", "mul", "div", "pow") and any(
-        isinstance(arg, Op) and arg.head in _CONTAINERS for arg in node.args
-    ):
+    if head in ("add", "mul", "div", "pow") and any(is_op(arg, *_CONTAINERS) for arg in node.args):
         return False
     if head in ("pm", "mp"):
         return not all(rational(arg) for arg in node.args)
@@ -159,7 +158,7 @@ def _is_reduced(top: Node, bottom: Node, least: int) -> bool:
 
 def _integer(node: Node) -> int | None:
     """The integer that is written, with its sign; None for anything else."""
-    if isinstance(node, Op) and node.head == "neg":
+    if is_op(node, "neg"):
         inner = _integer(node.args[0]) if isinstance(node.args[0], Num) else None
         return None if inner is None else -inner
     whole = isinstance(node, Num) and node.places is None and node.value.denominator == 1
@@ -167,14 +166,14 @@ def _integer(node: Node) -> int | None:
 
 
 def _is_scientific(mantissa: Node, power: Node) -> bool:
-    if isinstance(mantissa, Op) and mantissa.head == "neg":
+    if is_op(mantissa, "neg"):
         mantissa = mantissa.args[0]
     return isinstance(mantissa, Num) and 1 <= mantissa.value < 10 and _is_power_of_ten(power, least=1)
 
 
 def _is_power_of_ten(node: Node, least: int = 2) -> bool:
     """Whether a tree is 10 to a whole power: at least `least`, or negative."""
-    if not isinstance(node, Op) or node.head != "pow" or node.args[0] != _TEN:
+    if not is_op(node, "pow") or node.args[0] != _TEN:
         return False
     exponent = _integer(node.args[1])
     return exponent is not None and (exponent >= least or exponent < 0)
@@ -183,9 +182,9 @@ def _is_power_of_ten(node: Node, least: int = 2) -> bool:
 def _is_of_two_units(value: Node) -> bool:
     """2 hours 30 minutes, whose value in hours is 2 + 30 * (1/60)."""
 
-    if not isinstance(value, Op) or value.head != "add" or not isinstance(value.args[0], Num):
+    if not is_op(value, "add") or not isinstance(value.args[0], Num):
         return False
-    smaller = [term.args for term in value.args[1:] if isinstance(term, Op) and term.head == "mul"]
+    smaller = [term.args for term in value.args[1:] if is_op(term, "mul")]
     return len(smaller) == len(value.args) - 1 and all(
         isinstance(count, Num) and isinstance(share, Num) and share.places is None and share.value < 1
         for count, share in smaller
@@ -204,7 +203,7 @@ def _has_like_terms(node: Op) -> bool:
 
 
 def _terms(node: Node) -> Iterator[Node]:
-    if isinstance(node, Op) and node.head in ("add", "neg"):
+    if is_op(node, "add", "neg"):
         for arg in node.args:
             yield from _terms(arg)
     else:
@@ -213,10 +212,10 @@ def _terms(node: Node) -> Iterator[Node]:
 
 def _sided_factors(node: Node, under: bool = False) -> Iterator[tuple[Node, bool]]:
     """The factors of a product, however they are grouped, and whether each is below."""
-    if isinstance(node, Op) and node.head in ("mul", "neg"):
+    if is_op(node, "mul", "neg"):
         for arg in node.args:
             yield from _sided_factors(arg, under)
-    elif isinstance(node, Op) and node.head == "div":
+    elif is_op(node, "div"):
         yield from _sided_factors(node.args[0], under)
         yield from _sided_factors(node.args[1], not under)
     else:
@@ -348,7 +347,7 @@ def _repeats(node: Node, own: frozenset[Hashable], prompt: Expressions) -> bool:
         return False
     if isinstance(node, Rel):
         return _relation_repeats(node, own, prompt)
-    if isinstance(node, Op) and node.head in _STRUCTURES:
+    if is_op(node, *_STRUCTURES):
         if all(form(arg, strict=True) in own for arg in node.args):
             return False
         return form(node) in prompt.forms or any(_repeats(arg, own, prompt) for arg in node.args)
@@ -359,7 +358,7 @@ def _repeats(node: Node, own: frozenset[Hashable], prompt: Expressions) -> bool:
         return bool(prompt.numbers) and prompt.numbers <= set(_numbers([bare]))
     if _is_expression(node, prompt) or _is_expression(_with_values(node, _NEUTRAL), prompt):
         return True
-    if isinstance(node, Op) and node.head in ("max", "min") and all(form(arg) in prompt.forms for arg in node.args):
+    if is_op(node, "max", "min") and all(form(arg) in prompt.forms for arg in node.args):
         return True
     if symbols(node) or not prompt.numbers.issuperset(_numbers([node])):
         return False
@@ -368,7 +367,7 @@ def _repeats(node: Node, own: frozenset[Hashable], prompt: Expressions) -> bool:
 
 def _without_letters(node: Node) -> Node:
     """A tree without the letters of its products, which are units."""
-    if isinstance(node, Op) and node.head == "mul":
+    if is_op(node, "mul"):
         below = tuple(_without_letters(arg) for arg in node.args if not isinstance(arg, Sym))
         return Op("mul", below)
     return with_children(node, tuple(map(_without_letters, children(node)))) if children(node) else node
@@ -408,7 +407,7 @@ def _is_value(node: Node) -> bool:
     """Whether a tree has no operation: a number in a usual form, a name."""
     if isinstance(node, Quantity):
         return _is_value(node.value)
-    if isinstance(node, Op) and node.head == "neg":
+    if is_op(node, "neg"):
         node = node.args[0]
     return isinstance(node, (Num, Sym, Words)) or is_number(node) or (isinstance(node, Op) and not node.args)
 
@@ -416,7 +415,7 @@ def _is_value(node: Node) -> bool:
 def _members(node: Node) -> Iterator[Node]:
     """A gold with its entries, sides and values."""
     yield node
-    if isinstance(node, (Rel, Quantity)) or (isinstance(node, Op) and node.head in _STRUCTURES):
+    if isinstance(node, (Rel, Quantity)) or (is_op(node, *_STRUCTURES)):
         for part in children(node):
             yield from _members(part)
 
@@ -474,10 +473,10 @@ def _form_of_sum(node: Node, strict: bool) -> Hashable:
 
 
 def _signed_terms(node: Node, sign: int) -> Iterator[tuple[Node, int]]:
-    if isinstance(node, Op) and node.head == "add":
+    if is_op(node, "add"):
         for arg in node.args:
             yield from _signed_terms(arg, sign)
-    elif isinstance(node, Op) and node.head == "neg":
+    elif is_op(node, "neg"):
         yield from _signed_terms(node.args[0], -sign)
     else:
         yield node, sign
@@ -511,7 +510,7 @@ def _factors(node: Node, power: int, strict: bool) -> Iterator[tuple[Node, int]]
     """The factors of a product, with their powers; unless `strict`, units are left out."""
     if isinstance(node, Quantity) and not strict:
         yield from _factors(node.value, power, strict)
-    elif not isinstance(node, Op) or node.head not in ("mul", "div", "percent", "pow"):
+    elif not is_op(node, "mul", "div", "percent", "pow"):
         yield node, power
     elif node.head == "mul":
         for arg in node.args:
@@ -546,18 +545,18 @@ def _respelled(node: Node) -> Node:
 
 def _copies(exponent: Node) -> int:
     """A small whole exponent; 0 for any other."""
-    if isinstance(exponent, Op) and exponent.head == "neg":
+    if is_op(exponent, "neg"):
         return -_copies(exponent.args[0])
     small = isinstance(exponent, Num) and exponent.value.denominator == 1 and abs(exponent.value) <= MAX_COPIES
     return exponent.value.numerator if isinstance(exponent, Num) and small else 0
 
 
 def _form_of_factor(node: Node, strict: bool) -> Hashable:
-    if isinstance(node, Op) and node.head in ("add", "neg"):
+    if is_op(node, "add", "neg"):
         return _form_of_sum(node, strict)
-    if isinstance(node, Op) and node.head == "pow":
+    if is_op(node, "pow"):
         return "pow", form(node.args[0], strict), form(node.args[1], strict)
-    if isinstance(node, Op) and node.head == "root":
+    if is_op(node, "root"):
         if strict:
             return "root", form(node.args[0], strict), form(node.args[1], strict)
         share = rational(node.args[0])
@@ -775,7 +774,7 @@ def _inserted(trees: Sequence[Node]) -> list[Node]:
 
 def _call(node: Node) -> tuple[str, Node] | None:
     """The name of a function and its argument: f(x), which may be read as a product."""
-    if not isinstance(node, Op) or node.head not in ("apply", "mul") or len(node.args) != 2:
+    if not is_op(node, "apply", "mul") or len(node.args) != 2:
         return None
     name, argument = node.args
     return (name.name, argument) if isinstance(name, Sym) else None

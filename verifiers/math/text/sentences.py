@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.rejections import denied, folded, names_another, refused
+from rlvr.verifiers.extract.rejections import fold_case, is_denied, is_refused, names_another
 from rlvr.verifiers.math.grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
 from rlvr.verifiers.math.values.tree import OO, Node, Op, Words, number
 
@@ -146,7 +146,7 @@ def compares(text: str) -> bool:
         return False
     if text.isascii() and (" " not in text or _HINTS.isdisjoint(text.lower().split())):
         return False
-    return _HAS_NUMBER.search(text) is not None and _COMPARED.search(folded(text)) is not None
+    return _HAS_NUMBER.search(text) is not None and _COMPARED.search(fold_case(text)) is not None
 
 
 MAX_CHARS = 400
@@ -433,7 +433,7 @@ def rewritten(text: str, readable: Callable[[str], bool]) -> str | None:
     if "\\" in text:
         text = _WRAPPER.sub(r" \1 ", text)
     text = " ".join(text.replace("~", " ").split()).strip(" .*")
-    if denied(text):
+    if is_denied(text):
         return None
     for candidate in _stated(text):
         if readable(candidate):
@@ -488,7 +488,7 @@ def _outside(text: str) -> str:
 
 def _is_doubtful(words: str) -> bool:
     words = _HARMLESS.sub(" ", _outside(words))
-    return bool(_UNSURE.search(words)) or refused(words) or names_another(words)
+    return bool(_UNSURE.search(words)) or is_refused(words) or names_another(words)
 
 
 def _changes(words: str) -> bool:

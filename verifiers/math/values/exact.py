@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
 
-from rlvr.verifiers.math.values.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge, walk
+from rlvr.verifiers.math.values.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge, is_op, walk
 
 QUICK_WORK = 40_000  # nodes: 10 to 40 ms
 PRECISE = 60  # a node at 60 to 200 digits, or in fractions, against one in floats
@@ -68,7 +68,7 @@ def precise_weight(*trees: Node) -> int:
     total = 0
     for node in (node for tree in trees for node in walk(tree)):
         total += PRECISE
-        if isinstance(node, Op) and node.head == "pow" and isinstance(node.args[1], Num):
+        if is_op(node, "pow") and isinstance(node.args[1], Num):
             total += PRECISE * min(abs(node.args[1].value.numerator), _MAX_POWER) // 32
     return total
 
@@ -355,7 +355,7 @@ def residue(node: Node, point: Mapping[str, int], prime: int, root: int) -> tupl
         if node.name not in point:
             raise Inexact
         return point[node.name], 1
-    if not isinstance(node, Op) or node.head not in _RESIDUE:
+    if not is_op(node, *_RESIDUE):
         raise Inexact
     return _RESIDUE[node.head](node.args, point, prime, root)
 

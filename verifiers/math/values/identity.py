@@ -57,6 +57,7 @@ from rlvr.verifiers.math.values.tree import (
     TooLarge,
     children,
     heads,
+    is_op,
     nodes,
     number,
     symbols,
@@ -96,7 +97,7 @@ def integer_names(*trees: Node) -> dict[str, int]:
             for name in symbols(part):
                 if name[0] in _INTEGER_LETTERS and name[1:2] in ("", "_"):
                     found.setdefault(name, -LOWEST)
-        elif part.head == "pow" and isinstance(part.args[0], Op) and part.args[0].head == "neg":
+        elif part.head == "pow" and is_op(part.args[0], "neg"):
             for name in symbols(part.args[1]):
                 found.setdefault(name, -LOWEST)
     return found
@@ -110,7 +111,7 @@ def constants(*trees: Node) -> list[float]:
             if isinstance(node, Num) and node.value not in (0, 1, -1):
                 size = abs(node.value)
                 found[float(size) if size < 10**15 else 1e15] = None
-            elif isinstance(node, Op) and node.head == "pow" and isinstance(node.args[0], Num):
+            elif is_op(node, "pow") and isinstance(node.args[0], Num):
                 power = rational(node)  # \\min(x, 10^9)
                 if power is not None and 1 < power < 10**15:
                     found[float(power)] = None
@@ -208,7 +209,7 @@ def _signs(node: Op) -> list[Node]:
 
 def _inner(node: Node) -> list[Node]:
     """The base of a power under a root."""
-    return [node.args[0]] if isinstance(node, Op) and node.head == "pow" else []
+    return [node.args[0]] if is_op(node, "pow") else []
 
 
 def _minus(left: Node, right: Node) -> Op:
@@ -223,13 +224,13 @@ def is_smooth(node: Node) -> bool:
     stack = [node]
     while stack:
         part = stack.pop()
-        if isinstance(part, Op) and part.head == "pow":
+        if is_op(part, "pow"):
             exponent = part.args[1]
             if not isinstance(exponent, Num) or exponent.value.denominator != 1:
                 if symbols(part.args[0]):
                     return False
                 base = part.args[0]
-                if isinstance(base, Op) and base.head == "neg":
+                if is_op(base, "neg"):
                     return False
         elif isinstance(part, Op) and part.head not in _SMOOTH:
             if symbols(part):
@@ -280,14 +281,14 @@ _BRANCHING = frozenset(("abs", "sgn", "max", "min", "floor", "ceil"))
 
 def has_branches(tree: Node) -> bool:
     """Whether |x|, max, floor or the like is applied to a variable."""
-    return any(isinstance(node, Op) and node.head in _BRANCHING and symbols(node) for node in nodes(tree))
+    return any(is_op(node, *_BRANCHING) and symbols(node) for node in nodes(tree))
 
 
 def branch_cells(tree: Node, places: Mapping[str, int], log_base: int | None) -> list[Callable[[Values], object]]:
     """Return the functions that tell in which cell of |x|, max, floor and the like a point is."""
     functions: list[Callable[[Values], object]] = []
     for node in walk(tree):
-        if not isinstance(node, Op) or node.head not in _BRANCHING or not symbols(node):
+        if not is_op(node, *_BRANCHING) or not symbols(node):
             continue
         for part in _signs(node) or [node]:
             functions.append(_cell_of(_total(compiled(part, places, log_base))))

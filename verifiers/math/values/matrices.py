@@ -32,6 +32,7 @@ from rlvr.verifiers.math.values.tree import (
     TooLarge,
     children,
     heads,
+    is_op,
     number,
     symbols,
     walk,
@@ -58,7 +59,7 @@ def resolved(node: Node) -> Node:
     Raise TooLarge beyond the bounds.
     """
     found = distributed(node)
-    if found is not node or not isinstance(node, Op) or node.head not in _OPERATIONS:
+    if found is not node or not is_op(node, *_OPERATIONS):
         return found
     if heads(node).isdisjoint(("matrix", "()")):
         return node
@@ -75,14 +76,14 @@ def distributed(node: Node) -> Node:
     """Return a matrix with its scalar factor, its sign and its transposition applied to the entries."""
     if not isinstance(node, Op):
         return node
-    if node.head in ("[]", "()") and all(isinstance(arg, Op) and arg.head == "[]" for arg in node.args):
+    if node.head in ("[]", "()") and all(is_op(arg, "[]") for arg in node.args):
         return Op("matrix", tuple(Op("row", arg.args) for arg in node.args if isinstance(arg, Op)))
     if node.head not in ("mul", "div", "neg", "pow"):
         return node
     first = node.args[0]
-    if node.head == "pow" and isinstance(first, Op) and first.head == "[]" and node.args[1] == Sym("T"):
+    if node.head == "pow" and is_op(first, "[]") and node.args[1] == Sym("T"):
         return _transposed(Op("()", first.args))  # [1, 2, 3]^T
-    places = [n for n, arg in enumerate(node.args) if isinstance(arg, Op) and arg.head in ("matrix", "()")]
+    places = [n for n, arg in enumerate(node.args) if is_op(arg, "matrix", "()")]
     if len(places) != 1:
         return node
     matrix = node.args[places[0]]
@@ -110,7 +111,7 @@ def _transposed(matrix: Op) -> Op:
 
 def _rows(node: Node) -> Rows | None:
     """The entries of a matrix; None for a vector or a scalar."""
-    if not isinstance(node, Op) or node.head != "matrix":
+    if not is_op(node, "matrix"):
         return None
     rows = tuple(row.args for row in node.args if isinstance(row, Op))
     if max(len(rows), len(rows[0])) > MAX_SIZE:
@@ -128,16 +129,16 @@ def _simple(entry: Node) -> Node:
 
 
 def _is_vector(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "()"
+    return is_op(node, "()")
 
 
 def _is_scalar(node: Node) -> bool:
-    return not (isinstance(node, Op) and node.head in ("matrix", "()"))
+    return not (is_op(node, "matrix", "()"))
 
 
 def _value(node: Node) -> Node:
     """Return a matrix, a vector or a scalar. Raise _NoArithmetic."""
-    if not isinstance(node, Op) or node.head not in _OPERATIONS:
+    if not is_op(node, *_OPERATIONS):
         return distributed(node)
     handler = _HANDLERS[node.head]
     return handler(tuple(_value(arg) for arg in node.args))
@@ -351,7 +352,7 @@ def with_bold_products(text: str, tree: Node) -> Node:
 
 def _with_bold(node: Node, bold: set[str]) -> Node:
     below = tuple(_with_bold(child, bold) for child in children(node))
-    if isinstance(node, Op) and node.head == "mul":
+    if is_op(node, "mul"):
         found = {part.name for part in below if isinstance(part, Sym)} & bold
         return Op("matmul" if len(found) > 1 else "mul", below)
     return with_children(node, below) if below else node
@@ -369,7 +370,7 @@ def has_order(gold: Node) -> bool:
         if type(part) is not Op or part.head not in _ORDERED:
             continue
         if part.head in ("matmul", "det", "trace"):
-            return not any(isinstance(inner, Op) and inner.head == "matrix" for inner in walk(part))
+            return not any(is_op(inner, "matrix") for inner in walk(part))
         if part.head == "pow" and (part.args[1] in (_TRANSPOSE_SIGN, _MINUS_ONE)) and _is_matrix(part.args[0]):
             return True
         if part.head == "mul":
@@ -389,16 +390,16 @@ def _is_of_matrices(node: Node) -> bool:
     if not isinstance(node, Op):
         return False
     if node.head == "add" and len(terms) == 2 and len(set(map(type, terms))) == 2:
-        return all(isinstance(term, Sym) or (isinstance(term, Op) and term.head == "mul") for term in terms)
-    return node.head == "mul" and any(isinstance(factor, Op) and factor.head == "pow" for factor in node.args[:-1])
+        return all(isinstance(term, Sym) or (is_op(term, "mul")) for term in terms)
+    return node.head == "mul" and any(is_op(factor, "pow") for factor in node.args[:-1])
 
 
 def _is_negative(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "neg"
+    return is_op(node, "neg")
 
 
 def _base(node: Node) -> Node:
-    return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
+    return node.args[0] if is_op(node, "pow") else node
 
 
 def _is_capital(node: Node) -> bool:
@@ -407,9 +408,9 @@ def _is_capital(node: Node) -> bool:
 
 def _is_matrix(node: Node) -> bool:
     """Whether a node is made of capital letters: A, AB, A + B, X^T X."""
-    if isinstance(node, Op) and node.head == "pow" and node.args[1] in (_TRANSPOSE_SIGN, _MINUS_ONE):
+    if is_op(node, "pow") and node.args[1] in (_TRANSPOSE_SIGN, _MINUS_ONE):
         return _is_matrix(node.args[0])
-    if isinstance(node, Op) and node.head in _OF_MATRICES:
+    if is_op(node, *_OF_MATRICES):
         return all(map(_is_matrix, node.args))
     return _is_capital(node)
 

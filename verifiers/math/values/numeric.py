@@ -36,6 +36,7 @@ from rlvr.verifiers.math.values.tree import (
     Rel,
     Sym,
     TooLarge,
+    is_op,
     nodes,
     number,
     symbols,
@@ -821,7 +822,7 @@ def literal(node: Node) -> Num | None:
     if node.head != "mul" or len(node.args) != 2:
         return None
     mantissa, power = node.args
-    if not isinstance(mantissa, Num) or not mantissa.places or not isinstance(power, Op) or power.head != "pow":
+    if not isinstance(mantissa, Num) or not mantissa.places or not is_op(power, "pow"):
         return None
     exponent = rational(power.args[1])
     if power.args[0] != number(10) or exponent is None or exponent.denominator != 1 or abs(exponent) > 400:

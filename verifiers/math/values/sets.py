@@ -28,6 +28,7 @@ from rlvr.verifiers.math.values.tree import (
     Sym,
     TooLarge,
     Words,
+    is_op,
     number,
     symbols,
     walk,
@@ -71,7 +72,7 @@ def signs(node: Node) -> list[Node]:
     """
     values = [node]
     for _ in range(MAX_NESTED_SIGNS):
-        if not any(isinstance(part, Op) and part.head in ("pm", "mp") for part in walk(values[0])):
+        if not any(is_op(part, "pm", "mp") for part in walk(values[0])):
             break
         values = [_with_sign(value, upper) for value in values for upper in (True, False)]
     return values
@@ -86,7 +87,7 @@ def _with_sign(node: Node, upper: bool) -> Node:
         return node
     if node.head in ("pm", "mp"):
         first, second = node.args
-        if node.head == "pm" and isinstance(first, Op) and first.head == "pm":
+        if node.head == "pm" and is_op(first, "pm"):
             return Op("add", (first, second if upper else Op("neg", (second,))))  # whose sign is its own
         plus = upper == (node.head == "pm")
         return Op("add", (_with_sign(first, upper), second if plus else Op("neg", (second,))))
@@ -133,7 +134,7 @@ def real_set(node: Node) -> list[Piece]:
         for arg in node.args:
             result = intersection(result, real_set(arg))
         return result
-    if node.head == "add" and len(node.args) == 2 and isinstance(node.args[1], Op) and node.args[1].head == "neg":
+    if node.head == "add" and len(node.args) == 2 and is_op(node.args[1], "neg"):
         node = Op("minus", (node.args[0], node.args[1].args[0]))  # R - {5}
     if node.head == "minus":
         return intersection(real_set(node.args[0]), _complement(real_set(node.args[1])))
@@ -254,17 +255,17 @@ def _relation(chain: Rel) -> list[Piece]:
 
 def _bare(node: Node) -> Sym | None:
     """The x of x, -x and |x|."""
-    if isinstance(node, Op) and node.head in ("neg", "abs"):
+    if is_op(node, "neg", "abs"):
         node = node.args[0]
     return node if isinstance(node, Sym) and symbols(node) else None
 
 
 def _reached(left: Node, op: str, bound: Node) -> list[Piece]:
     """The numbers x for which x, -x or |x| has the relation to a bound."""
-    opposite: Node = bound.args[0] if isinstance(bound, Op) and bound.head == "neg" else Op("neg", (bound,))
+    opposite: Node = bound.args[0] if is_op(bound, "neg") else Op("neg", (bound,))
     if isinstance(left, Sym):
         return _half(op, bound)
-    if isinstance(left, Op) and left.head == "neg":
+    if is_op(left, "neg"):
         return _half(TURNED[op], opposite)
     if op in ("=", "!=") or _end(bound, True).place <= 0:
         raise NotASet
@@ -318,11 +319,11 @@ def _solved(op: str, left: Node, right: Node, name: str) -> list[Piece]:
 
 
 def _is_abs(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "abs"
+    return is_op(node, "abs")
 
 
 def _inside(node: Node) -> Node:
-    return node.args[0] if isinstance(node, Op) and node.head == "abs" else node
+    return node.args[0] if is_op(node, "abs") else node
 
 
 # --- rational functions -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 
 class ParseError(ValueError):
@@ -125,6 +125,11 @@ def heads(node: Node) -> set[str]:
     return {part.head for part in nodes(node) if type(part) is Op} if type(node) not in _LEAVES else set()
 
 
+def is_op(node: Node, *heads: str) -> TypeGuard[Op]:
+    """Whether a node is an operation with one of these heads."""
+    return type(node) is Op and node.head in heads
+
+
 def height(node: Node) -> int:
     """Return the length of the longest path from the root to a leaf; iterative."""
     deepest, level = 0, [node]
@@ -179,7 +184,7 @@ _LETTERS = re.compile(r"[A-Za-z]+")
 
 def is_binder(node: Node) -> bool:
     """Whether a node binds the variable that is its second argument."""
-    return isinstance(node, Op) and node.head in CALCULUS_HEADS and len(node.args) == 4
+    return is_op(node, *CALCULUS_HEADS) and len(node.args) == 4
 
 
 def unevaluated(node: Node) -> bool:
@@ -192,7 +197,7 @@ def outermost(node: Node) -> Iterator[Op]:
     stack = [node]
     while stack:
         node = stack.pop()
-        if isinstance(node, Op) and node.head in CALCULUS_HEADS:
+        if is_op(node, *CALCULUS_HEADS):
             yield node
         else:
             stack.extend(children(node))

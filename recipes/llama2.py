@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr.commands.sample import SampleArgs
-from rlvr.config import Config, CriticConfig, EvalConfig, MonitorConfig, PPOConfig, RolloutConfig, RunConfig, SFTConfig
+from rlvr.config import AlgoConfig, Config, CriticConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardTrainConfig
 from rlvr.recipes import rm_pairs, tiny_math
@@ -67,7 +67,7 @@ PAIRS = RewardConfig(
 PPO = dataclasses.replace(
     SFT,
     run=dataclasses.replace(SFT.run, steps=20),
-    algo=PPOConfig(kl_coef=0.4, kl_in="reward"),
+    algo=AlgoConfig("ppo", kl_coef=0.4, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
     optim=dataclasses.replace(SFT.optim, lr=2e-4, warmup_steps=0, decay_steps=20),
     monitor=MonitorConfig("math"),

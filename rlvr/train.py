@@ -30,6 +30,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
     non-finite in three consecutive steps.
     """
     config, learner, timer, accelerator = run.config, run.learner, run.worker.timer, run.learner.accelerator
+    log = run.reporter.log
     streak = streak_of(run.reporter.log.read("metrics")) if start else 0
     gradients = GradientWatch(run.reporter.warn, gradient_advice(run), streak)
     with (
@@ -41,7 +42,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
         if start == 0 < config.run.steps and can_roll_back(config):
             saver.save_start()
         for step in range(start, config.run.steps):
-            if run.enough(step):
+            if run.has_converged(step):
                 return StopRequest()
             begin_step(run, step)
             saver.check()
@@ -71,16 +72,18 @@ def train(run: Run, start: int = 0) -> StopRequest:
             if stop_requested(run.stop, accelerator):
                 break
             evaluated = is_due(step + 1, config.eval.every)
-            best = evaluated and run.evaluate(step + 1)
+            if evaluated:
+                run.evaluate(step + 1)
             if stop_requested(run.stop, accelerator):
                 break
-            last = step + 1 == config.run.steps or run.enough(step + 1)
-            regression = find_regression(run, step + 1) if evaluated else ""
+            last = step + 1 == config.run.steps or run.has_converged(step + 1)
+            best = evaluated and saver.holds_best(step + 1)
+            regression = find_regression(log, accelerator, step + 1) if evaluated else ""
             if best or last or regression or is_due(step + 1, config.run.save_every):
                 saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)
             if regression:
                 saver.finish()
-                act_on_regression(run, step + 1, regression)
+                act_on_regression(config.eval.on_regression, step + 1, regression, run.reporter.warn)
         else:
             return StopRequest()  # a signal after the last step ends nothing
         saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)

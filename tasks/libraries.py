@@ -16,7 +16,7 @@ from rlvr.core.registry import did_you_mean, register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, hold_out, normalize_prompt
-from rlvr.verifiers.reasoning_gym import GraderFailure, check_dataset, shared
+from rlvr.verifiers.reasoning_gym import GraderFailure, check_dataset, get_grader
 from rlvr.verifiers.verifiers_task import hash_of, load_tasks, prompt_of
 
 logger = logging.getLogger("rlvr.tasks")
@@ -53,7 +53,7 @@ def reasoning_gym(
     if not (0 <= num_train <= MOST and 0 <= num_test <= MOST):
         raise ValueError(f"task {name!r}: {num_train} and {num_test} problems; expected 0 to {MOST:,}")
     settings = _settings(name, dataset, config)
-    introduction = "" if system == "none" else str(shared().ask("describe")["prompts"][system]).strip()
+    introduction = "" if system == "none" else str(get_grader().ask("describe")["prompts"][system]).strip()
 
     def problem(part: str, index: int, row: Mapping[str, Any]) -> Problem:
         question = row["question"]
@@ -106,7 +106,7 @@ def _settings(name: str, dataset: str, config: str | Mapping[str, Any]) -> dict[
         raise ValueError(f"task {name!r}, config {config!r:.80}: {error}; expected JSON, as in {{}}") from None
     if not isinstance(settings, dict):
         raise ValueError(f"task {name!r}, config {config!r:.80}: expected a JSON object, as in {{}}")
-    known = shared().ask("settings", name=dataset)
+    known = get_grader().ask("settings", name=dataset)
     for key in settings:
         if key not in known:
             raise ValueError(f"task {name!r} has no setting {key!r}; {did_you_mean(key, known)}")
@@ -118,10 +118,10 @@ def _rows(name: str, dataset: str, settings: Mapping[str, Any], seed: int, count
 
     def made(first: int) -> list[dict[str, Any]]:
         values = {"name": dataset, "config": settings, "seed": seed, "size": count}
-        reply = shared().ask("problems", _WALL, **values, first=first, count=min(_AT_ONCE, count - first))
+        reply = get_grader().ask("problems", _WALL, **values, first=first, count=min(_AT_ONCE, count - first))
         return list(reply["problems"])
 
-    with ThreadPoolExecutor(shared().slots) as threads:
+    with ThreadPoolExecutor(get_grader().slots) as threads:
         try:
             for rows in threads.map(made, range(0, count, _AT_ONCE)):
                 yield from rows

@@ -11,8 +11,8 @@ import pytest
 from rlvr.algo import algorithms
 from rlvr.algo.algorithms import ALGORITHMS, Algorithm
 from rlvr.commands.cli import main
-from rlvr.config import AlgoConfig, Config, RunConfig, class_of
-from rlvr.config.records import config_of
+from rlvr.config import AlgoConfig, Config, RunConfig
+from rlvr.config.training import read_config
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "rlvr" / "algo" / "algorithms.py"
@@ -58,10 +58,9 @@ def test_a_row_is_all_that_a_new_algorithm_needs(monkeypatch, tmp_path, capsys):
     """`--algo NAME` knows it, its settings are AlgoConfig, and a run that used it is resumed."""
     row = Algorithm("halves", "nowhere", lambda groups: [[0.5] * len(group) for group in groups])
     monkeypatch.setitem(algorithms.ALGORITHMS, "halves", row)
-    assert class_of("halves") is AlgoConfig
     config = Config(run=RunConfig(out_dir=Path("runs/never")), algo=AlgoConfig("halves"))
     config.check()
-    assert config_of({"algo": {"name": "halves"}}).algo == AlgoConfig("halves")
+    assert read_config({"algo": {"name": "halves"}}).algo == AlgoConfig("halves")
     flags = ["--algo", "halves", "--algo.epochs", "0", "--run.out-dir", str(tmp_path / "run")]
     assert main(["train", "tiny_math", *flags]) == 2
     assert "algo.epochs 0" in capsys.readouterr().err

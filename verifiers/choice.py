@@ -63,7 +63,7 @@ class ChoiceVerifier:
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
-            wanted = _letters_of(problem.reference)
+            wanted = _read_letters(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
         answer = extract(completion, "marked", self.conflict)
@@ -73,7 +73,7 @@ class ChoiceVerifier:
             text = None
         if text is None:
             return without_answer(completion, answer) if answer.text is None else no_answer("a list of options")
-        said = _chosen(text, several=len(wanted) > 1)
+        said = _read_choice(text, several=len(wanted) > 1)
         shown = excerpt(text.strip(), 200)
         if said == HEDGED:
             return incorrect(HEDGED, shown)
@@ -85,7 +85,7 @@ class ChoiceVerifier:
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError unless the reference is one letter or several."""
-        _letters_of(reference)
+        _read_letters(reference)
 
 
 def _last_line(completion: str) -> str | None:
@@ -96,14 +96,14 @@ def _last_line(completion: str) -> str | None:
     return None if text is None or len(labels - {""}) > 1 else read_answer(text, "last_line").text
 
 
-def _goes_on(letter: str, label: str, rest: str) -> bool:
+def _continues_list(letter: str, label: str, rest: str) -> bool:
     """Whether the next letter follows with the same sign behind it: "A) 12 B) 13"."""
     sign = re.sub(r"[\[( A-Za-z]", "", label)[:1]
     following = chr(ord(letter.upper()) + 1)
     return bool(sign) and re.search(rf"(?<![A-Za-z]){following}{re.escape(sign)}\s", rest) is not None
 
 
-def _letters_of(reference: Any) -> frozenset[str]:
+def _read_letters(reference: Any) -> frozenset[str]:
     parts = list(reference) if isinstance(reference, (list, tuple)) else [reference]
     letters: list[str] = []
     for part in parts:
@@ -118,7 +118,7 @@ def _letters_of(reference: Any) -> frozenset[str]:
     return frozenset(letters)
 
 
-def _chosen(text: str, *, several: bool) -> frozenset[str] | str:
+def _read_choice(text: str, *, several: bool) -> frozenset[str] | str:
     """Return the letters that an answer names, or why it names none."""
     bare = " ".join(_WRAPPERS.sub(" ", text[:1000]).split()).strip(" ,;")
     bare = bare[_LABEL.match(bare).end() :].strip()  # type: ignore[union-attr]
@@ -134,7 +134,7 @@ def _chosen(text: str, *, several: bool) -> frozenset[str] | str:
         return HEDGED if _HEDGE.search(bare) and _STANDING.search(bare) else "not a choice"
     letter = (match[1] or match[2]).upper()
     rest = bare[match.end() :]
-    if _goes_on(letter, match.group(), rest):
+    if _continues_list(letter, match.group(), rest):
         return HEDGED
     listed = any(letter in found.group() for found in _LIST.finditer(rest))
     if listed or _NEXT_LABEL.search(rest) or (_LETTERS_ONLY.fullmatch(rest) and letter not in rest.split()):

@@ -37,11 +37,11 @@ class RegexVerifier:
     def __post_init__(self) -> None:
         check_choices(self)
         if self.pattern is not None:
-            _compiled(self.pattern, self._flags)
+            _compile(self.pattern, self._flags)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
-            pattern = _compiled(problem.reference if self.pattern is None else self.pattern, self._flags)
+            pattern = _compile(problem.reference if self.pattern is None else self.pattern, self._flags)
         except ValueError as error:
             return bad_reference(str(error))
         answer = read_answer(completion, self.extract)
@@ -60,21 +60,21 @@ class RegexVerifier:
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where the pattern is the reference, and not a valid one."""
         if self.pattern is None:
-            _compiled(reference, self._flags)
+            _compile(reference, self._flags)
 
     @property
     def _flags(self) -> int:
         return self.ignore_case * re.IGNORECASE | self.multiline * re.MULTILINE | self.dotall * re.DOTALL
 
 
-def _compiled(pattern: Any, flags: int) -> re.Pattern[str]:
+def _compile(pattern: Any, flags: int) -> re.Pattern[str]:
     if not isinstance(pattern, str):
         raise ValueError(f"the pattern is {kind_of(pattern)}; expected a regular expression as text")
-    return _compiled_text(pattern.removeprefix(BYTE_ORDER_MARK), flags)
+    return _compile_text(pattern.removeprefix(BYTE_ORDER_MARK), flags)
 
 
 @lru_cache(maxsize=1024)
-def _compiled_text(pattern: str, flags: int) -> re.Pattern[str]:
+def _compile_text(pattern: str, flags: int) -> re.Pattern[str]:
     try:
         return re.compile(pattern, flags)
     except (re.error, RecursionError, OverflowError) as error:

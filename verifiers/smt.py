@@ -192,7 +192,7 @@ class SmtVerifier:
             return incorrect(why, answer[:1000])
         if wanted == "sat" and _may_divide_by_zero(constraints):
             # With all values given, the constraints hold whatever a division by zero gives, or for some results alone.
-            said = self._ask(f"{_negated(constraints)}\n{values}", wanted)
+            said = self._ask(f"{_negate(constraints)}\n{values}", wanted)
             if said != "unsat":
                 why = "rests on the result of a division by zero"
                 return said if isinstance(said, Verdict) else incorrect(why, answer[:1000])
@@ -237,7 +237,7 @@ def _positive(term: Any) -> bool:
     return isinstance(term, str) and term.replace(".", "", 1).isdecimal() and float(term) > 0
 
 
-def _negated(constraints: str) -> str:
+def _negate(constraints: str) -> str:
     """Return the constraints with one assertion: that not all of the given ones hold."""
     found: list[str] = []
     facts: list[str] = []

@@ -109,7 +109,7 @@ def plan_of(reference: Any) -> TestPlan:
     return _plan_of(text)
 
 
-def lowered(limits: Limits, own: Any) -> Limits:
+def lower_limits(limits: Limits, own: Any) -> Limits:
     """Return limits lowered to a problem's own, {"seconds", "memory_mb"}, either or none. ValueError for others."""
     if not isinstance(own, dict) or not own.keys() <= {"seconds", "memory_mb"}:
         raise ValueError(f"limits {own!r:.80}: expected seconds and memory_mb")
@@ -263,7 +263,7 @@ class UnitTests:
         entry = problem.reference.get("entry", "")
         program = complete_program(program, problem.info.get("prefix", ""), entry)
         try:
-            limits = lowered(self.limits, problem.info.get("limits", {}))
+            limits = lower_limits(self.limits, problem.info.get("limits", {}))
         except ValueError as error:
             return bad_reference(str(error))
         return _Item(plan, plan.jobs(program, limits), program)

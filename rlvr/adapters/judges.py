@@ -15,7 +15,7 @@ from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Environment, Pair, Problem, Prompt, Reply, Verdict, Verifier
 from rlvr.sandbox import forks
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.base import guarded, log_failure
+from rlvr.verifiers.runner.base import call_guarded, log_failure
 
 # What other programs pass: prompts and completions as chat messages, references as data sets store them.
 
@@ -322,7 +322,7 @@ class World:
         self.said = text
         if self.pack.environment is None:
             return self.end()
-        found, failure = guarded(self.pack.environment, lambda: self._reply(text))
+        found, failure = call_guarded(self.pack.environment, lambda: self._reply(text))
         if failure is not None:
             log_failure(failure)
         if isinstance(found, Reply):
@@ -344,7 +344,7 @@ class World:
         """End the environment. What it raises then is logged: the rollout has ended."""
         turns, self._turns = self._turns, None
         if turns is not None:
-            _, failure = guarded(self.pack.environment, turns.close)
+            _, failure = call_guarded(self.pack.environment, turns.close)
             if failure is not None:
                 log_failure(failure)
 

@@ -16,9 +16,7 @@ To add an advantage rule:
 3. Add a row to the table in README.md (tests/test_readmes.py compares the two), and test the rule in
    tests/algo/test_advantages.py with numbers worked out by hand.
 
-A policy loss is a function in rlvr/algo/losses.py with an entry in its LOSSES, and a row in LOSSES below: `--algo.loss
-NAME` then chooses it, and an algorithm may name it as its default. Nothing else has to change, unless the loss reads a
-setting that the others do not have: rlvr/algo/README.md says where that goes. Imports no torch.
+Losses have a table of their own, in rlvr/algo/losses.py. Neither table imports torch.
 """
 
 from __future__ import annotations
@@ -42,30 +40,6 @@ GROUP_MEAN = per_group(rules.dr_grpo)  # r - mean of the group
 
 
 @dataclass(frozen=True)
-class PolicyLoss:
-    """A policy loss: its ratio, and whether it reads algo.dual_clip. The function is in rlvr/algo/losses.py."""
-
-    name: str
-    paper: str
-    ratio: str | None = "token"
-    """The probability ratio: of a "token", of the whole "sequence", or None: no clipping, and by default no importance
-    correction."""
-    clips: bool = True
-    """Whether it reads algo.clip_low and algo.clip_high."""
-    dual_clip: bool = False
-    """Whether it reads algo.dual_clip."""
-    normalize: str = "token"
-    """What algo.normalize auto means."""
-    fixed: bool = False
-    """Whether it has this normalisation only: counted once for each token, the ratio of a whole completion would weigh
-    it by its length."""
-    weights_in_ratio: bool = False
-    """Whether the importance weights of the tokens enter the ratio of the completion, instead of weighing the loss."""
-    offered: bool = True
-    """Whether algo.loss can name it. False: only the algorithm whose row names it has it."""
-
-
-@dataclass(frozen=True)
 class Algorithm:
     """What an algorithm computes, and what it needs."""
 
@@ -74,7 +48,7 @@ class Algorithm:
     advantages: BatchRule | None
     """Turns the rewards of all groups (P x G) into advantages. None: `gdpo`, from the named parts of the rewards."""
     loss: str = "clip"
-    """Default of algo.loss: a key of LOSSES."""
+    """Default of algo.loss: a key of LOSSES in rlvr/algo/losses.py."""
     scale: str = "none"
     """Default of algo.advantage_scale, the scaling of advantages over the batch: a key of advantages.SCALES."""
     kl_baseline: BatchRule = GROUP_MEAN
@@ -115,22 +89,6 @@ class Algorithm:
         """Return whether the advantages are computed from the named parts of the rewards."""
         return self.advantages is None
 
-
-LOSSES: dict[str, PolicyLoss] = {
-    loss.name: loss
-    for loss in (
-        PolicyLoss("clip", "arXiv:1707.06347", dual_clip=True),
-        PolicyLoss("gspo", "arXiv:2507.18071", ratio="sequence", dual_clip=True, normalize="sequence", fixed=True),
-        PolicyLoss("luspo", "arXiv:2602.05261", ratio="sequence", dual_clip=True, normalize="sum", fixed=True),
-        PolicyLoss("sequence", "arXiv:2402.14740", ratio="sequence", dual_clip=True, normalize="sequence", fixed=True),
-        PolicyLoss("cispo", "arXiv:2506.13585"),
-        PolicyLoss("sapo", "arXiv:2511.20347", clips=False, normalize="sequence"),
-        PolicyLoss("vespo", "arXiv:2602.10693", ratio="sequence", clips=False, weights_in_ratio=True),
-        PolicyLoss("nll", "arXiv:2304.06767", ratio=None, clips=False),
-        PolicyLoss("dpo", "arXiv:2305.18290", ratio=None, clips=False, offered=False),
-        PolicyLoss("kto", "arXiv:2402.01306", ratio=None, clips=False, normalize="sequence", offered=False),
-    )
-}
 
 ALGORITHMS: dict[str, Algorithm] = {
     row.name: row

@@ -1,65 +1,31 @@
-"""Losses: ratio, clipping, KL estimators, normalization; DPO; the critic's loss. Tensors are (b, T) unless noted."""
+"""Losses: ratios, clipping, KL estimators, normalization; DPO and KTO; the critic's. Tensors are (b, T) unless noted.
+
+A loss is a function and its row in LOSSES. Its keyword-only arguments are settings: `--algo.sapo-temperature-pos` is
+the argument `sapo_temperature_pos` of `sapo`, and is read only where that loss is chosen. A new loss touches two places:
+
+1. here, the function with its row;
+2. for a setting of its own, a field of `AlgoConfig` in rlvr/config/algo.py, marked READ_BY_LOSS.
+
+Importing this module does not import torch: the settings read LOSSES, and `--help` shall be fast. The functions
+therefore use methods of tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from rlvr.algo.algorithms import Algorithm, PolicyLoss
-from rlvr.algo.batch import Batch
-
-
-class LossSettings(Protocol):
-    """The settings that the losses read; rlvr.config.AlgoSettings has them."""
-
-    @property
-    def row(self) -> Algorithm: ...
-    @property
-    def loss_row(self) -> PolicyLoss: ...
-    @property
-    def policy_loss(self) -> str: ...
-    @property
-    def clip_low(self) -> float: ...
-    @property
-    def clip_high(self) -> float: ...
-    @property
-    def dual_clip(self) -> float | None: ...
-    @property
-    def kl_coef(self) -> float: ...
-    @property
-    def kl_in(self) -> str: ...
-    @property
-    def estimator(self) -> str: ...
-    @property
-    def normalizer(self) -> str: ...
-    @property
-    def importance_cap(self) -> float: ...
-    @property
-    def beta(self) -> float: ...
-    @property
-    def desirable_weight(self) -> float: ...
-    @property
-    def undesirable_weight(self) -> float: ...
-    @property
-    def sapo_temperature_pos(self) -> float: ...
-    @property
-    def sapo_temperature_neg(self) -> float: ...
-    @property
-    def vespo_k_pos(self) -> float: ...
-    @property
-    def vespo_lambda_pos(self) -> float: ...
-    @property
-    def vespo_k_neg(self) -> float: ...
-    @property
-    def vespo_lambda_neg(self) -> float: ...
-
+    from rlvr.algo.batch import Batch
 
 # exp(20) is 4.9e8. A larger ratio means a broken run; an infinity would spread to every weight.
 MAX_LOG_RATIO = 20.0
+CLIP = 0.2  # as the settings' default
 
 
 def token_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
@@ -80,35 +46,66 @@ def sequence_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> 
     return total.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(logprobs) * mask
 
 
-def clipped_surrogate(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+def choose(condition: Tensor, yes: float, no: float) -> Tensor:
+    """Return `yes` where the condition holds, else `no`: torch.where of two numbers, in float32."""
+    return condition.float().fill_(no).masked_fill(condition, yes)
+
+
+def clipped_surrogate(
+    ratio: Tensor,
+    advantages: Tensor,
+    logprobs: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float | None = None,
+) -> Tensor:
     """Return PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
 
     advantages: (b, 1), or (b, T) with a critic. dual_clip: bound of the unclipped ratio (arXiv:1912.09729; TRL: delta).
     """
-    clipped = ratio.clamp(1 - algo.clip_low, 1 + algo.clip_high)
-    unclipped = ratio if algo.dual_clip is None else ratio.clamp(max=algo.dual_clip)
-    return -torch.min(unclipped * advantages, clipped * advantages)
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    unclipped = ratio if dual_clip is None else ratio.clamp(max=dual_clip)
+    return -(unclipped * advantages).minimum(clipped * advantages)
 
 
-def cispo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+def cispo(
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float = 0.2, clip_high: float = 0.2
+) -> Tensor:
     """Return REINFORCE weighted by the clipped, detached ratio (CISPO, arXiv:2506.13585, eq. 4), per token.
 
     The cap is 1 + clip_high, as in verl; TRL's epsilon_high is the cap itself. clip_low 1 sets no lower bound.
     """
-    weight = ratio.detach().clamp(1 - algo.clip_low, 1 + algo.clip_high)
+    weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
     return -weight * advantages * logprobs
 
 
-def sapo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+def sapo(
+    ratio: Tensor,
+    advantages: Tensor,
+    logprobs: Tensor,
+    *,
+    sapo_temperature_pos: float = 1.0,
+    sapo_temperature_neg: float = 1.05,
+) -> Tensor:
     """Return -(4 / tau) sigmoid(tau (ratio - 1)) A per token: a soft gate instead of the clip (SAPO, arXiv:2511.20347).
 
     tau is sapo_temperature_pos for A > 0, else sapo_temperature_neg. At ratio 1 the gradient is that of -ratio A.
     """
-    tau = torch.where(advantages > 0, algo.sapo_temperature_pos, algo.sapo_temperature_neg)
-    return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages
+    tau = choose(advantages > 0, sapo_temperature_pos, sapo_temperature_neg)
+    return -(tau * (ratio - 1)).sigmoid() * 4 / tau * advantages
 
 
-def vespo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+def vespo(
+    ratio: Tensor,
+    advantages: Tensor,
+    logprobs: Tensor,
+    *,
+    vespo_k_pos: float = 2.0,
+    vespo_lambda_pos: float = 3.0,
+    vespo_k_neg: float = 3.0,
+    vespo_lambda_neg: float = 2.0,
+) -> Tensor:
     """Return REINFORCE weighted by phi(w) = w^k exp(lambda (1 - w)), detached, per token (VESPO, arXiv:2602.10693).
 
     w is the ratio of the whole completion, at least 1e-8; phi(1) is 1. k and lambda are vespo_k_pos and
@@ -116,29 +113,17 @@ def vespo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSetting
     """
     weight = ratio.detach().clamp(min=1e-8)
     good = advantages >= 0
-    k = torch.where(good, algo.vespo_k_pos, algo.vespo_k_neg)
-    decay = torch.where(good, algo.vespo_lambda_pos, algo.vespo_lambda_neg)
+    k = choose(good, vespo_k_pos, vespo_k_neg)
+    decay = choose(good, vespo_lambda_pos, vespo_lambda_neg)
     return -(k * weight.log() + decay * (1 - weight)).exp() * advantages * logprobs
 
 
-def nll(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+def nll(ratio: Tensor, advantages: Tensor, logprobs: Tensor) -> Tensor:
     """Return the negative log-likelihood weighted by the advantage, per token: RAFT's fine-tuning (arXiv:2304.06767).
 
     The ratio to the old policy does not enter; it only feeds the clip statistics.
     """
     return -advantages * logprobs
-
-
-LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
-    "clip": (token_log_ratio, clipped_surrogate),
-    "gspo": (gspo_log_ratio, clipped_surrogate),
-    "luspo": (gspo_log_ratio, clipped_surrogate),
-    "sequence": (sequence_log_ratio, clipped_surrogate),
-    "sapo": (token_log_ratio, sapo),
-    "vespo": (sequence_log_ratio, vespo),
-    "cispo": (token_log_ratio, cispo),
-    "nll": (token_log_ratio, nll),
-}
 
 
 def k1(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
@@ -166,7 +151,7 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     the sampled tokens before it; near the reference forward and reverse agree.
     """
     difference = (ref_logprobs - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return torch.expm1(difference) - difference
+    return difference.expm1() - difference
 
 
 def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
@@ -179,8 +164,7 @@ def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     return ratio * k3(logprobs, ref_logprobs, ratio)
 
 
-# The default (algo.kl_estimator auto) is k3 where the KL term is in the loss, and k1 where it is in the reward:
-# `estimator` in rlvr/config/algo.py.
+# Which one algo.kl_estimator auto stands for: `estimator` in rlvr/config/algo.py.
 KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_is": k3_is}
 
 
@@ -192,7 +176,7 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
     """
     log_weight = ((old_logprobs - sampler_logprobs) * mask).detach()
     if kind == "none":
-        return torch.ones_like(log_weight)
+        return log_weight.new_ones(log_weight.shape)
     if kind == "sequence":
         total = log_weight.sum(-1, keepdim=True).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         return total.exp().clamp(max=cap).expand_as(log_weight)
@@ -229,41 +213,53 @@ def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
 
 
 def policy_loss(
-    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
+    logprobs: Tensor,
+    batch: Batch,
+    denominator: float,
+    *,
+    loss: Loss,
+    settings: Mapping[str, Any],
+    normalize: str,
+    kl_coef: float = 0.0,
+    kl_estimator: str = "k3",
+    kl_in: str = "loss",
+    importance: str = "none",
+    importance_cap: float = 2.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of a microbatch, a scalar, and the sums over its tokens for the log.
 
-    denominator: `loss_denominator` of the whole minibatch, so that microbatches add up exactly. Old logprobs are None
-    where the batch gets a single update: the present logprobs, detached, are the old ones.
+    denominator: `loss_denominator` of the whole minibatch, so that microbatches add up exactly. settings: the arguments
+    of the loss's own function. Old logprobs are None where the batch gets a single update: the present logprobs,
+    detached, are the old ones.
     """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-    log_ratio, surrogate = LOSSES[algo.policy_loss]
-    weights = importance_weights(old, batch.sampler_logprobs, mask, importance, algo.importance_cap)
+    weights = importance_weights(old, batch.sampler_logprobs, mask, importance, importance_cap)
     # The ratio to the sampling engine is the ratio to pi_old times the weights.
-    inside = weights.clamp(min=1e-8).log() if algo.loss_row.weights_in_ratio else 0.0
-    ratio = log_ratio(logprobs + inside, old, mask).exp()
+    inside = weights.clamp(min=1e-8).log() if loss.weights_in_ratio else 0.0
+    ratio = LOG_RATIOS[loss.ratio or "token"](logprobs + inside, old, mask).exp()
     advantages = batch.advantages if batch.advantages.dim() == 2 else batch.advantages.unsqueeze(-1)
-    per_token = surrogate(ratio, advantages, logprobs, algo)
-    per_token = per_token if algo.loss_row.weights_in_ratio else per_token * weights
+    per_token = loss.function(ratio, advantages, logprobs, **settings)
+    per_token = per_token if loss.weights_in_ratio else per_token * weights
+    # Losses that do not clip are logged as if they clipped at the defaults.
+    low, high = settings.get("clip_low", CLIP), settings.get("clip_high", CLIP)
     stats = {
-        "clip_low": ((ratio < 1 - algo.clip_low) & (advantages < 0) & mask).sum(),
-        "clip_high": ((ratio > 1 + algo.clip_high) & (advantages > 0) & mask).sum(),
+        "clip_low": ((ratio < 1 - low) & (advantages < 0) & mask).sum(),
+        "clip_high": ((ratio > 1 + high) & (advantages > 0) & mask).sum(),
         "importance": (weights * mask).sum(),
-        "importance_clipped": ((weights != 1) & ((weights >= algo.importance_cap) | (weights == 0)) & mask).sum(),
+        "importance_clipped": ((weights != 1) & ((weights >= importance_cap) | (weights == 0)) & mask).sum(),
     }
     if batch.ref_logprobs is not None:
         # The ratio to the sampling engine: pi / pi_old of the trainer, times pi_old / pi_sampler.
-        kl = KL[algo.estimator](logprobs, batch.ref_logprobs, ratio * weights)
+        kl = KL[kl_estimator](logprobs, batch.ref_logprobs, ratio * weights)
         stats["kl"] = (kl.detach() * mask).sum()
-        if algo.kl_in == "loss":
-            per_token = per_token + algo.kl_coef * kl
-    loss = (per_token * token_weights(mask, algo.normalizer, denominator)).sum()
-    return loss, stats
+        if kl_in == "loss":
+            per_token = per_token + kl_coef * kl
+    return (per_token * token_weights(mask, normalize, denominator)).sum(), stats
 
 
 def dpo_loss(
-    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
+    logprobs: Tensor, batch: Batch, denominator: float, *, beta: float = 0.1
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return -log sigmoid(beta ((log pi/ref)(chosen) - (log pi/ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
 
@@ -271,13 +267,15 @@ def dpo_loss(
     are summed over the completion. denominator: the number of pairs of the whole minibatch. The sums for the log:
     margin is the argument of the sigmoid, accuracy counts the pairs where it is positive.
     """
+    from torch.nn.functional import logsigmoid  # which has no method
+
     assert batch.ref_logprobs is not None
-    gain = algo.beta * ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
+    gain = beta * ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
     margin = (gain * batch.advantages).view(-1, 2).sum(-1)
     loss = -logsigmoid(margin).sum() / max(denominator, 1.0)
     gain, margin = gain.detach(), margin.detach()
     return loss, {
-        "dpo/pairs": torch.tensor(float(len(margin)), device=margin.device),
+        "dpo/pairs": margin.new_tensor(float(len(margin))),
         "dpo/margin": margin.sum(),
         "dpo/accuracy": (margin > 0).sum(),
         "dpo/chosen": (gain * (batch.advantages > 0)).sum(),
@@ -286,7 +284,13 @@ def dpo_loss(
 
 
 def kto_loss(
-    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
+    logprobs: Tensor,
+    batch: Batch,
+    denominator: float,
+    *,
+    beta: float = 0.1,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the mean of w (1 - sigmoid(beta s (g - z))), a scalar (KTO, arXiv:2402.01306, eq. 7 and 8).
 
@@ -299,27 +303,17 @@ def kto_loss(
     assert batch.kl is not None
     gain = ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
     good = batch.advantages > 0
-    weight = torch.where(good, algo.desirable_weight, algo.undesirable_weight)
-    value = torch.sigmoid(algo.beta * batch.advantages * (gain - batch.kl))
+    weight = choose(good, desirable_weight, undesirable_weight)
+    value = (beta * batch.advantages * (gain - batch.kl)).sigmoid()
     loss = (weight * (1 - value)).sum() / max(denominator, 1.0)
-    rewards = algo.beta * gain.detach()
+    rewards = beta * gain.detach()
     return loss, {
-        "kto/rows": torch.tensor(float(len(gain)), device=gain.device),
+        "kto/rows": gain.detach().new_tensor(float(len(gain))),
         "kto/kl": batch.kl.sum(),
         "kto/good": good.sum(),
         "kto/desirable": (rewards * good).sum(),
         "kto/undesirable": (rewards * ~good).sum(),
     }
-
-
-PREFERENCES = {"dpo": dpo_loss, "kto": kto_loss}  # losses of whole completions against a reference
-
-
-def batch_loss(
-    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the configured loss of a microbatch, and its sums for the log: a policy loss, or one of PREFERENCES."""
-    return PREFERENCES.get(algo.policy_loss, policy_loss)(logprobs, batch, algo, denominator, importance)
 
 
 def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: float) -> tuple[Tensor, Tensor]:
@@ -331,10 +325,80 @@ def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: fl
     assert batch.values is not None
     assert batch.returns is not None
     error = (values - batch.returns).square()
-    clipped = torch.zeros_like(batch.mask)
+    clipped = batch.mask.new_zeros(batch.mask.shape)
     if clip is not None:
         near = (values.clamp(batch.values - clip, batch.values + clip) - batch.returns).square()
         clipped = (near > error) & batch.mask
-        error = torch.max(error, near)
+        error = error.maximum(near)
     total = max(denominator, 1.0)
     return 0.5 * (error * batch.mask).sum() / total, clipped.sum() / total
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A row of LOSSES: a loss's function, and what the trainer and the settings must know of it."""
+
+    name: str
+    paper: str
+    function: Callable[..., Any]
+    """Returns the loss per token from (ratio, advantages, logprobs); with `of_completions` what `batch_loss` returns,
+    from (logprobs, batch, denominator). Its keyword-only arguments are settings of the group `algo`."""
+    ratio: Literal["token", "mean", "sum"] | None = "token"
+    """The probability ratio, a key of LOG_RATIOS. None: there is none, and by default no importance correction; the
+    ratio of the token then only feeds the clip statistics."""
+    normalize: str = "token"
+    """What algo.normalize auto means."""
+    fixed: bool = False
+    """Whether it has this normalization only: counted once for each token, the ratio of a whole completion would weigh
+    it by its length."""
+    weights_in_ratio: bool = False
+    """Whether the importance weights of the tokens enter the ratio of the completion, instead of weighing the loss."""
+    of_completions: bool = False
+    """Whether it compares whole completions with a reference policy. algo.loss cannot name it: only the algorithm whose
+    row names it has it."""
+
+    @cached_property
+    def settings(self) -> tuple[str, ...]:
+        """Return the names of the settings that the function reads."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+    @property
+    def of_sequence(self) -> bool:
+        """Return whether the ratio is that of a whole completion."""
+        return self.ratio in ("mean", "sum")
+
+
+LOG_RATIOS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "token": token_log_ratio,
+    "mean": gspo_log_ratio,
+    "sum": sequence_log_ratio,
+}
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("clip", "arXiv:1707.06347", clipped_surrogate),
+        Loss("gspo", "arXiv:2507.18071", clipped_surrogate, ratio="mean", normalize="sequence", fixed=True),
+        Loss("luspo", "arXiv:2602.05261", clipped_surrogate, ratio="mean", normalize="sum", fixed=True),
+        Loss("sequence", "arXiv:2402.14740", clipped_surrogate, ratio="sum", normalize="sequence", fixed=True),
+        Loss("cispo", "arXiv:2506.13585", cispo),
+        Loss("sapo", "arXiv:2511.20347", sapo, normalize="sequence"),
+        Loss("vespo", "arXiv:2602.10693", vespo, ratio="sum", weights_in_ratio=True),
+        Loss("nll", "arXiv:2304.06767", nll, ratio=None),
+        Loss("dpo", "arXiv:2305.18290", dpo_loss, ratio=None, of_completions=True),
+        Loss("kto", "arXiv:2402.01306", kto_loss, ratio=None, normalize="sequence", of_completions=True),
+    )
+}
+
+
+def batch_loss(
+    logprobs: Tensor, batch: Batch, denominator: float, *, loss: Loss, settings: Mapping[str, Any], **more: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss of a microbatch, and its sums for the log. The arguments are those of `policy_loss`.
+
+    `AlgoConfig.loss_arguments` gives them. A loss of completions reads `settings` alone.
+    """
+    if loss.of_completions:
+        found: tuple[Tensor, dict[str, Tensor]] = loss.function(logprobs, batch, denominator, **settings)
+        return found
+    return policy_loss(logprobs, batch, denominator, loss=loss, settings=settings, **more)

@@ -1,47 +1,98 @@
-"""Command lines: dataclasses parsed by tyro, and expected errors as one line with exit code 2."""
+"""Read a command line into a dataclass, say in one line what is wrong with it, and print its help.
+
+A field is a flag: `--name`, in a group of settings `--group.name`. Also:
+
+| written | is |
+|---|---|
+| `--algo.kl_coef 0.1`, `--algo.kl-coef=0.1` | the same flag |
+| `--eval.k 1 8` | a list: all words up to the next flag |
+| `--run.overwrite`, `--run.overwrite true` | a switch that is turned on |
+| `--run.no-overwrite`, `--no-run.overwrite`, `--run.overwrite=false` | a switch that is turned off |
+| `--algo ppo`, `--sampler vllm`, `--monitor math` | a selector, read first: which settings there are depends on it |
+
+Which flags exist is decided by the values (`Flags`): a group brings the settings of its class.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import os
+import dataclasses
+import difflib
+import functools
 import re
-import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import shutil
+import textwrap
+import types
+import typing
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
-from rlvr.commands.errors import describe_os_error, drop_output, naming_output
-from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of, spell_switches
-from rlvr.core.printable import in_one_line
-from rlvr.core.types import RunError
-from rlvr.training.supervision.signals import Stopped, fitted
-
-if TYPE_CHECKING:
-    from rlvr.commands.choices import Variants
-    from rlvr.commands.settings import Settings
+from rlvr.algo.algorithms import ALGORITHMS
+from rlvr.config import SAMPLERS, CriticConfig, MonitorConfig
+from rlvr.config.settings import (
+    Group,
+    Setting,
+    Used,
+    carry,
+    check_classes,
+    check_fields,
+    check_values,
+    help_texts,
+    settings_of,
+)
+from rlvr.core.printable import expected
+from rlvr.core.registry import did_you_mean
 
 T = TypeVar("T")
+Values = dict[str, Any]  # of a dataclass's fields, by name
+Variants = Mapping[str, Mapping[str, Any]]  # by a selector's word: groups, by name
 
-# What a user can cause (bad input, a missing file, a name that does not exist), and what ends a run.
-EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
-BAD_INPUT = 2
-LONGEST_LINE = 2000  # characters of an error line: it may quote a whole line of a file
-
-
+POSITIONAL = "positional"
+Positional = Annotated[T, POSITIONAL]  # the type of a field that is an argument without a flag
 HELP = {"-h", "--help", "--help-all"}
+SWITCHES = {"true": True, "false": False}  # what may follow a boolean flag
+SHOWN = 3  # flags that an error suggests
+# Groups that are suggested last where several have a setting of the same name.
+LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
+# What other trainers call a setting.
+ELSEWHERE = {
+    "adam-beta1": "optim.betas",
+    "beta": "algo.kl-coef",
+    "bf16": "model.dtype",
+    "dataset-name": "run.task",
+    "epsilon": "algo.clip-low",
+    "epsilon-high": "algo.clip-high",
+    "eval-steps": "eval.every",
+    "gradient-accumulation-steps": "optim.tokens-per-microbatch",
+    "kl-beta": "algo.kl-coef",
+    "learning-rate": "optim.lr",
+    "lora-r": "model.lora-rank",
+    "loss-type": "algo.loss",
+    "lr-scheduler-type": "optim.schedule",
+    "mask-truncated-completions": "rollout.truncated",
+    "max-completion-length": "rollout.max-new-tokens",
+    "max-steps": "run.steps",
+    "model-name-or-path": "model.name",
+    "n": "samples",
+    "num-generations": "rollout.group-size",
+    "num-iterations": "algo.epochs",
+    "num-train-epochs": "run.steps",
+    "num-train-steps": "run.steps",
+    "output-dir": "run.out-dir",
+    "per-device-train-batch-size": "rollout.problems-per-step",
+    "report-to": "run.trackers",
+    "reward-funcs": "run.verifier",
+    "save-steps": "run.save-every",
+    "scale-rewards": "algo.advantage-scale",
+    "use-peft": "model.lora-rank",
+    "use-vllm": "sampler",
+    "vllm-mode": "sampler",
+}
 
 
-def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "", default: T | None = None) -> T:
-    """Return `kind` filled from the command line. A flag that does not fit raises ValueError; --help exits."""
-    known = flags_of(kind)
-    check_renamed(argv, known, prog)
-    check_flags(known, argv, prog)
-    argv = spell_switches(argv, known)
-    return filled(kind, known, argv, prog=prog, description=description, default=default)
-
-
-def parse_settings(
+def parse(
     kind: type[T],
     argv: Sequence[str],
     *,
@@ -50,102 +101,445 @@ def parse_settings(
     default: T | None = None,
     variants: Variants | None = None,
 ) -> T:
-    """Return a config filled from the command line, its groups' classes chosen by `--algo` and the like.
+    """Return a dataclass filled from the command line.
 
-    A setting that nothing would read raises ValueError, as a flag that does not fit does. --help and --help-all exit.
+    ValueError with one line for a flag that does not exist or does not fit, for a value outside its bounds, and for a
+    setting that nothing would read. `--help` and `--help-all` print and exit. variants: groups that a selector's word
+    brings (`VARIANTS` of a recipe).
     """
-    # Here, since commands without groups of settings start faster without them.
-    from rlvr.commands.choices import check_kl_place, selected
-    from rlvr.commands.settings import (
-        Settings,
-        check_absent,
-        check_earlier_names,
-        check_effect,
-        check_not_read,
-        values_of,
-    )
-    from rlvr.config.settings import check_classes, check_values
-
     if default is not None:
         check_classes(default)
     check_not_read(kind, argv, prog)
     before = values_of(kind, default)
-    values, left = selected(before, argv, variants)
-    settings = Settings(kind, values)
-    known = settings.flags()
+    values, left = choose_classes(before, argv, variants)
+    flags = Flags(kind, values)
     if asked := HELP & set(left):
-        others = [token for token in left if token not in HELP]
         with contextlib.suppress(ValueError):  # help comes also where a flag is missing or does not fit
-            others = spell_switches(others, known)
-            view, start = settings.view()
-            read = settings.config(filled(view, known, others, prog=prog, default=start, required=kind))
-            settings = Settings(kind, values_of(kind, read))
-        show_help(settings, prog=prog, description=description, everything="--help-all" in asked)
+            filled = flags.fill(flags.read([token for token in left if token not in HELP]))
+            flags = Flags(kind, values_of(kind, filled))
+        print("\n".join(describe_flags(flags, prog, description, everything="--help-all" in asked)))
         raise SystemExit(0)
     check_kl_place(before, values, left)
-    check_earlier_names(left, settings, prog)
-    check_absent(left, settings, prog)
-    check_flags(known, left, prog)
-    left = spell_switches(left, known)
-    view, start = settings.view()
-    config = settings.config(filled(view, known, left, prog=prog, default=start, required=kind))
+    try:
+        config: T = flags.fill(flags.read(left))
+    except ValueError as error:
+        raise ValueError(f"{prog}: {error}") from None
+    check_fields(config, "--")
     check_values(config)
     check_effect(config, values)
     return config
 
 
-def show_help(settings: Settings, *, prog: str, description: str, everything: bool) -> None:
-    """Print the settings that are read, grouped; with `everything` also advanced ones and those that are not read."""
-    import tyro
-
-    shown = settings.shown(everything=everything)
-    view, start = settings.view(shown)
-    more = len(settings.shown(everything=True)) - len(shown)
-    defaults = {} if start is None else {"default": start}
-    printed = io.StringIO()
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
-        tyro.cli(view, args=["--help"], prog=prog, description=description or None, **defaults)
-    sys.stdout.write(printed.getvalue().replace("(default: )", "(default: none)"))
-    if more:
-        print(f"{more} settings are not shown, advanced ones and those that nothing reads: --help-all shows them too.")
+# Which flags there are
 
 
-def filled(
-    kind: Any,
-    known: Mapping[str, Any],
-    argv: Sequence[str],
-    *,
-    prog: str,
-    description: str = "",
-    default: Any = None,
-    required: Any = None,
-) -> Any:
-    """Return a dataclass filled by tyro, whose complaints become a ValueError of one line.
+@dataclass(frozen=True)
+class Flag:
+    """A flag that exists: its group ("" for none), its setting, and whether it is the group's selector."""
 
-    `required`: the dataclass that says what must be given, where it is another.
+    group: str
+    setting: Setting
+    selects: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name without the two dashes."""
+        name = self.setting.name.replace("_", "-")
+        return self.group if self.selects else f"{self.group}.{name}" if self.group else name
+
+    @property
+    def positional(self) -> bool:
+        """Return whether it is an argument without a flag."""
+        return POSITIONAL in self.setting.marks
+
+    @property
+    def label(self) -> str:
+        """Return how messages name it: `--run.steps`, or `TASK` without a flag."""
+        return self.name.upper() if self.positional else f"--{self.name}"
+
+    @property
+    def hint(self) -> Any:
+        """Return the type; of a selector the words that it knows."""
+        words = tuple(SELECTORS[self.group].words) if self.selects else ()
+        return Literal[words] if words else self.setting.hint
+
+    @property
+    def takes(self) -> float:
+        """Return the number of words that it takes."""
+        if typing.get_origin(self.hint) is not tuple:
+            return 1
+        kinds = typing.get_args(self.hint)
+        return float("inf") if Ellipsis in kinds else len(kinds)
+
+    def value(self, words: Sequence[str]) -> Any:
+        """Return words of the command line as a value of the flag's type."""
+        if not words and self.takes == 1:
+            raise ValueError(f"{self.label} needs a value: {expected(self.hint)}")
+        try:
+            return convert(words, self.hint)
+        except ValueError:
+            given = " ".join(word or repr(word) for word in words)
+            raise ValueError(f"{self.label} {given}: expected {expected(self.hint)}") from None
+
+
+def convert(words: Sequence[str], hint: Any) -> Any:
+    """Return words as a value of a type. ValueError where they are none."""
+    origin, kinds = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        if Ellipsis not in kinds and len(words) != len(kinds):
+            raise ValueError("another number of values")
+        return tuple(convert([word], kinds[0]) for word in words)
+    (word,) = words
+    if origin is Literal:
+        return {str(kind): kind for kind in kinds}[word] if word in map(str, kinds) else int("no such word")
+    if origin not in (typing.Union, types.UnionType):
+        return hint(word)
+    if word == "None" and type(None) in kinds:
+        return None
+    for kind in kinds:
+        with contextlib.suppress(ValueError, TypeError):
+            return convert(words, kind)
+    raise ValueError("none of the types")
+
+
+def values_of(kind: Any, default: Any = None) -> Values:
+    """Return the values that a dataclass's fields have before the command line: an instance's, else the defaults."""
+    if default is not None:
+        return {field.name: getattr(default, field.name) for field in dataclasses.fields(kind)}
+    given: Values = {}
+    for field in dataclasses.fields(kind):
+        if field.default is not MISSING:
+            given[field.name] = field.default
+        elif field.default_factory is not MISSING:
+            given[field.name] = field.default_factory()
+    return given
+
+
+class Flags:
+    """The flags of a dataclass whose fields have these values (those that must be given have none)."""
+
+    def __init__(self, kind: Any, values: Values) -> None:
+        self.kind, self.values = kind, values
+        flags = list(self._list())
+        self.positional = [flag for flag in flags if flag.positional]
+        self.known = {flag.name: flag for flag in flags if not flag.positional}
+
+    def _list(self) -> Iterator[Flag]:
+        own = {setting.name: setting for setting in settings_of(self.kind)}
+        for name in self.values | own:
+            value = self.values.get(name)
+            if isinstance(value, Group):
+                selector = SELECTORS.get(name)
+                for setting in settings_of(type(value)):
+                    if setting.name not in not_read_by(self.kind).get(name, ()):
+                        yield Flag(name, setting, selector is not None and setting.name == selector.field)
+            elif name in SELECTORS:
+                yield Flag(name, Setting(SELECTORS[name].field, str | None), selects=True)
+            elif name not in GROUPS_OF_ALGORITHMS:
+                yield Flag("", own[name])
+
+    def read(self, argv: Sequence[str]) -> Given:
+        """Return what a command line gives.
+
+        Of a flag that is given twice the last one counts, so that a script may add to a command line; a list may not
+        be given twice.
+        """
+        given: Given = {}
+        lists: dict[str, str] = {}
+        extra: list[tuple[str, str]] = []  # words that no flag takes, each with the switch before it
+        words, switch = deque(argv), ""
+        while words:
+            token = words.popleft()
+            if not is_flag(token):
+                extra.append((token, switch))
+                switch = ""
+                continue
+            flag, on = self.find(token)
+            key = (flag.group, flag.setting.name)
+            taken = [token.partition("=")[2]] if "=" in token else []
+            if flag.hint is bool:
+                given[key], switch = on is read_switch(flag, token, taken, words), token
+                continue
+            switch = ""
+            while words and len(taken) < flag.takes and not is_flag(words[0]):
+                taken.append(words.popleft())
+            if flag.takes > 1:
+                text = " ".join([token, *taken[int("=" in token) :]])
+                if flag.name in lists:
+                    advice = f"give all its values after one: {flag.label} A B"
+                    raise ValueError(f"{flag.label} is given twice, {lists[flag.name]} and {text}; {advice}")
+                lists[flag.name] = text
+            given[key] = flag.value(taken)
+        return given | self._place(extra)
+
+    def _place(self, extra: Sequence[tuple[str, str]]) -> Given:
+        """Return the values of the arguments without a flag."""
+        words, given = deque(extra), {}
+        for flag in self.positional:
+            taken = [words.popleft()[0] for _ in range(int(min(len(words), flag.takes)))]
+            given |= {(flag.group, flag.setting.name): flag.value(taken)} if taken else {}
+        for word, switch in words:
+            if switch:
+                raise ValueError(f"{switch} takes no value but true or false, and {word!r} follows it")
+            raise ValueError(f"unexpected argument {word!r}")
+        return given
+
+    def find(self, token: str) -> tuple[Flag, bool]:
+        """Return the flag that a token names, and False where it turns a switch off. ValueError for none."""
+        name = flag_name(token)
+        if name in self.known:
+            return self.known[name], True
+        group, _, leaf = name.rpartition(".")
+        for positive in (f"{group}.{leaf.removeprefix('no-')}".lstrip("."), name.removeprefix("no-")):
+            if positive in self.known and self.known[positive].hint is bool:
+                return self.known[positive], False
+        if name.partition(".")[0] in self.values and (choice := find_choice(name)):
+            raise ValueError(f"--{name} exists with {choice}")
+        raise ValueError(f"no flag {token.partition('=')[0]}; {nearest(name, self.known, self.unread())}")
+
+    def fill(self, given: Given) -> Any:
+        """Return the dataclass with what is given. ValueError where something is missing that must be given."""
+        values = dict(self.values)
+        for (group, name), value in given.items():
+            if group:
+                values[group] = dataclasses.replace(values[group], **{name: value})
+            else:
+                values[name] = value
+        if lacking := [flag for flag in self.required() if flag.setting.name not in values]:
+            names = sorted((flag.label for flag in lacking), key=lambda label: (label.startswith("--"), label))
+            raise ValueError(f"{' and '.join(names)} must be given")
+        return self.kind(**values)
+
+    def required(self) -> list[Flag]:
+        """Return the flags that have no value before the command line."""
+        flags = [*self.known.values(), *self.positional]
+        return [flag for flag in flags if not flag.group and flag.setting.name not in self.values]
+
+    def unread(self) -> dict[str, Used]:
+        """Return the flags of settings that nothing reads under the present values, each with what would."""
+        if self.required():
+            return {}
+        config = self.fill({})
+        found = {name: flag.setting.find_unmet(config) for name, flag in self.known.items()}
+        return {name: used for name, used in found.items() if used is not None}
+
+    def shown(self, *, everything: bool = False) -> list[Flag]:
+        """Return the flags that `--help` shows: those that are read, without advanced ones. With `everything`: all."""
+        unread = self.unread()
+        flags = self.known.values()
+        return [f for f in flags if everything or (f.name not in unread and not f.setting.advanced)]
+
+
+Given = dict[tuple[str, str], Any]  # by group and name of the setting
+GROUPS_OF_ALGORITHMS = ("critic",)  # groups that an algorithm brings
+
+
+def read_switch(flag: Flag, token: str, taken: Sequence[str], words: deque[str]) -> bool:
+    """Return what follows a switch: the value after its equals sign, or `true` or `false` as the next word."""
+    if not taken and words and words[0].lower() in SWITCHES:
+        return SWITCHES[words.popleft().lower()]
+    if taken and taken[0].lower() not in SWITCHES:
+        raise ValueError(f"{token}: expected {flag.label}, or {flag.label} false")
+    return not taken or SWITCHES[taken[0].lower()]
+
+
+def is_flag(token: str) -> bool:
+    """Return whether a token of a command line is a flag: it begins with a dash and is not a negative number."""
+    return token.startswith("-") and len(token) > 1 and not re.fullmatch(r"-(\d.*|\.\d.*|inf|nan)|--", token)
+
+
+def flag_name(token: str) -> str:
+    """Return the name of a flag without its dashes and value, `_` replaced by `-`."""
+    return token.removeprefix("--").partition("=")[0].replace("_", "-")
+
+
+# Selectors: flags that choose the class of a group
+
+
+def choose_algo(values: Values, word: str) -> Values:
+    """Return the values with the settings of another algorithm; those that both have are kept."""
+    check_word("algo", word, ALGORITHMS)
+    critic = (values["critic"] or CriticConfig()) if ALGORITHMS[word].critic else None
+    return values | {"algo": values["algo"].for_algorithm(word), "critic": critic}
+
+
+def choose_sampler(values: Values, word: str) -> Values:
+    """Return the values with the settings of another sampler; those that both have are kept."""
+    check_word("sampler", word, SAMPLERS)
+    return values | {"sampler": carry(values["sampler"], SAMPLERS[word])}
+
+
+def choose_monitor(values: Values, word: str) -> Values:
+    """Return the values with a monitor of this verifier, or without one."""
+    if word.lower() == "none":
+        return values | {"monitor": None}
+    own = {"verifier": word, "verifier_option": ()}
+    return values | {"monitor": dataclasses.replace(values["monitor"] or MonitorConfig(word), **own)}
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A flag that chooses the class of a group: the group's field that holds the word, what a word does, the words."""
+
+    field: str
+    choose: Callable[[Values, str], Values]
+    words: Collection[str] = ()
+
+
+SELECTORS = {
+    "algo": Selector("name", choose_algo, ALGORITHMS),
+    "sampler": Selector("name", choose_sampler, SAMPLERS),
+    "monitor": Selector("verifier", choose_monitor),
+}
+
+
+def check_word(group: str, word: str, words: Iterable[str]) -> None:
+    """Raise ValueError for a word that a selector does not know."""
+    if word not in words:
+        known = list(words)
+        advice = did_you_mean(word.lower(), known)
+        listed = "" if advice.startswith("known") else f" (one of {', '.join(known)})"
+        raise ValueError(f"--{group} {word!r}; {advice}{listed}")
+
+
+def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str]]:
+    """Return the value of an option (`--id X`, `--id=X`) and the other flags.
+
+    Raises ValueError where it has no value, and where it is given twice.
     """
-    import tyro
+    values, rest, left = list[str](), list[str](), list(flags)
+    while left:
+        flag = left.pop(0)
+        if flag == option:
+            if not left or is_flag(left[0]):
+                raise ValueError(f"{option}: expected a value")
+            values.append(left.pop(0))
+        elif flag.startswith(f"{option}="):
+            values.append(flag.partition("=")[2])
+        else:
+            rest.append(flag)
+    if len(values) > 1:
+        raise ValueError(f"{option} is given twice, {option} {values[0]} and {option} {values[1]}; leave one out")
+    return (values[0] if values else None), rest
 
-    # An instance that leaves out required fields does not exist, so a missing default must not be passed on.
-    defaults = {} if default is None else {"default": default}
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            return tyro.cli(kind, args=list(argv), prog=prog, description=description or None, **defaults)
-    except SystemExit as error:
-        if not error.code:
-            sys.stdout.write(printed.getvalue())
-            raise
-        message = one_line(printed.getvalue())
-        raise ValueError(f"{prog}: {explain(message, required or kind, known, argv) or message}") from None
+
+def choose_classes(values: Values, argv: Sequence[str], variants: Variants | None = None) -> tuple[Values, list[str]]:
+    """Return the values under the selectors of a command line, and the flags that are left.
+
+    A word that is not the recipe's own also brings what the recipe holds for it (`variants`).
+    """
+    left = list(argv)
+    for group, selector in SELECTORS.items():
+        if group not in values:
+            continue
+        word, left = take_option(left, f"--{group}")
+        if word is None or word == getattr(values[group], selector.field, None):
+            continue
+        values = selector.choose(values, word) | dict((variants or {}).get(word, {}))
+    return values, left
 
 
-def one_line(box: str) -> str:
-    """Return the message of tyro's framed error, without the frame."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [re.sub(r"[╭╮╰╯│─]+", " ", line).strip() for line in text.splitlines()]
-    message = re.sub(r"\s+", " ", " ".join(line for line in lines if line))
-    return re.sub(r"^(Parsing error|Unrecognized options?|Required options?|Invalid choice)\s*:?\s*", "", message)
+def find_choice(name: str) -> str | None:
+    """Return the selector with which a flag exists (`--sampler vllm`); None for a flag that none brings."""
+    group, _, leaf = name.partition(".")
+    if group == "monitor" and has_setting(MonitorConfig, leaf):
+        return "--monitor NAME"
+    if group == "critic" and has_setting(CriticConfig, leaf):
+        return f"--algo {' or '.join(row.name for row in ALGORITHMS.values() if row.critic)}"
+    engines = [word for word, kind in SAMPLERS.items() if group == "sampler" and has_setting(kind, leaf)]
+    return f"--sampler {' or '.join(engines)}" if engines else None
+
+
+def has_setting(kind: type, leaf: str) -> bool:
+    """Return whether a group's class has a setting that is no selector, by the last part of its flag."""
+    words = {selector.field for selector in SELECTORS.values()}
+    return any(s.name.replace("_", "-") == leaf and s.name not in words for s in settings_of(kind))
+
+
+# What a command line cannot be
+
+
+def not_read_by(kind: type) -> Mapping[str, Collection[str]]:
+    """Return the settings of shared groups that a command leaves out, by group: `NOT_READ` of its dataclass."""
+    return getattr(kind, "NOT_READ", {})
+
+
+def check_not_read(kind: type, argv: Sequence[str], prog: str) -> None:
+    """Raise ValueError for the first flag that is a setting of other commands and that this one does not read."""
+    left_out = not_read_by(kind)
+    for token in argv:
+        group, _, leaf = flag_name(token).partition(".") if is_flag(token) else ("", "", "")
+        name = leaf.removeprefix("no-").replace("-", "_")
+        if group in left_out and (name or SELECTORS[group].field) in left_out[group]:
+            raise ValueError(f"{prog}: --{flag_name(token)} would have no effect: this command does not read it")
+
+
+def check_kl_place(before: Values, values: Values, argv: Sequence[str]) -> None:
+    """Raise ValueError where another algorithm would move the recipe's KL term, and no flag says its weight there."""
+    if "algo" not in values or "algo.kl-coef" in {flag_name(token) for token in argv if is_flag(token)}:
+        return
+    old, new = before["algo"], values["algo"]
+    if new.kl_coef and new.kl_place != old.kl_place and not new.chooses_kl_place:
+        raise ValueError(
+            f"--algo {new.name}: the recipe's algo.kl_coef {old.kl_coef} is in the {old.kl_place}, and {new.name} has "
+            f"its KL term in the {new.kl_place}; set --algo.kl-coef too (0: none)"
+        )
+
+
+def check_effect(config: Any, before: Values) -> None:
+    """Raise ValueError for the first setting that the command line changed and that nothing reads.
+
+    `before`: the values under its selectors, without its other flags. A recipe itself may hold settings of no effect.
+    """
+    flags = Flags(type(config), values_of(type(config), config))
+    unread = flags.unread()
+    for flag in flags.known.values():
+        value = value_of(flags.values, flag)
+        if flag.name in unread and value != value_of(before, flag):
+            name = f"{flag.group}.{flag.setting.name}".lstrip(".")
+            raise ValueError(
+                f"{name} {value} would have no effect: it is read only {unread[flag.name].flags}; leave it out"
+            )
+
+
+def value_of(values: Values, flag: Flag) -> Any:
+    """Return the value of a flag's setting; None where its group does not exist."""
+    return getattr(values[flag.group], flag.setting.name, None) if flag.group else values.get(flag.setting.name)
+
+
+def nearest(name: str, known: Iterable[str], unread: Collection[str] = ()) -> str:
+    """Return the end of an error message: the flags that an unknown one was probably meant to be."""
+    names, name = list(known), name.strip("-").lower()
+    read = [flag for flag in names if flag not in unread]
+    group = [flag for flag in names if flag.startswith(f"{name}.")]
+    if group:
+        return f"it is a group of flags: --{', --'.join(group)}"
+    found = same_leaf(name, read) or [flag for flag in names if flag == ELSEWHERE.get(name)]
+    found = (
+        found
+        or same_leaf(name, names)
+        or difflib.get_close_matches(name, names, n=SHOWN, cutoff=0.75)
+        or near_leaf(name, names)
+    )
+    if not found:
+        return "none is spelt like it, see --help"
+    first, *others = (f"--{flag}" for flag in found[:SHOWN])
+    return f"did you mean {first}?" + (f" (or {', '.join(others)})" if others else "")
+
+
+def same_leaf(name: str, names: Iterable[str]) -> list[str]:
+    """Return the flags of any group with the same last part."""
+    leaf = name.rpartition(".")[2]
+    found = (n for n in names if n.rpartition(".")[2] == leaf)
+    return sorted(found, key=lambda n: (n != name, n.partition(".")[0] in LATER_GROUPS))
+
+
+def near_leaf(name: str, names: Sequence[str]) -> list[str]:
+    """Return the flags whose last part is spelt nearly the same, or begins with it."""
+    leaf, leaves = name.rpartition(".")[2], sorted({n.rpartition(".")[2] for n in names})
+    near = difflib.get_close_matches(leaf, leaves, n=SHOWN, cutoff=0.7)
+    near = near or [other for other in leaves if leaf and other.startswith(leaf)]
+    return [flag for leaf in near for flag in same_leaf(leaf, names)]
 
 
 def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
@@ -161,57 +555,53 @@ def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-def guarded(command: Callable[[], int]) -> int:
-    """Run a command. An expected error becomes one line on stderr and exit code 2, a signal 128 plus its number."""
-    open_standard_streams()
-    try:
-        with naming_output():
-            return printed(command)
-    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
-        drop_output()
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt as error:
-        if text := str(error) or ("" if isinstance(error, Stopped) else "interrupted"):
-            print(fitted(text), file=sys.stderr)
-        return error.exit_code if isinstance(error, Stopped) else 128 + signal.SIGINT
-    except EXPECTED_ERRORS as error:
-        print(error_line(error), file=sys.stderr)
-        drop_output()
-        return BAD_INPUT
+# Help
 
 
-def printed(command: Callable[[], int]) -> int:
-    """Run a command, and see that what it printed is written."""
-    try:
-        code = command()
-    except SystemExit:  # after help
-        sys.stdout.flush()
-        raise
-    sys.stdout.flush()
-    return code
+def describe_flags(flags: Flags, prog: str, description: str, *, everything: bool = False) -> list[str]:
+    """Return the lines of `--help`: the settings that are read, by group; with `everything` all settings."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    wrap = functools.partial(textwrap.fill, width=width, break_on_hyphens=False, break_long_words=False)
+    unread, shown = flags.unread(), flags.shown(everything=everything)
+    lines = [" ".join(["usage:", prog, *(flag.label for flag in flags.positional), "[flags]"]), ""]
+    lines += [(description or flags.kind.__doc__ or "").strip(), ""]
+
+    def describe(flag: Flag) -> list[str]:
+        holder = flags.values.get(flag.group)
+        kind = type(holder) if isinstance(holder, Group) else MonitorConfig if flag.selects else flags.kind
+        text = help_texts(kind).get(flag.setting.name, "")
+        text += f" Only {unread[flag.name].flags}." if flag.name in unread else ""
+        default = "" if flag in required else f" (default: {show_value(value_of(flags.values, flag))})"
+        takes = f", {off_form(flag)}" if flag.hint is bool else f" {expected(flag.hint)}"
+        indent = " " * 6
+        return [f"  {flag.label}{takes}{default}", *([wrap(text, initial_indent=indent, subsequent_indent=indent)])]
+
+    required = flags.required()
+    for group in dict.fromkeys(flag.group for flag in [*flags.positional, *shown]):
+        holder = flags.values.get(group)
+        summary = " ".join((type(holder).__doc__ or "").split()) if isinstance(holder, Group) else ""
+        lines.append(wrap(f"{group or 'arguments'}: {summary}".removesuffix(": ")))
+        for flag in [*(flags.positional if not group else ()), *(flag for flag in shown if flag.group == group)]:
+            lines += describe(flag)
+        hidden = [f for f in flags.known.values() if f.group == group and f not in shown and not f.setting.advanced]
+        brought: dict[str, list[str]] = {}
+        for flag in hidden:
+            brought.setdefault(unread[flag.name].flags, []).append(flag.setting.name.replace("_", "-"))
+        lines += [f"  {choice}: {', '.join(names)}" for choice, names in brought.items()]
+        lines.append("")
+    if more := len(flags.known) - len(shown):
+        lines.append(
+            f"{more} settings are not shown, advanced ones and those that nothing reads: --help-all shows them too."
+        )
+    return lines
 
 
-def open_standard_streams() -> None:
-    """Open the null device for each of stdin, stdout and stderr that the caller has closed.
-
-    Otherwise the next file that is opened takes its number, and printed text goes into that file.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-            os.set_inheritable(number, True)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+def off_form(flag: Flag) -> str:
+    """Return how a switch is turned off: `--run.no-overwrite`."""
+    group, dot, leaf = flag.name.rpartition(".")
+    return f"--{group}{dot}no-{leaf}"
 
 
-def error_line(error: BaseException) -> str:
-    """Return the line that is printed for an expected error: `error: ` and its text, control characters escaped."""
-    text = str(error)
-    if isinstance(error, KeyError) and error.args:
-        text = str(error.args[0])
-    elif isinstance(error, OSError):
-        text = describe_os_error(error)
-    line = f"error: {in_one_line(text) or type(error).__name__}"
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [...]"
+def show_value(value: Any) -> str:
+    """Return a default as a command line has it."""
+    return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

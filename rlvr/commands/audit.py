@@ -11,9 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import Positional
-
-from rlvr.commands.arguments import key_values, parse_settings
+from rlvr.commands.arguments import Positional, key_values, parse
 from rlvr.config.settings import COUNT, SHARE, Rules
 from rlvr.config.shared import VerifierSettings
 from rlvr.core.files.jsonl import read_objects
@@ -86,7 +84,7 @@ class CheckResult:
 
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr audit TASK [flags]` and return its exit code."""
-    args = parse_settings(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
+    args = parse(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
     args.check("--")
     options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlvr.commands.arguments import BAD_INPUT, guarded
+from rlvr.commands.errors import BAD_INPUT, guarded
 from rlvr.core.registry import did_you_mean
 
 # By purpose: the name, the module and function that run it, and what it does.

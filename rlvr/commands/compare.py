@@ -15,9 +15,8 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tyro.conf import Positional
 
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.console import Display
 from rlvr.commands.report.curves import finish, running_mean, series
 from rlvr.core.files.write import check_replaceable, write_whole

@@ -1,10 +1,11 @@
-"""Errors of the operating system in words: which file, why, and what to do. Standard library only."""
+"""Expected errors of a command: one line on stderr and exit code 2; those of the operating system in words."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -13,11 +14,74 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from rlvr.core.files.write import advice
+from rlvr.core.printable import in_one_line
+from rlvr.core.types import RunError
+from rlvr.training.supervision.signals import Stopped, fitted
 
 T = TypeVar("T")
+# What a user can cause (bad input, a missing file, a name that does not exist), and what ends a run.
+EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
+BAD_INPUT = 2
+LONGEST_LINE = 2000  # characters of an error line: it may quote a whole line of a file
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NEXT_TO_NOTHING = 1 << 20  # free bytes of a disk that is full
 STANDARD_OUTPUT = "standard output"
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command. An expected error becomes one line on stderr and exit code 2, a signal 128 plus its number."""
+    open_standard_streams()
+    try:
+        with naming_output():
+            return printed(command)
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
+        drop_output()
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt as error:
+        if text := str(error) or ("" if isinstance(error, Stopped) else "interrupted"):
+            print(fitted(text), file=sys.stderr)
+        return error.exit_code if isinstance(error, Stopped) else 128 + signal.SIGINT
+    except EXPECTED_ERRORS as error:
+        print(error_line(error), file=sys.stderr)
+        drop_output()
+        return BAD_INPUT
+
+
+def printed(command: Callable[[], int]) -> int:
+    """Run a command, and see that what it printed is written."""
+    try:
+        code = command()
+    except SystemExit:  # after help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
+
+
+def open_standard_streams() -> None:
+    """Open the null device for each of stdin, stdout and stderr that the caller has closed.
+
+    Otherwise the next file that is opened takes its number, and printed text goes into that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def error_line(error: BaseException) -> str:
+    """Return the line that is printed for an expected error: `error: ` and its text, control characters escaped."""
+    text = str(error)
+    if isinstance(error, KeyError) and error.args:
+        text = str(error.args[0])
+    elif isinstance(error, OSError):
+        text = describe_os_error(error)
+    line = f"error: {in_one_line(text) or type(error).__name__}"
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [...]"
 
 
 def describe_os_error(error: OSError) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -14,14 +15,13 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from rlvr.commands.arguments import key_values, parse_settings
+from rlvr.commands.arguments import key_values, parse
 from rlvr.commands.console import Display, colored
 from rlvr.commands.machine import check_device
-from rlvr.commands.settings import values_of
 from rlvr.commands.task import check_names, check_turns, make_pack, with_environment, with_verifier
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spelt
+from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spell
 from rlvr.config.shared import (
     WITHOUT_URL,
     AnswerSettings,
@@ -52,115 +52,12 @@ if TYPE_CHECKING:
     from rlvr.model.load.policy import Policy
     from rlvr.served.speakers import Speaker
 
-
-# `rlvr eval --url` and `rlvr profile --url`: the same evaluation with a model that a server holds.
-
-
-def check_requests(args: EvalArgs) -> None:
-    """Raise ValueError for fields of requests or a key's variable that cannot be used, before anything is written."""
-    from rlvr.core.endpoint import read_key, request_options
-
-    read_key(args.key_env)
-    request_options(args.request_option)
-
-
-def answer_from_server(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
-    """Sample and verify a served model's answers, and write the numbers into a folder that is claimed."""
-    from rlvr.core.endpoint import Endpoint
-    from rlvr.served.evaluation import Served, evaluate_served, identical_hint
-    from rlvr.training.rollout.episodes import plan_of
-
-    stop.doing = "asking the server for its models"
-    assert args.url is not None
-    endpoint = Endpoint(
-        args.url,
-        args.model,
-        api=args.api,
-        key_env=args.key_env,
-        retry_seconds=args.retry_seconds,
-        request_seconds=args.request_seconds,
-        options=args.request_option,
-    )
-    display = Display()
-    stop.bars = display.height
-    with closing(endpoint), closing(display):
-        stop.doing = "loading the tokenizer"
-        speaker = open_speaker(args)
-        speaker.announce(task.environment)
-        plan = plan_of(speaker, task, args, endpoint.max_model_len if args.tokenizer else None)
-        problems = fit_problems(args, speaker, problems, endpoint.max_model_len, display)
-        display.say(
-            f"{args.task}: {len(problems)} problems, {args.samples} samples each; {args.model} at {args.url}, "
-            f"{args.api}, {args.concurrency} requests at once"
-        )
-        stop.doing = "evaluating"
-        display.start("evaluating", len(problems))
-        with open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout) as runners:
-            result = evaluate_served(
-                Served(endpoint, speaker, args.concurrency),
-                problems,
-                runners["verifier"],
-                runners.get("lenient"),
-                runners.get("strict"),
-                runners.get("selector"),
-                sampling=args.sampling(),
-                samples=args.samples,
-                ks=args.k,
-                threshold=args.threshold,
-                seed=args.seed,
-                answers_file=args.out_dir / "answers.jsonl",
-                progress=lambda done: display.step(done, ""),
-                plan=plan,
-            )
-        if hint := identical_hint(result):
-            display.say(hint, wrap=True)
-    write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
-    return result
-
-
-def open_speaker(args: EvalArgs) -> Speaker:
-    """Return what makes requests of prompts: with a tokenizer token ids, otherwise text or messages."""
-    from rlvr.served.speakers import MessageSpeaker, TokenSpeaker
-
-    if args.tokenizer is None:
-        return MessageSpeaker(chat=args.api == "chat", system_prompt=args.system_prompt, tool_role=args.tool_role)
-    from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer
-
-    with load_errors_as_value_error(args.tokenizer, "tokenizer"):
-        tokenizer = load_tokenizer(
-            args.tokenizer, revision=args.revision or "main", trust_remote_code=args.trust_remote_code
-        )
-    return TokenSpeaker(tokenizer, system_prompt=args.system_prompt, chat=args.chat)
-
-
-def fit_problems(
-    args: EvalArgs, speaker: Speaker | Policy, problems: Sequence[Problem], limit: int | None, display: Display
-) -> Sequence[Problem]:
-    """Return the problems whose prompts are short enough; ValueError for one that leaves no room for a completion.
-
-    Lengths are known with a tokenizer only.
-    """
-    from rlvr.model.text.context import check_fit, leave_out_long
-    from rlvr.served.speakers import MessageSpeaker
-
-    if isinstance(speaker, MessageSpeaker):
-        return problems
-    flags = ("--max-new-tokens", "--max-prompt-tokens")
-    if args.max_prompt_tokens is not None:
-        problems, dropped = leave_out_long(speaker, problems, args.max_prompt_tokens, flags[1])
-        display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
-    check_fit(speaker, problems, args.max_new_tokens, limit, flags)
-    return problems
-
-
 # Settings that may change on resume: they affect how many answers are sampled or how fast, never their content.
 RESUMABLE = {
     *("k", "threshold", "samples", "max_problems", "workers", "out_dir", "device", "timeout", "reply_seconds"),
     *("concurrency", "key_env", "retry_seconds", "request_seconds"),
 }
 RENDERS_HERE = Used(renders_here, "without --url, or with --tokenizer")
-# Earlier names of settings in settings.json.
-RENAMED = {"option": "verifier_option"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +134,7 @@ class EvalArgs(PassKSettings, ModelOnTask):
             (self.selector is None or several, f"{at}selector selects one of k samples: set {at}k above 1"),
             (
                 self.selector is not None or not self.selector_option,
-                f"{at}{spelt('selector_option', at)} without a selector; set {at}selector too",
+                f"{at}{spell('selector_option', at)} without a selector; set {at}selector too",
             ),
         ]
 
@@ -270,27 +167,19 @@ def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
     return problems
 
 
-def present_layout(held: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a settings.json by their present names, and the sampler by its name."""
-    settings = {RENAMED.get(name, name): value for name, value in held.items()}
-    sampler = settings.pop("sampler")
-    # A server may come back at another port; what it serves has a name.
-    served = {"url": "a server" if settings.pop("url", None) else None}
-    return settings | {"sampler": sampler["name"] if isinstance(sampler, dict) else sampler} | served
-
-
 def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
     """Return the folder of an evaluation. One with the same settings is resumed, one without answers overwritten."""
-    settings = {**dataclasses.asdict(args), "fingerprint": fingerprint}
-    settings = json.loads(json.dumps(settings, default=str))
-    defaults = json.loads(json.dumps(values_of(type(args)), default=str))
+    settings = json.loads(json.dumps({**dataclasses.asdict(args), "fingerprint": fingerprint}, default=str))
+
+    def compared(name: str, value: Any) -> Any:
+        # A sampler counts by its name. A server may come back at another port; what it serves has a name.
+        return value and {"sampler": lambda: value["name"], "url": lambda: "a server"}.get(name, lambda: value)()
 
     def difference(held: dict[str, Any]) -> str | None:
-        held = present_layout({**defaults, **held})
-        for name, value in present_layout(settings).items():
-            there = held.get(name)
-            if name not in RESUMABLE and there != value:
-                return f"an evaluation with other settings: {name} is {there!r} there and {value!r} here"
+        for name, value in settings.items():
+            there, here = compared(name, held.get(name)), compared(name, value)
+            if name not in RESUMABLE and there != here:
+                return f"an evaluation with other settings: {name} is {there!r} there and {here!r} here"
         return None
 
     answers = args.out_dir / "answers.jsonl"
@@ -313,7 +202,7 @@ def run(args: EvalArgs) -> dict[str, Any]:
 
 
 def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
-    # before torch and transformers are imported, which takes seconds
+    # Settings, names and data come before torch and transformers, whose import takes seconds.
     args.check()
     check_names(args)
     if args.url is None:
@@ -324,15 +213,18 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     args.select_by()
     problems = chosen_problems(task, args)
     if args.url is not None:
-        check_requests(args)
+        from rlvr.core.endpoint import read_key, request_options
+
+        read_key(args.key_env)
+        request_options(args.request_option)
     elif args.model != "tiny":
         find_model(args.model, args.revision)
     folder = eval_folder(args, task.fingerprint)
-    with folder.locked() as lines:
+    with folder.lock() as lines:
         for line in (*lines, *folder.claim(), *task.split_notes, *task.notes):
             print(line)
         if args.url is not None:
-            return answer_from_server(args, task, problems, stop)
+            return answer_problems(args, task, problems, stop)
         from rlvr.model.cpu.processor import tuned_cpu
 
         with tuned_cpu():
@@ -340,68 +232,131 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
 
 
 def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
-    """Load the model, sample and verify its answers, and write the numbers into a folder that is claimed."""
-    from transformers.utils.logging import disable_progress_bar
+    """Have the problems answered and verified, by a model that is loaded here or one on a server. Return the numbers.
 
-    from rlvr.model.load.policy import load_policy
-    from rlvr.model.text.context import context_limit
-    from rlvr.sampling.samplers import open_sampler
-    from rlvr.training.evaluation.evaluate import evaluate
+    The folder must be claimed: answers.jsonl and result.json are written there.
+    """
+    from rlvr.served.evaluation import identical_hint
     from rlvr.training.rollout.episodes import plan_of
 
-    stop.doing = "loading the model"
-    disable_progress_bar()
-    model = ModelConfig(
-        name=args.model,
-        revision=args.revision,
-        trust_remote_code=args.trust_remote_code,
-        attention=args.attention,
-        dtype=args.dtype,
-        device=args.device,
-        system_prompt=args.system_prompt,
-        chat=args.chat,
-    )
-    words = [getattr(task.environment, "announcement", ""), *(prompt_text(problem.prompt) for problem in problems)]
-    policy = load_policy(model, corpus=words, seed=args.seed)
-    policy.announce(task.environment)
     display = Display()
     stop.bars = display.height
-    limit = context_limit(policy.causal.config)
-    problems = fit_problems(args, policy, problems, limit, display)
-    plan = plan_of(policy, task, args, limit, args.sampler.max_model_len)
-    display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
-    with (
-        closing(display),
-        open_sampler(args.sampler, policy) as sampler,
-        open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout) as runners,
-    ):
+    with closing(display), ExitStack() as stack:
+        made = load_model(args, task, problems, stop) if args.url is None else reach_server(args, stop, stack)
+        made.speaker.announce(task.environment)
+        problems = fit_problems(args, made.speaker, problems, made.limit, display)
+        plan = plan_of(made.speaker, task, args, made.limit, args.sampler.max_model_len)
+        display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {made.description}")
+        evaluate = made.open(stack)
+        limits = {"workers": args.workers, "timeout": args.timeout}
+        runners = stack.enter_context(open_runners(task.verifier, args.select_by(), **limits))
         stop.doing = "evaluating"
         display.start("evaluating", len(problems))
         result = evaluate(
-            policy,
-            sampler,
-            problems,
-            runners["verifier"],
-            runners.get("lenient"),
-            runners.get("strict"),
-            runners.get("selector"),
+            problems=problems,
+            **runners,
             sampling=args.sampling(),
             samples=args.samples,
             ks=args.k,
             threshold=args.threshold,
             seed=args.seed,
             answers_file=args.out_dir / "answers.jsonl",
-            answers_at_once=args.sampler.batch_size,
             progress=lambda done: display.step(done, ""),
             plan=plan,
         )
+        if hint := identical_hint(result):
+            display.say(hint, wrap=True)
     write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
 
+@dataclass(frozen=True)
+class Answering:
+    """What answers problems. speaker: renders prompts; limit: tokens that the model reads, None where not known.
+
+    open: returns rlvr.training's `evaluate`, or the served one, bound to the model. The stack closes what it opens.
+    """
+
+    speaker: Policy | Speaker
+    limit: int | None
+    description: str
+    open: Callable[[ExitStack], Callable[..., dict[str, Any]]]
+
+
+def load_model(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> Answering:
+    """Load the model into this process."""
+    from transformers.utils.logging import disable_progress_bar
+
+    from rlvr.model.load.policy import load_policy
+    from rlvr.model.text.context import context_limit
+    from rlvr.sampling.samplers import open_sampler
+    from rlvr.training.evaluation.evaluate import evaluate
+
+    stop.doing = "loading the model"
+    disable_progress_bar()
+    names = ("revision", "trust_remote_code", "attention", "dtype", "device", "system_prompt", "chat")
+    model = ModelConfig(name=args.model, **{name: getattr(args, name) for name in names})
+    words = [getattr(task.environment, "announcement", ""), *(prompt_text(problem.prompt) for problem in problems)]
+    policy = load_policy(model, corpus=words, seed=args.seed)
+
+    def open_evaluation(stack: ExitStack) -> Callable[..., dict[str, Any]]:
+        sampler = stack.enter_context(open_sampler(args.sampler, policy))
+        return partial(evaluate, policy, sampler, answers_at_once=args.sampler.batch_size)
+
+    return Answering(policy, context_limit(policy.causal.config), policy.describe(), open_evaluation)
+
+
+def reach_server(args: EvalArgs, stop: StopRequest, stack: ExitStack) -> Answering:
+    """Reach the server of --url. Prompts become token ids with --tokenizer, otherwise text or messages."""
+    from rlvr.core.endpoint import Endpoint
+    from rlvr.served.evaluation import Served, evaluate_served
+    from rlvr.served.speakers import MessageSpeaker, TokenSpeaker
+
+    assert args.url is not None
+    stop.doing = "asking the server for its models"
+    names = ("api", "key_env", "retry_seconds", "request_seconds")
+    settings = {name: getattr(args, name) for name in names}
+    endpoint = stack.enter_context(closing(Endpoint(args.url, args.model, options=args.request_option, **settings)))
+    where = f"{args.model} at {args.url}, {args.api}, {args.concurrency} requests at once"
+    speaker: Speaker = MessageSpeaker(
+        chat=args.api == "chat", system_prompt=args.system_prompt, tool_role=args.tool_role
+    )
+    if args.tokenizer is not None:
+        from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer
+
+        stop.doing = "loading the tokenizer"
+        options = {"revision": args.revision or "main", "trust_remote_code": args.trust_remote_code}
+        with load_errors_as_value_error(args.tokenizer, "tokenizer"):
+            tokenizer = load_tokenizer(args.tokenizer, **options)
+        speaker = TokenSpeaker(tokenizer, system_prompt=args.system_prompt, chat=args.chat)
+    limit = endpoint.max_model_len if args.tokenizer is not None else None
+    served = Served(endpoint, speaker, args.concurrency)
+    return Answering(speaker, limit, where, lambda stack: partial(evaluate_served, served))
+
+
+def fit_problems(
+    args: EvalArgs, speaker: Speaker | Policy, problems: Sequence[Problem], limit: int | None, display: Display
+) -> Sequence[Problem]:
+    """Return the problems whose prompts are short enough. Lengths are known with a tokenizer only.
+
+    Raises ValueError for a prompt that leaves no room for a completion.
+    """
+    from rlvr.model.text.context import check_fit, leave_out_long
+    from rlvr.served.speakers import MessageSpeaker
+
+    if isinstance(speaker, MessageSpeaker):
+        return problems
+    flags = ("--max-new-tokens", "--max-prompt-tokens")
+    if args.max_prompt_tokens is not None:
+        problems, dropped = leave_out_long(speaker, problems, args.max_prompt_tokens, flags[1])
+        display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
+    check_fit(speaker, problems, args.max_new_tokens, limit, flags)
+    return problems
+
+
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr eval --model M --task T [flags]`."""
-    args = parse_settings(EvalArgs, argv, prog="rlvr eval", description=EvalArgs.__doc__ or "")
+    args = parse(EvalArgs, argv, prog="rlvr eval", description=EvalArgs.__doc__ or "")
     result = run(args)
     display = Display()
     display.print_table(result_table(result, args.k))

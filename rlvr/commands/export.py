@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.model_card import CardFacts, licence_of, model_card
 from rlvr.core.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
 from rlvr.core.files.secrets import without_secrets
@@ -157,8 +155,7 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
     """
     if not run.is_dir():
         raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
-    from rlvr.training.checkpoint.folders import checkpoint_folder, damage, list_whole
-    from rlvr.training.evaluation.held_out import best_steps
+    from rlvr.training.checkpoint.folders import best_steps, checkpoint_folder, damage, list_whole
 
     record = read_record(run / TRAINING.record)
     if record is None or not record.keys() >= TRAINING.keys:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any, NoReturn, TextIO
+from typing import Annotated, Any, TextIO
 
-from rlvr.commands.arguments import BAD_INPUT, error_line, guarded, key_values
-from rlvr.commands.flags import check_flags, check_renamed
-from rlvr.config.settings import SECONDS, WORKERS, check_bounds
+from rlvr.commands.arguments import Positional, key_values, parse
+from rlvr.commands.errors import BAD_INPUT, error_line, guarded
+from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.core.files.jsonl import is_same_file, read_objects
 from rlvr.core.files.write import check_replaceable, writing
 from rlvr.core.printable import in_one_line, kind_of
@@ -30,19 +29,29 @@ REFERENCE_NAMES = ("reference", "gold", "answer")
 PROMPT_NAMES = ("prompt", "problem", "question")
 # Lines verified before their verdicts are written: an interrupted run keeps those.
 CHUNK = 4096
-GRADE_BOUNDS = {"timeout": SECONDS, "workers": WORKERS}
 
 
 @dataclass(frozen=True)
 class GradeArgs:
-    """Arguments of `rlvr grade`; HELP describes each field."""
+    """Verdicts for a file of completions.
 
-    file: Path
+    Exit code 0: all lines verified. 2, after one line on standard error: input that cannot be used, a reference that
+    cannot be read, or a verifier that fails on every line. 130: interrupted.
+    """
+
+    file: Positional[Path]
+    """JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, prompt,
+    expected (a boolean) where known."""
     verifier: str
-    option: tuple[str, ...] = ()
-    workers: int = 2
-    timeout: float = 10.0
+    """Registered name, or module:attribute."""
+    verifier_option: tuple[str, ...] = ()
+    """Options of the verifier, as key=value."""
+    workers: Annotated[int, WORKERS] = 2
+    """Worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)."""
+    timeout: Annotated[float, SECONDS] = 10.0
+    """Time limit for one completion in a worker process, in seconds."""
     output: Path | None = None
+    """File for the verdicts, one JSON line each. None: standard output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +131,7 @@ def grade(args: GradeArgs) -> int:
     The code is 2, after one line that says why, where a reference could not be read or no line could be scored.
     Raise ValueError, LookupError or OSError for input that cannot be used at all.
     """
-    check_bounds({"timeout": args.timeout, "workers": args.workers}, GRADE_BOUNDS, "--")
-    verifier = make_verifier(args.verifier, **key_values(args.option, "--verifier-option"))
+    verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
     rows = read_rows(args.file)
     if args.output is not None and is_same_file(args.output, args.file):
         raise ValueError(f"--output {args.output} is the input file; name another")
@@ -216,65 +224,10 @@ def _line(row: Row, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message}")
-
-
-HELP = {
-    "file": "JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, "
-    "prompt, expected (a boolean) where known",
-    "verifier": "registered name, or module:attribute",
-    "verifier-option": "options of the verifier; the flag may be repeated",
-    "workers": "worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)",
-    "timeout": "time limit for one completion in a worker process, in seconds",
-    "output": "file for the verdicts, one JSON line each (default: standard output)",
-}
-
-
-EXIT_CODES = (
-    "Exit code 0: all lines verified. 2, after one line on standard error: input that cannot be used, a reference that "
-    "cannot be read, or a verifier that fails on every line. 130: interrupted."
-)
-
-
-def parse_args(argv: Sequence[str]) -> GradeArgs:
-    """Return the parsed command line. Raise ValueError where it does not fit."""
-    check_renamed(argv, HELP, "rlvr grade")
-    check_flags(dict.fromkeys(HELP, str) | {"verifier-option": None}, argv, "rlvr grade")
-    parser = _Parser(
-        prog="rlvr grade", description="Verdicts for a file of completions.", epilog=EXIT_CODES, allow_abbrev=False
-    )
-    add: Callable[..., Any] = parser.add_argument
-    add("file", type=Path, nargs="?", metavar="FILE.jsonl", help=HELP["file"])
-    add("--verifier", required=True, metavar="NAME", help=HELP["verifier"])
-    add(
-        "--verifier-option",
-        dest="option",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help=HELP["verifier-option"],
-    )
-    add("--workers", type=int, default=GradeArgs.workers, metavar="N", help=HELP["workers"])
-    add("--timeout", type=float, default=GradeArgs.timeout, metavar="SECONDS", help=HELP["timeout"])
-    add("--output", type=Path, default=None, metavar="OUT.jsonl", help=HELP["output"])
-    found = parser.parse_args(list(argv))
-    # `--verifier-option a=1 FILE`: argparse took the file for an option.
-    files = [option for option in found.option if "=" not in option]
-    if found.file is None and len(files) == 1:
-        found.option.remove(files[0])
-        found.file = Path(files[0])
-    if found.file is None:
-        parser.error("the following arguments are required: FILE.jsonl")
-    return GradeArgs(found.file, found.verifier, tuple(found.option), found.workers, found.timeout, found.output)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `rlvr grade` and return its exit code. After Ctrl-C the verdicts written so far are kept."""
     try:
-        return guarded(lambda: grade(parse_args(sys.argv[1:] if argv is None else argv)))
+        return guarded(lambda: grade(parse(GradeArgs, sys.argv[1:] if argv is None else argv, prog="rlvr grade")))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.core.printable import expected, printable
 from rlvr.core.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 

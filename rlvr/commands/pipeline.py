@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rlvr.commands.arguments import guarded, parse
+from rlvr.commands.arguments import parse
+from rlvr.commands.errors import guarded
 from rlvr.commands.train import load_recipe, split_recipe
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.core.files.models import check_path

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.choices import take_option
+from rlvr.commands.arguments import take_option
 from rlvr.commands.train import check_model_flag, load_recipe, recipe_config
 from rlvr.config import Config
 from rlvr.core.registry import TASKS

@@ -19,7 +19,7 @@ HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a 
 
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr show-prompt RECIPE [--id ID] [flags]`."""
-    from rlvr.commands.choices import take_option
+    from rlvr.commands.arguments import take_option
     from rlvr.commands.train import load_recipe, recipe_config, split_recipe
 
     if argv and argv[0] in ("-h", "--help"):
@@ -102,7 +102,7 @@ def describe_algorithm(config: Config) -> str:
     algo, critic = config.algo, config.critic
     parts = [f"algorithm: {algo.name}", f"loss {algo.policy_loss}", f"lr {config.optim.lr:g}"]
     if algo.kl_coef:
-        parts.append(f"KL term {algo.kl_coef:g} x {algo.estimator} in the {algo.kl_in}")
+        parts.append(f"KL term {algo.kl_coef:g} x {algo.estimator} in the {algo.kl_place}")
     elif algo.needs_reference:
         parts.append("with a reference policy")
     if critic is not None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rlvr.commands.arguments import parse_settings
+from rlvr.commands.arguments import parse
 from rlvr.commands.console import Display
 from rlvr.commands.eval import EvalArgs, ModelOnTask, chosen_problems, load_task, run
-from rlvr.config.settings import ADVANCED, COUNT, SCORE, Rules, spelt
+from rlvr.config.settings import ADVANCED, COUNT, SCORE, Rules, spell
 from rlvr.config.shared import Samples
 from rlvr.core.files.write import write_whole
 from rlvr.core.seeding import derive_seed
@@ -52,8 +52,8 @@ class SampleArgs(ModelOnTask):
 
     def rules(self, at: str) -> Rules:
         """Return rules about what is kept."""
-        option = spelt("selector_option", at)
-        most = f"{at}{spelt('per_problem', at)} {self.per_problem}: expected at most {at}samples, {self.samples}"
+        option = spell("selector_option", at)
+        most = f"{at}{spell('per_problem', at)} {self.per_problem}: expected at most {at}samples, {self.samples}"
         return [
             *super().rules(at),
             (self.selector is not None or not self.selector_option, f"{at}{option} without a selector; name it too"),
@@ -70,7 +70,7 @@ class SampleArgs(ModelOnTask):
 
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr sample --model M --task T [flags]`."""
-    args = parse_settings(SampleArgs, argv, prog="rlvr sample", description=SampleArgs.__doc__ or "")
+    args = parse(SampleArgs, argv, prog="rlvr sample", description=SampleArgs.__doc__ or "")
     measured = sample(args)
     display = Display()
     right = {name: with_interval(measured, name, 3) for name in ("right", "right of the kept") if name in measured}

@@ -10,14 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional
-
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.machine import check_device
 from rlvr.commands.outcome import program
-from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound, check_bounds
+from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound
 from rlvr.core.files.models import find_model
 from rlvr.core.types import RunError
 from rlvr.sampling.vllm.engine import require_vllm
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from rlvr.sampling.vllm.server import ServerProcess
 
 PORT = Bound(1, 2**16 - 1)
-BOUNDS = {"servers": WORKERS, "tensor_parallel": WORKERS, "port": PORT, "max_model_len": COUNT_OR_NONE}
-BOUNDS |= {"gpu_memory_utilization": POSITIVE_SHARE, "timeout": SECONDS}
 EVERYWHERE = ("0.0.0.0", "::")
 
 
@@ -38,13 +34,13 @@ class ServeArgs:
 
     model: Positional[str]
     """Hub name or folder of the model that is trained: its config and tokenizer are read."""
-    servers: int = 1
+    servers: Annotated[int, WORKERS] = 1
     """Number of servers."""
-    tensor_parallel: int = 1
+    tensor_parallel: Annotated[int, WORKERS] = 1
     """GPUs of each server: its weights are shared out among them. CUDA_VISIBLE_DEVICES says which there are."""
     host: str = "127.0.0.1"
     """Address to listen at. 0.0.0.0: all of this machine; whoever reaches a server can replace its weights."""
-    port: int = 8000
+    port: Annotated[int, PORT] = 8000
     """Port of the first server; the others have the next ones."""
     device: str = "auto"
     """auto: cuda if available, else cpu."""
@@ -52,11 +48,11 @@ class ServeArgs:
     """Precision, as the trainer's --model.dtype. auto: bfloat16 on GPUs that support it."""
     transfer: Literal["auto", "nccl", "gloo"] = "auto"
     """How weights come: nccl between GPUs, gloo over TCP (on a CPU, or on the trainer's GPU). auto: nccl on GPUs."""
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: Annotated[float, POSITIVE_SHARE] = 0.9
     """Fraction of GPU memory for vLLM, weights included."""
-    max_model_len: int = 0
+    max_model_len: Annotated[int, COUNT_OR_NONE] = 0
     """Maximum tokens of prompt and completion together. 0: the model's own limit."""
-    timeout: float = 1800.0
+    timeout: Annotated[float, SECONDS] = 1800.0
     """Seconds that the servers may take to start."""
     revision: str | None = None
     """Branch, tag or commit of a model on the hub."""
@@ -77,7 +73,6 @@ def serve(args: ServeArgs) -> None:
 
     Raises ValueError where they do not start, RunError once all have ended, Stopped where a signal ends it.
     """
-    check_bounds({name: getattr(args, name) for name in BOUNDS}, BOUNDS, "--")
     if args.port + args.servers - 1 > PORT.most:
         raise ValueError(f"--port {args.port}: {args.servers} servers need as many ports from there on")
     if args.model == "tiny":

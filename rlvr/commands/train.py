@@ -14,11 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.arguments import guarded, parse_settings
-from rlvr.commands.choices import take_option
+from rlvr.commands.arguments import parse, take_option
+from rlvr.commands.errors import guarded
 from rlvr.commands.list import recipe_command, recipe_files
-from rlvr.config import Config, CriticConfig, OptimConfig, class_of
+from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.config.settings import settings_of
@@ -53,12 +52,7 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        try:
-            load(functools.partial(spec.loader.exec_module, module), f"recipe {name}")
-        except LookupError as error:
-            from rlvr.commands.earlier_recipes import advice
-
-            raise LookupError("; ".join(filter(None, (str(error), advice(str(error.__cause__)))))) from error
+        load(functools.partial(spec.loader.exec_module, module), f"recipe {name}")
     else:
         if name not in recipe_names():
             raise LookupError(f"no recipe {name!r}; {did_you_mean(name, recipe_names(COMMAND_OF[kind]))}")
@@ -96,7 +90,7 @@ def expand(flags: Sequence[str]) -> list[str]:
 def recipe_config(module: ModuleType, argv: Sequence[str], prog: str, kind: type | None = None) -> Any:
     """Return a recipe's config with its flags, as `kind` (its own unless given). main checks the rest."""
     kind = kind or type(module.CONFIG)
-    return parse_settings(
+    return parse(
         kind,
         expand(argv) if issubclass(kind, Config) else argv,
         prog=prog,
@@ -124,7 +118,7 @@ class SFTRun(Config):
     """The settings of `rlvr sft`: those of a run, without what only reinforcement learning reads."""
 
     NOT_READ: ClassVar = {
-        "algo": {setting.name for name in ALGORITHMS for setting in settings_of(class_of(name))},
+        "algo": {setting.name for setting in settings_of(AlgoConfig)},
         "critic": {setting.name for setting in settings_of(CriticConfig)},
         "optim": {setting.name for setting in settings_of(OptimConfig)} - {"tokens_per_microbatch", "name", "offload"},
         "rollout": {

@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.choices import take_option
+from rlvr.commands.arguments import take_option
 from rlvr.commands.machine import check_device
 from rlvr.commands.task import check_names
 from rlvr.commands.train import check_model_flag, expand, load_recipe, recipe_config, split_recipe

@@ -1,15 +1,19 @@
-"""Settings of the group `algo`: `--algo NAME` chooses the class. Algorithms with special settings have their own.
+"""The group `algo`: one class for all algorithms and losses. `--algo NAME` chooses the algorithm.
 
-An algorithm is a row of rlvr/algo/algorithms.py; every row without a class in `OWN_SETTINGS`, which
-rlvr/config/own_algos.py fills, takes AlgoConfig.
+A setting that only some of them have is marked with which: `of_algorithms` asks the algorithm's row
+(rlvr/algo/algorithms.py), READ_BY_LOSS the arguments of the losses' functions (rlvr/algo/losses.py). So a new row, or
+a new loss with known arguments, has its settings without a change here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
+from rlvr.algo.algorithms import ALGORITHMS, Algorithm
+from rlvr.algo.losses import LOSSES, Loss
 from rlvr.config.settings import (
     ADVANCED,
     COUNT,
@@ -22,23 +26,36 @@ from rlvr.config.settings import (
     Rules,
     Used,
     Words,
+    settings_of,
 )
 from rlvr.core.registry import did_you_mean
 
-WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
-WITH_CLIP = Used(lambda config: config.algo.loss_row.clips, "with a loss that clips (--algo.loss auto)")
-WITH_KL_TARGET = Used(lambda config: config.algo.kl_target is not None, "with --algo.kl-target")
-WITH_ENTROPY_TARGET = Used(lambda config: config.algo.entropy_target is not None, "with --algo.entropy-target")
-WITH_RESETS = Used(lambda config: config.algo.reference_every > 0, "with --algo.reference-every 1 or more")
-WITH_PTX = Used(lambda config: config.algo.ptx_coef > 0, "with --algo.ptx-coef above 0")
-WITH_SAPO = Used(lambda config: config.algo.policy_loss == "sapo", "with --algo.loss sapo")
-WITH_VESPO = Used(lambda config: config.algo.policy_loss == "vespo", "with --algo.loss vespo")
-WITH_DUAL_CLIP = Used(
-    lambda config: config.algo.loss_row.dual_clip,
-    f"with --algo.loss {' or '.join(loss.name for loss in LOSSES.values() if loss.dual_clip)}",
-)
 
-OFFERED_LOSSES = Words(lambda: ("auto", *(loss.name for loss in LOSSES.values() if loss.offered)))
+@dataclass(frozen=True)
+class OfAlgorithms(Used):
+    """The setting exists with some algorithms only: those whose row `has` it."""
+
+    has: Callable[[Algorithm], bool]
+
+
+def of_algorithms(has: Callable[[Algorithm], bool]) -> Used:
+    """Return the mark of a setting that only algorithms with such a row have."""
+    names = [row.name for row in ALGORITHMS.values() if has(row)]
+    return OfAlgorithms(lambda config: has(config.algo.row), f"with --algo {join_words(names)}", has)
+
+
+def READ_BY_LOSS(name: str) -> Used:
+    """Return when a setting is read that is an argument of some losses' functions."""
+    readers = [loss for loss in LOSSES.values() if name in loss.settings]
+    if all(loss.of_completions for loss in readers):  # which only an algorithm brings
+        return of_algorithms(lambda row: name in LOSSES[row.loss].settings)
+    flags = f"with --algo.loss {join_words([loss.name for loss in readers])}"
+    return Used(lambda config: name in config.algo.loss_row.settings, flags)
+
+
+def join_words(words: list[str]) -> str:
+    """Return words as a choice: `a, b or c`."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def is_weighted(config: Any) -> bool:
@@ -51,59 +68,111 @@ def is_weighted(config: Any) -> bool:
     return kind != "none" and (kind != "auto" or not one_engine)
 
 
+# Algorithms that weigh rollouts by advantages (they do not choose or label them); of these, those whose advantages are
+# made of whole rewards (not of their parts, nor of the tokens' returns).
+WEIGHING = of_algorithms(lambda row: not (row.chooses or row.labels))
+WHOLE = of_algorithms(lambda row: not (row.chooses or row.labels or row.reads_parts or row.token_returns))
+# Those whose loss is one of tokens.
+BY_TOKEN = of_algorithms(lambda row: not LOSSES[row.loss].of_completions)
+
+WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
+WITH_KL_TARGET = Used(lambda config: config.algo.kl_target is not None, "with --algo.kl-target")
+WITH_ENTROPY_TARGET = Used(lambda config: config.algo.entropy_target is not None, "with --algo.entropy-target")
+WITH_RESETS = Used(lambda config: config.algo.reference_every > 0, "with --algo.reference-every 1 or more")
+WITH_PTX = Used(lambda config: config.algo.ptx_coef > 0, "with --algo.ptx-coef above 0")
 WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")
-
-
-# Algorithms with settings of their own, by the name of their row.
-OWN_SETTINGS: dict[str, type[AlgoSettings]] = {}
-
-
-class AlgoDefaults:
-    """Values that are read for settings that an algorithm does not have."""
-
-    credit: str = "outcome"
-    advantage_scale: str = "auto"
-    reward_weights: tuple[str, ...] = ()
-    gamma: float = 1.0
-    gae_lambda: float = 1.0
-    beta: float = 0.1
-    loss: str = "auto"
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
-    kl_coef: float = 0.0
-    kl_estimator: str = "auto"
-    kl_in: str = "loss"
-    kl_target: float | None = None
-    kl_horizon: int = 10_000
-    entropy_coef: float = 0.0
-    entropy_target: float | None = None
-    entropy_coef_delta: float = 0.005
-    entropy_coef_max: float = 1.0
-    reference_every: int = 0
-    reference_mix: float = 1.0
-    importance: str = "none"
-    importance_cap: float = 2.0
-    desirable_weight: float = 1.0
-    undesirable_weight: float = 1.0
-    sapo_temperature_pos: float = 1.0
-    sapo_temperature_neg: float = 1.05
-    vespo_k_pos: float = 2.0
-    vespo_lambda_pos: float = 3.0
-    vespo_k_neg: float = 3.0
-    vespo_lambda_neg: float = 2.0
+OFFERED_LOSSES = Words(lambda: ("auto", *(loss.name for loss in LOSSES.values() if not loss.of_completions)))
 
 
 @dataclass(frozen=True)
-class AlgoSettings(AlgoDefaults, Group):
-    """Settings of all algorithms."""
+class AlgoConfig(Group):
+    """Advantages and policy loss (rlvr/algo/advantages.py and losses.py: one function each)."""
 
     name: str = "grpo"
     """Training algorithm (table: rlvr/algo/algorithms.py); it brings its own settings."""
+    loss: Annotated[str, OFFERED_LOSSES, WEIGHING] = "auto"
+    """Policy loss: clip (PPO's clipped ratio per token), gspo, luspo or sequence (one ratio per completion), cispo,
+    sapo and vespo (soft gates of the ratio per token, per completion), nll (no ratio). auto: clip."""
     epochs: Annotated[int, COUNT] = 1
     """Passes over each batch of rollouts (num_iterations in TRL)."""
     minibatches: Annotated[int, COUNT] = 1
     """Optimizer updates per pass."""
+    normalize: Annotated[Literal["auto", "token", "sequence", "sum", "constant"], BY_TOKEN] = "auto"
+    """Average the loss over tokens (DAPO), over sequences (GRPO), over sequences but sum it over their tokens (sum), or
+    divide by sequences x max_new_tokens (Dr. GRPO). Groups without signal count too. auto: sequence with the losses
+    gspo, sequence and sapo, sum with luspo, else token."""
+    clip_low: Annotated[float, SHARE, READ_BY_LOSS] = 0.2
+    """The ratio is clipped below at 1 - clip_low (epsilon in TRL)."""
+    clip_high: Annotated[float, WEIGHT, READ_BY_LOSS] = 0.2
+    """The ratio is clipped above at 1 + clip_high (epsilon_high in TRL; DAPO: 0.28, CISPO: 4)."""
+    dual_clip: Annotated[float | None, POSITIVE, ADVANCED, READ_BY_LOSS] = None
+    """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
+    importance: Annotated[Literal["auto", "none", "token", "token_mask", "sequence"], BY_TOKEN] = "auto"
+    """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
+    torch sampler in float32, which has no mismatch."""
+    importance_cap: Annotated[float, POSITIVE, ADVANCED, BY_TOKEN, WITH_WEIGHTS] = 2.0
+    """Upper bound of the importance weights."""
+    kl_coef: Annotated[float, WEIGHT, BY_TOKEN] = 0.0
+    """Weight of the KL divergence to the reference policy (beta in TRL). 0: no reference model is loaded."""
+    kl_in: Annotated[Literal["auto", "loss", "reward"], WHOLE, WITH_KL] = "auto"
+    """Add the KL term to the loss (per token) or to the reward (PPO: per token; else summed over the completion, with
+    its own baseline, after the task's rewards are normalised). auto: the loss; the reward with raft and
+    reinforce_plus_plus."""
+    kl_estimator: Annotated[Literal["auto", "k1", "k2", "k3", "k3_is"], WEIGHING, WITH_KL] = "auto"
+    """KL estimator (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. auto: k3 in the loss, k1 in the
+    reward. In the loss, k2 and k3_is have the gradient of the reverse KL, k3 of the forward KL."""
+    kl_target: Annotated[float | None, POSITIVE, ADVANCED, WEIGHING, WITH_KL] = None
+    """KL divergence per token that kl_coef is adapted to, after each step (arXiv:1909.08593, section 2.2; verl:
+    adaptive). None: kl_coef stays."""
+    kl_horizon: Annotated[int, COUNT, ADVANCED, WEIGHING, WITH_KL_TARGET] = 10_000
+    """Completions after which kl_coef has grown by a factor of about exp(e) where the KL divergence is 1 + e times the
+    target; e counts as .2 at most."""
+    reference_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WEIGHING, WITH_KL] = 0
+    """Steps after which the reference policy is set to the present policy, again and again (DeepSeek-R1: 400). 0:
+    never."""
+    reference_mix: Annotated[float, POSITIVE_SHARE, ADVANCED, WEIGHING, WITH_RESETS] = 1.0
+    """Share of the present policy in the new reference policy's weights; the rest is the old one's (TRL:
+    ref_model_mixup_alpha)."""
+    entropy_coef: Annotated[float, WEIGHT, ADVANCED, WEIGHING] = 0.0
+    """Weight of the entropy bonus: the mean entropy per token, whatever the loss is averaged over. 0: none."""
+    entropy_target: Annotated[float | None, POSITIVE, ADVANCED, WEIGHING] = None
+    """Entropy per token, in nats, at or below which the bonus is given, with a weight that then grows step by step, and
+    else shrinks (arXiv:2505.22312). None: always, with entropy_coef."""
+    entropy_coef_delta: Annotated[float, POSITIVE, ADVANCED, WEIGHING, WITH_ENTROPY_TARGET] = 0.005
+    """How much the weight of the entropy bonus grows or shrinks each step."""
+    entropy_coef_max: Annotated[float, POSITIVE, ADVANCED, WEIGHING, WITH_ENTROPY_TARGET] = 1.0
+    """Upper bound of the weight of the entropy bonus."""
+    credit: Annotated[Literal["outcome", "turn", "step"], ADVANCED, WHOLE] = "outcome"
+    """What a token is credited with: the reward of its whole rollout; that of its turn and the turns after it; or of
+    its step and what follows, where a verifier scores the steps of a turn. The expected gradient is the same."""
+    advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED, WHOLE] = "auto"
+    """Scale advantages over the batch: divide by the standard deviation of its rewards, or whiten (PPO: over its
+    tokens). auto: whiten for PPO without a KL term in the reward, else none. The KL term is never scaled."""
+    reward_weights: Annotated[tuple[str, ...], of_algorithms(lambda row: row.reads_parts)] = ()
+    """Weights of the reward's parts, as part=weight; 1 for those that are not named."""
+    gamma: Annotated[float, POSITIVE_SHARE, of_algorithms(lambda row: row.per_token)] = 1.0
+    """Discount per token."""
+    gae_lambda: Annotated[float, SHARE, of_algorithms(lambda row: row.critic)] = 0.95
+    """GAE lambda: 1 is return minus value, 0 the one-step TD error."""
+    beta: Annotated[float, POSITIVE, READ_BY_LOSS] = 0.1
+    """How strongly DPO and KTO hold the policy to the reference policy."""
+    desirable_weight: Annotated[float, WEIGHT, READ_BY_LOSS] = 1.0
+    """KTO: weight of the loss of good completions (a reward of 1/2 or more)."""
+    undesirable_weight: Annotated[float, WEIGHT, READ_BY_LOSS] = 1.0
+    """KTO: weight of the loss of bad completions. The paper sets the weights so that good and bad ones count about the
+    same: desirable_weight x (number of good ones) is 1 to 4/3 of undesirable_weight x (number of bad ones)."""
+    sapo_temperature_pos: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 1.0
+    """SAPO's temperature for advantages above 0."""
+    sapo_temperature_neg: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 1.05
+    """SAPO's temperature for the others: a higher one damps ratios far from 1 more."""
+    vespo_k_pos: Annotated[float, WEIGHT, ADVANCED, READ_BY_LOSS] = 2.0
+    """VESPO's exponent k for advantages of 0 or more."""
+    vespo_lambda_pos: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 3.0
+    """VESPO's decay lambda for advantages of 0 or more."""
+    vespo_k_neg: Annotated[float, WEIGHT, ADVANCED, READ_BY_LOSS] = 3.0
+    """VESPO's exponent k for negative advantages."""
+    vespo_lambda_neg: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 2.0
+    """VESPO's decay lambda for negative advantages."""
     ptx_coef: Annotated[float, WEIGHT, ADVANCED] = 0.0
     """Weight of the language-model loss on demonstrations, which is added to each update (PPO-ptx of InstructGPT,
     arXiv:2203.02155). They are the pack's, or those of sft.data. 0: none."""
@@ -116,166 +185,106 @@ class AlgoSettings(AlgoDefaults, Group):
         return ALGORITHMS[self.name]
 
     @property
-    def loss_row(self) -> PolicyLoss:
-        """Return the policy loss's row of its table."""
+    def loss_row(self) -> Loss:
+        """Return the loss's row of its table."""
         return LOSSES[self.policy_loss]
+
+    # Settings whose value may be auto, resolved.
 
     @property
     def policy_loss(self) -> str:
-        """Return the name of the loss, with auto resolved."""
+        """Return `loss` with auto resolved."""
         return self.row.loss if self.loss == "auto" else self.loss
 
     @property
-    def scale(self) -> str:
-        """Return `advantage_scale` with auto resolved."""
-        if self.advantage_scale != "auto":
-            return self.advantage_scale
-        return "none" if self.kl_coef and self.kl_in == "reward" else self.row.scale
+    def normalizer(self) -> str:
+        """Return `normalize` with auto resolved."""
+        return self.loss_row.normalize if self.normalize == "auto" else self.normalize
+
+    @property
+    def kl_place(self) -> str:
+        """Return `kl_in` with auto resolved. A loss over chosen rollouts could not estimate the divergence."""
+        if self.kl_in != "auto":
+            return self.kl_in
+        return "reward" if self.row.chooses or self.row.token_returns else "loss"
 
     @property
     def estimator(self) -> str:
         """Return `kl_estimator` with auto resolved."""
         if self.kl_estimator != "auto":
             return self.kl_estimator
-        return "k1" if self.kl_in == "reward" else "k3"
+        return "k1" if self.kl_place == "reward" else "k3"
 
     @property
-    def normalizer(self) -> str:
-        """Return `normalize` with auto resolved."""
-        return self.loss_row.normalize
+    def scale(self) -> str:
+        """Return `advantage_scale` with auto resolved. REINFORCE++ whitens the KL term too, as published."""
+        if self.advantage_scale != "auto":
+            return self.advantage_scale
+        in_reward = self.kl_coef > 0 and self.kl_place == "reward" and not self.row.token_returns
+        return "none" if in_reward else self.row.scale
 
     @property
     def needs_reference(self) -> bool:
         """Return whether a reference policy is held."""
         return self.kl_coef > 0 or self.row.reference
 
-    def rules(self, at: str) -> Rules:
-        """Return rules about the name, which must be an algorithm with this class of settings."""
-        kind = type(self).__name__
-        return [
-            (self.name in ALGORITHMS, f"{at}name {self.name!r}; {did_you_mean(self.name, ALGORITHMS)}"),
-            (
-                type(self) is class_of(self.name),
-                f"{at}name {self.name} with {kind}; its settings are {class_of(self.name).__name__}",
-            ),
-        ]
-
-
-@dataclass(frozen=True)
-class NormalizeSetting(AlgoSettings):
-    """How the loss is averaged."""
-
-    normalize: Literal["auto", "token", "sequence", "sum", "constant"] = "auto"
-    """Average the loss over tokens (DAPO), over sequences (GRPO), over sequences but sum it over their tokens (sum), or
-    divide by sequences x max_new_tokens (Dr. GRPO). Groups without signal count too. auto: sequence with the losses
-    gspo, sequence and sapo, sum with luspo, else token."""
-
     @property
-    def normalizer(self) -> str:
-        """Return `normalize` with auto resolved."""
-        return super().normalizer if self.normalize == "auto" else self.normalize
+    def corrects_mismatch(self) -> bool:
+        """Return whether the loss has importance weights."""
+        return self.importance != "none" and not self.loss_row.of_completions
 
+    def loss_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `batch_loss` (rlvr/algo/losses.py) that are settings, but for `importance`."""
+        row = self.loss_row
+        arguments = {"loss": row, "settings": {name: getattr(self, name) for name in row.settings}}
+        if row.of_completions:
+            return arguments
+        return arguments | {
+            "normalize": self.normalizer,
+            "kl_coef": self.kl_coef,
+            "kl_estimator": self.estimator,
+            "kl_in": self.kl_place,
+            "importance_cap": self.importance_cap,
+        }
 
-@dataclass(frozen=True)
-class ImportanceSettings(AlgoSettings):
-    """The correction of what sampler and trainer differ in."""
+    def for_algorithm(self, name: str) -> AlgoConfig:
+        """Return the settings of another algorithm: those that both have are kept."""
+        other = replace(self, name=name)
+        return replace(other, **{setting: default for setting, default, _ in other._foreign()})
 
-    importance: Literal["auto", "none", "token", "token_mask", "sequence"] = "auto"
-    """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
-    torch sampler in float32, which has no mismatch."""
-    importance_cap: Annotated[float, POSITIVE, ADVANCED, WITH_WEIGHTS] = 2.0
-    """Upper bound of the importance weights."""
-
-
-@dataclass(frozen=True)
-class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
-    """Settings of algorithms that weigh every rollout by its advantage."""
-
-    loss: Annotated[str, OFFERED_LOSSES] = "auto"
-    """Policy loss: clip (PPO's clipped ratio per token), gspo, luspo or sequence (one ratio per completion), cispo,
-    sapo and vespo (soft gates of the ratio per token, per completion), nll (no ratio). auto: clip."""
-    clip_low: Annotated[float, SHARE, WITH_CLIP] = 0.2
-    """The ratio is clipped below at 1 - clip_low (epsilon in TRL)."""
-    clip_high: Annotated[float, WEIGHT, WITH_CLIP] = 0.2
-    """The ratio is clipped above at 1 + clip_high (epsilon_high in TRL; DAPO: 0.28, CISPO: 4)."""
-    dual_clip: Annotated[float | None, POSITIVE, ADVANCED, WITH_DUAL_CLIP] = None
-    """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
-    kl_coef: Annotated[float, WEIGHT] = 0.0
-    """Weight of the KL divergence to the reference policy (beta in TRL). 0: no reference model is loaded."""
-    kl_target: Annotated[float | None, POSITIVE, ADVANCED, WITH_KL] = None
-    """KL divergence per token that kl_coef is adapted to, after each step (arXiv:1909.08593, section 2.2; verl:
-    adaptive). None: kl_coef stays."""
-    kl_horizon: Annotated[int, COUNT, ADVANCED, WITH_KL_TARGET] = 10_000
-    """Completions after which kl_coef has grown by a factor of about exp(e) where the KL divergence is 1 + e times the
-    target; e counts as .2 at most."""
-    reference_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_KL] = 0
-    """Steps after which the reference policy is set to the present policy, again and again (DeepSeek-R1: 400). 0:
-    never."""
-    reference_mix: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_RESETS] = 1.0
-    """Share of the present policy in the new reference policy's weights; the rest is the old one's (TRL:
-    ref_model_mixup_alpha)."""
-    entropy_coef: Annotated[float, WEIGHT, ADVANCED] = 0.0
-    """Weight of the entropy bonus: the mean entropy per token, whatever the loss is averaged over. 0: none."""
-    entropy_target: Annotated[float | None, POSITIVE, ADVANCED] = None
-    """Entropy per token, in nats, at or below which the bonus is given, with a weight that then grows step by step, and
-    else shrinks (arXiv:2505.22312). None: always, with entropy_coef."""
-    entropy_coef_delta: Annotated[float, POSITIVE, ADVANCED, WITH_ENTROPY_TARGET] = 0.005
-    """What the weight of the entropy bonus grows or shrinks by, each step."""
-    entropy_coef_max: Annotated[float, POSITIVE, ADVANCED, WITH_ENTROPY_TARGET] = 1.0
-    """Upper bound of the weight of the entropy bonus."""
-    sapo_temperature_pos: Annotated[float, POSITIVE, ADVANCED, WITH_SAPO] = 1.0
-    """SAPO's temperature for advantages above 0."""
-    sapo_temperature_neg: Annotated[float, POSITIVE, ADVANCED, WITH_SAPO] = 1.05
-    """SAPO's temperature for the others: a higher one damps ratios far from 1 more."""
-    vespo_k_pos: Annotated[float, WEIGHT, ADVANCED, WITH_VESPO] = 2.0
-    """VESPO's exponent k for advantages of 0 or more."""
-    vespo_lambda_pos: Annotated[float, POSITIVE, ADVANCED, WITH_VESPO] = 3.0
-    """VESPO's decay lambda for advantages of 0 or more."""
-    vespo_k_neg: Annotated[float, WEIGHT, ADVANCED, WITH_VESPO] = 3.0
-    """VESPO's exponent k for negative advantages."""
-    vespo_lambda_neg: Annotated[float, POSITIVE, ADVANCED, WITH_VESPO] = 2.0
-    """VESPO's decay lambda for negative advantages."""
-    kl_estimator: Annotated[Literal["auto", "k1", "k2", "k3", "k3_is"], WITH_KL] = "auto"
-    """KL estimator (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. auto: k3 in the loss, k1 in the
-    reward. In the loss, k2 and k3_is have the gradient of the reverse KL, k3 of the forward KL."""
+    def _foreign(self) -> list[tuple[str, Any, Used]]:
+        """Return name, default and mark of the settings that the algorithm does not have, where they are changed."""
+        defaults = {field.name: field.default for field in fields(self)}
+        found = []
+        for setting in settings_of(type(self)):
+            unmet = next((u for u in setting.uses if isinstance(u, OfAlgorithms) and not u.has(self.row)), None)
+            if unmet is not None and getattr(self, setting.name) != defaults[setting.name]:
+                found.append((setting.name, defaults[setting.name], unmet))
+        return found
 
     def rules(self, at: str) -> Rules:
-        """Return rules about clipping, the KL estimator's place, and the average that fits the ratio."""
-        kl_in = self.kl_in if self.kl_coef > 0 else None
-        held = super().rules(at)
-        if not all(holds for holds, _ in held):
-            return held  # the rules below read its row
-        whole = self.loss_row.ratio == "sequence"
+        """Return rules about the algorithm, its loss, its KL term, its credit and its weights."""
+        if self.name not in ALGORITHMS:
+            return [(False, f"{at}name {self.name!r}; {did_you_mean(self.name, ALGORITHMS)}")]
+        foreign = [
+            (False, f"{at}{name} {getattr(self, name)} is read only {used.flags}; leave it out")
+            for name, _, used in self._foreign()
+        ]
+        weights = [
+            (is_weight(item), f"{at}reward_weights {item!r}: expected part=weight") for item in self.reward_weights
+        ]
+        return [*foreign, *self._loss_rules(at), *self._kl_rules(at), *self._credit_rules(at), *weights]
+
+    def _loss_rules(self, at: str) -> Rules:
         return [
-            *held,
             (
                 self.dual_clip is None or self.dual_clip > 1 + self.clip_high,
                 f"{at}dual_clip {self.dual_clip}: expected a number above 1 + {at}clip_high ({1 + self.clip_high:g}), "
                 "below which it would bound the ratio of good completions too",
             ),
             (
-                self.dual_clip is None or self.loss_row.dual_clip,
+                self.dual_clip is None or "dual_clip" in self.loss_row.settings,
                 f"{at}dual_clip with {at}loss {self.policy_loss}, which does not read it; leave it out",
-            ),
-            (
-                kl_in != "loss" or self.estimator != "k1",
-                f"{at}kl_estimator k1 with {at}kl_in loss: its expected gradient is zero; set k2, k3 or k3_is, or "
-                f"--{at}kl-in reward",
-            ),
-            (
-                kl_in != "reward" or self.estimator == "k1",
-                f"{at}kl_estimator {self.estimator} with {at}kl_in reward: its expected gradient there is not that of "
-                f"a KL divergence, and drives the policy away from the reference; set k1, or --{at}kl-in loss",
-            ),
-            (
-                kl_in != "loss" or self.estimator != "k3_is" or not whole,
-                f"{at}kl_estimator k3_is with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
-                "and not of the token; set k2 or k3",
-            ),
-            (
-                self.kl_coef > 0 or (self.kl_target is None and self.reference_every == 0),
-                f"{at}{'reference_every' if self.kl_target is None else 'kl_target'} with {at}kl_coef 0, which has no "
-                f"reference policy; set {at}kl_coef above 0, or leave it out",
             ),
             (
                 not self.loss_row.fixed or self.normalizer == self.loss_row.normalize,
@@ -290,57 +299,66 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
             ),
         ]
 
+    def _kl_rules(self, at: str) -> Rules:
+        kl_in = self.kl_place if self.kl_coef > 0 else None
+        return [
+            (
+                kl_in != "loss" or self.estimator != "k1",
+                f"{at}kl_estimator k1 with {at}kl_in loss: its expected gradient is zero; set k2, k3 or k3_is, or "
+                f"--{at}kl-in reward",
+            ),
+            (
+                kl_in != "reward" or self.estimator == "k1",
+                f"{at}kl_estimator {self.estimator} with {at}kl_in reward: its expected gradient there is not that of "
+                f"a KL divergence, and drives the policy away from the reference; set k1, or --{at}kl-in loss",
+            ),
+            (
+                kl_in != "loss" or self.estimator != "k3_is" or not self.loss_row.of_sequence,
+                f"{at}kl_estimator k3_is with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
+                "and not of the token; set k2 or k3",
+            ),
+            (
+                self.kl_coef > 0 or (self.kl_target is None and self.reference_every == 0),
+                f"{at}{'reference_every' if self.kl_target is None else 'kl_target'} with {at}kl_coef 0, which has no "
+                f"reference policy; set {at}kl_coef above 0, or leave it out",
+            ),
+            (
+                not self.row.critic or kl_in != "reward" or self.scale == "none",
+                f"{at}advantage_scale {self.scale} with {self.name} and {at}kl_in reward: it would scale the KL term "
+                f"with the rewards of the task; set auto or none, or --{at}kl-in loss",
+            ),
+        ]
 
-@dataclass(frozen=True)
-class RewardSettings(PolicyGradientSettings):
-    """Settings of algorithms whose advantages are made of whole rewards."""
-
-    credit: Annotated[Literal["outcome", "turn", "step"], ADVANCED] = "outcome"
-    """What a token is credited with: the reward of its whole rollout; that of its turn and the turns after it; or of
-    its step and what follows, where a verifier scores the steps of a turn. The expected gradient is the same."""
-    advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED] = "auto"
-    """Scale advantages over the batch: divide by the standard deviation of its rewards, or whiten (PPO: over its
-    tokens). auto: whiten for PPO without a KL term in the reward, else none. The KL term is never scaled."""
-    kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "loss"
-    """Add the KL term to the loss (per token) or to the reward (PPO: per token; else summed over the completion, with
-    its own baseline, after the task's rewards are normalised)."""
-
-    def rules(self, at: str) -> Rules:
-        """Return rules about credit per step, whose gradient is that of the expected return."""
-        held = super().rules(at)
-        if self.credit == "outcome" or not all(holds for holds, _ in held):
-            return held
+    def _credit_rules(self, at: str) -> Rules:
+        by_step = self.credit != "outcome"
         fitting = " or ".join(row.name for row in ALGORITHMS.values() if row.credits_steps)
         return [
-            *held,
             (
-                self.row.credits_steps,
+                not by_step or self.row.credits_steps,
                 f"{at}credit {self.credit} with {self.name}, whose rule does not only subtract a mean: credit per "
                 f"step would be biased; set --algo {fitting}",
             ),
             (
-                self.row.critic or self.scale == "none",
+                not by_step or self.row.critic or self.scale == "none",
                 f"{at}advantage_scale {self.scale} with {at}credit {self.credit}: it scales whole rollouts; set none",
             ),
             (
-                self.loss_row.ratio != "sequence",
+                not by_step or not self.loss_row.of_sequence,
                 f"{at}credit {self.credit} with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
                 "and not of a step; set clip, cispo or nll",
+            ),
+            (
+                not self.row.critic or self.advantage_scale != "batch_std",
+                f"{at}advantage_scale batch_std with {self.name}, whose advantages belong to tokens; set none or "
+                "whiten",
             ),
         ]
 
 
-@dataclass(frozen=True)
-class AlgoConfig(RewardSettings):
-    """Advantages and policy loss (rlvr/algo/advantages.py and losses.py: one function each)."""
-
-
-def class_of(name: str) -> type[AlgoSettings]:
-    """Return the class of an algorithm's settings."""
-    return OWN_SETTINGS.get(name, AlgoConfig)
-
-
-def make_algo(name: str = "grpo", **settings: Any) -> AlgoSettings:
-    """Return the settings of an algorithm, by its name. TypeError for one that it does not have."""
-    kind = class_of(name)
-    return kind(name, **settings) if kind is AlgoConfig else kind(**settings)
+def is_weight(item: str) -> bool:
+    """Return whether a text is part=weight with a finite weight."""
+    name, _, weight = item.partition("=")
+    try:
+        return bool(name) and math.isfinite(float(weight))
+    except ValueError:
+        return False

@@ -1,7 +1,18 @@
-"""A group of settings: a frozen dataclass that checks itself, and what can be written beside a field.
+"""How a setting is declared: a field of a frozen dataclass, with everything about it beside the field.
 
-`Annotated[type, ...]` of a field may hold a `Bound`, a `Used` (when the setting is read), `Words` (that a text may be,
-from a table) and `ADVANCED` (shown by `--help-all` only). The text under the field is its help.
+    min_lr_ratio: Annotated[float, SHARE, ADVANCED, WITH_DECAY] = 0.1
+
+The text under the field is its `--help`. The marks within `Annotated[type, ...]`, in any order:
+
+| mark | says |
+|---|---|
+| a `Bound` | which numbers are allowed |
+| `ADVANCED` | only `--help-all` shows it |
+| a `Used` (several: all must hold) | when the setting is read; elsewhere the command line refuses to change it |
+| a function from the setting's name to a `Used` | the same, for a mark that many settings share |
+| `Words` | the words that a text may be, read from a table |
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -19,19 +30,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-# Bounds of numeric settings, written beside the field: `lr: Annotated[float, LEARNING_RATE] = 1e-6`.
-#
-# Standard library only.
-
 MOST = 10**9  # of anything that is counted; a larger number is a mistake
+ADVANCED = "advanced"
+Rules = list[tuple[bool, str]]  # conditions, each with the line that says why it does not hold
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Numbers from `least` to `most`, without `least` itself where it is `above`, and 0 with `or_zero`.
-
-    NaN and infinities are in none.
-    """
+    """Numbers from `least` to `most`; `above`: without `least` itself; `or_zero`: and 0. Never NaN or an infinity."""
 
     least: float
     most: float
@@ -68,12 +74,96 @@ GREEDY_OR_TEMPERATURE = Bound(0.001, 1000, or_zero=True)
 SEED = Bound(-(2**63), 2**63 - 1)  # the range that torch accepts
 
 
-def check_bounds(settings: Mapping[str, Any], bounds: Mapping[str, Bound], prefix: str = "") -> None:
-    """Raise ValueError for the first setting outside its bounds. None, where a setting may be that, has none."""
-    for name, bound in bounds.items():
-        message = why_out(f"{prefix}{name.replace('_', '-') if prefix else name}", settings[name], bound)
-        if message:
+@dataclass(frozen=True)
+class Used:
+    """When a setting is read: `when(config)`, and the flags that make it so, in words ("with --x")."""
+
+    when: Callable[[Any], bool]
+    flags: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words that a text may be. `list_words` reads a table, so that rows that are added later count."""
+
+    list_words: Callable[[], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of a dataclass: its name, its bare type, and its marks."""
+
+    name: str
+    hint: Any
+    bound: Bound | None = None
+    uses: tuple[Used, ...] = ()
+    advanced: bool = False
+    marks: tuple[Any, ...] = ()
+
+    def find_unmet(self, config: Any) -> Used | None:
+        """Return the first condition that does not hold, so that nothing reads the setting; None if all hold."""
+        return next((used for used in self.uses if not used.when(config)), None)
+
+
+class Group:
+    """The base of all groups of settings."""
+
+    USES: ClassVar[Mapping[str, Used]] = {}  # when settings that a base class declares are read, by name
+
+    def rules(self, at: str) -> Rules:
+        """Return checks across fields. at: prefix for names in messages."""
+        return []
+
+    def check(self, at: str = "") -> None:
+        """Raise ValueError with one line for the first setting that cannot work."""
+        check_fields(self, at)
+        require(self.rules(at))
+
+
+def require(rules: Rules) -> None:
+    """Raise ValueError for the first rule that does not hold."""
+    for holds, message in rules:
+        if not holds:
             raise ValueError(message)
+
+
+def check_groups(config: Any) -> None:
+    """Raise ValueError for the first setting of any group that cannot work: classes first, then values, then rules."""
+    check_classes(config)
+    check_values(config)
+    for name, group in groups_of(config):
+        require(group.rules(f"{name}."))
+
+
+def check_classes(config: Any) -> None:
+    """Raise ValueError for the first group that is not an instance of a class for it."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        kinds = [kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type)]
+        if any(issubclass(kind, Group) for kind in kinds):
+            value = getattr(config, name)
+            words = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+            require(
+                [(isinstance(value, tuple(kinds)), f"{name} is {value!r:.80}; expected {words}, with their settings")]
+            )
+
+
+def check_values(config: Any) -> None:
+    """Raise ValueError for the first single value that cannot be, of any group."""
+    for name, group in groups_of(config):
+        check_fields(group, f"{name}.")
+
+
+def check_fields(holder: Any, at: str = "") -> None:
+    """Raise ValueError for the first number outside its bounds, value of another type, or word that is unknown."""
+    for setting in settings_of(type(holder)):
+        name, value = at + spell(setting.name, at), getattr(holder, setting.name)
+        if setting.bound is not None:
+            message = why_out(name, value, setting.bound)
+            require([(message is None, message or "")])
+        require([(fits(value, setting.hint), f"{name} {value!r:.80}: expected {describe_type(setting.hint)}")])
+        if typing.get_origin(setting.hint) is typing.Literal:
+            words = typing.get_args(setting.hint)
+            require([(value in words, f"{name} {value!r}: expected one of {', '.join(map(str, words))}")])
 
 
 def why_out(name: str, value: Any, bound: Bound) -> str | None:
@@ -88,71 +178,6 @@ def why_out(name: str, value: Any, bound: Bound) -> str | None:
         if not bound.holds(number):
             return f"{name} {number!r:.80}: expected a number {bound}"
     return None
-
-
-Rules = list[tuple[bool, str]]  # conditions, each with the line that says why it does not hold
-ADVANCED = "advanced"
-
-
-@dataclasses.dataclass(frozen=True)
-class Used:
-    """When a setting is read: `when(config)`, and the flags that make it so, in words ("with --x")."""
-
-    when: Callable[[Any], bool]
-    flags: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Words:
-    """The words that a setting may be: `listed()` reads them from a table, rows that were added later included."""
-
-    listed: Callable[[], tuple[str, ...]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A field of a dataclass: its name, its type without annotations, what is annotated, and the type as written."""
-
-    name: str
-    hint: Any
-    raw: Any
-    bound: Bound | None = None
-    used: Used | None = None
-    advanced: bool = False
-
-
-class Group:
-    """The base of all groups. `rules` are those that a bound cannot express; `at` precedes names in messages."""
-
-    USES: ClassVar[Mapping[str, Used]] = {}  # when settings are read that the group shares with others, by name
-
-    def rules(self, at: str) -> Rules:
-        """Return the group's own rules."""
-        return []
-
-    def check(self, at: str = "") -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
-        self.check_values(at)
-        require(self.rules(at))
-
-    def check_values(self, at: str = "") -> None:
-        """Raise ValueError for the first number outside its bounds, value of another type, or word that is unknown."""
-        for setting in settings_of(self.__class__):
-            name, value = at + spelt(setting.name, at), getattr(self, setting.name)
-            if setting.bound is not None:
-                message = why_out(name, value, setting.bound)
-                require([(message is None, message or "")])
-            require([(fits(value, setting.hint), f"{name} {value!r:.80}: expected {written(setting.hint)}")])
-            if typing.get_origin(setting.hint) is typing.Literal:
-                words = typing.get_args(setting.hint)
-                require([(value in words, f"{name} {value!r}: expected one of {', '.join(map(str, words))}")])
-
-
-def require(rules: Rules) -> None:
-    """Raise ValueError for the first rule that does not hold."""
-    for holds, message in rules:
-        if not holds:
-            raise ValueError(message)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -171,71 +196,14 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if isinstance(hint, type) else True
 
 
-def written(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Return a type as one writes it in Python."""
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
-def spelt(name: str, at: str) -> str:
+def spell(name: str, at: str) -> str:
     """Return a setting's name as the messages of its group write it: with dashes where it is a flag."""
     return name.replace("_", "-") if at.startswith("--") else name
-
-
-def settings_of(kind: Any) -> tuple[Setting, ...]:
-    """Return the settings of a dataclass: its own first, then those that it shares with others."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    own = inspect.get_annotations(kind)
-    fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
-    uses = kind.USES if issubclass(kind, Group) else {}
-    return tuple(described(field.name, hints[field.name], uses.get(field.name)) for field in fields)
-
-
-def described(name: str, hint: Any, used: Used | None = None) -> Setting:
-    """Return the setting that an annotated field declares; `used` unless it says so itself."""
-    if typing.get_origin(hint) is not typing.Annotated:
-        return Setting(name, hint, hint, used=used)
-    bare, *marks = typing.get_args(hint)
-    bound = next((mark for mark in marks if isinstance(mark, Bound)), None)
-    used = next((mark for mark in marks if isinstance(mark, Used)), used)
-    words = next((mark for mark in marks if isinstance(mark, Words)), None)
-    if words is not None:
-        bare = typing.Literal[words.listed()]
-        hint = typing.Annotated[bare, *marks]
-    return Setting(name, bare, hint, bound, used, ADVANCED in marks)
-
-
-def check_groups(config: Any) -> None:
-    """Raise ValueError for the first setting of any group that cannot work: classes first, then single values."""
-    check_classes(config)
-    check_values(config)
-    for name, group in groups_of(config):
-        require(group.rules(f"{name}."))
-
-
-def check_classes(config: Any) -> None:
-    """Raise ValueError for the first group that is not an instance of a class for it."""
-    for name, hint in typing.get_type_hints(type(config)).items():
-        kinds = [kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type)]
-        if any(issubclass(kind, Group) for kind in kinds):
-            value = getattr(config, name)
-            words = " or ".join(leaf for kind in kinds for leaf in leaves(kind))
-            require(
-                [(isinstance(value, tuple(kinds)), f"{name} is {value!r:.80}; expected {words}, with their settings")]
-            )
-
-
-def leaves(kind: type) -> list[str]:
-    """Return the names of the classes to use for a class of settings: those at the ends of its subclasses."""
-    if kind is type(None):
-        return ["None"]
-    subclasses: list[type] = kind.__subclasses__()
-    return [leaf for subclass in subclasses for leaf in leaves(subclass)] or [kind.__name__]
-
-
-def check_values(config: Any) -> None:
-    """Raise ValueError for the first single value that cannot be, of any group."""
-    for name, group in groups_of(config):
-        group.check_values(f"{name}.")
 
 
 def groups_of(config: Any) -> Iterator[tuple[str, Any]]:
@@ -246,6 +214,29 @@ def groups_of(config: Any) -> Iterator[tuple[str, Any]]:
             yield field.name, value
 
 
+def settings_of(kind: Any) -> tuple[Setting, ...]:
+    """Return the settings of a dataclass: its own first, then those that it shares with others."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    own = inspect.get_annotations(kind)
+    fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
+    uses = kind.USES if issubclass(kind, Group) else {}
+    return tuple(read_setting(field.name, hints[field.name], uses.get(field.name)) for field in fields)
+
+
+def read_setting(name: str, hint: Any, used: Used | None = None) -> Setting:
+    """Return the setting that an annotated field declares. used: when it is read, unless its own marks say so."""
+    given = () if used is None else (used,)
+    if typing.get_origin(hint) is not typing.Annotated:
+        return Setting(name, hint, uses=given)
+    bare, *marks = typing.get_args(hint)
+    uses = tuple(mark if isinstance(mark, Used) else mark(name) for mark in marks if isinstance(mark, Used) or
+                 inspect.isfunction(mark))  # fmt: skip
+    words = next((mark for mark in marks if isinstance(mark, Words)), None)
+    bound = next((mark for mark in marks if isinstance(mark, Bound)), None)
+    bare = bare if words is None else typing.Literal[words.list_words()]
+    return Setting(name, bare, bound, uses or given, ADVANCED in marks, tuple(marks))
+
+
 def carry(group: Any, kind: type, **changes: Any) -> Any:
     """Return a group of another class with the settings that both have; `changes` replace some."""
     names = {field.name for field in dataclasses.fields(kind) if field.init}
@@ -253,17 +244,17 @@ def carry(group: Any, kind: type, **changes: Any) -> Any:
     return kind(**(shared | changes))
 
 
-def documented(kind: type) -> dict[str, str]:
+def help_texts(kind: type) -> dict[str, str]:
     """Return the text under each field of a dataclass, those of its bases included, in one line each."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base) and base.__module__ != "builtins":
-            texts |= texts_under_fields(base)
+            texts |= read_texts(base)
     return texts
 
 
 @functools.cache
-def texts_under_fields(kind: type) -> dict[str, str]:
+def read_texts(kind: type) -> dict[str, str]:
     """Return the texts under the fields that a class declares itself, read from its source."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)

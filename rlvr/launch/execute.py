@@ -33,20 +33,19 @@ from rlvr.runs.log import RunLog, append_event
 from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
-from rlvr.training.callbacks import Reporter, TrackerCallback, TrainerCallback
-from rlvr.training.checkpoint.folders import list_checkpoints
+from rlvr.training.callbacks import Reporter, TrackerCallback, TrainerCallback, recorded_end
+from rlvr.training.checkpoint.folders import describe_checkpoints, list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
-from rlvr.training.evaluation.held_out import HeldOutEvaluation, describe_checkpoints, describe_early_end
 from rlvr.training.monitor.guards import GuardStop, RollBack, act_on_regression, find_regression
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.records import is_due
 from rlvr.training.rollout.episodes import longest_row, plan_of
 from rlvr.training.rollout.worker import RolloutWorker
-from rlvr.training.run import Run
+from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end
 from rlvr.training.saving import restore, roll_back
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest
-from rlvr.training.supervision.stopping import recorded_end, stop_requested, stopped, what_is_left
+from rlvr.training.supervision.stopping import stop_requested, stopped, what_is_left
 from rlvr.training.supervision.watchdog import naming_lost, watching
 from rlvr.verifiers.runner import Runner
 
@@ -134,11 +133,11 @@ def claim(stack: ExitStack, folder: RunFolder, accelerator: Accelerator, say: Ca
     """Lock the run's folder until `stack` closes, and write the settings into it; on the main process."""
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        lines = stack.enter_context(folder.locked())
-        known = len((folder.held() or {}).get("history", ()))
+        lines = stack.enter_context(folder.lock())
+        known = len((folder.read_held() or {}).get("history", ()))
         for line in (*lines, *folder.claim()):
             say(line)
-        for entry in (folder.held() or {}).get("history", ())[known:]:
+        for entry in (folder.read_held() or {}).get("history", ())[known:]:
             append_event(folder.path, entry["step"], "changed", describe_changes(entry))
     accelerator.wait_for_everyone()
 
@@ -185,11 +184,12 @@ def open_run(
     sampler = stack.enter_context(open_sampler(config.sampler, policy, reporter.warn))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator, shares=task.shares)
     worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
+    watched = None
     if monitors:
         assert config.monitor is not None
         accelerator.wait_for_everyone()  # until the logs have been truncated to the checkpoint
-        worker.monitor = Monitor(monitors["verifier"], config.monitor, log.read("metrics"))
-    run = Run(learner, worker, reporter, stop=stop)
+        watched = Monitor(monitors["verifier"], config.monitor, log.read("metrics"))
+    run = Run(learner, worker, reporter, watched, stop=stop)
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
     held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
     run.held_out = held_out
@@ -217,7 +217,7 @@ def carry_out(run: Run, start: int, display: Display) -> None:
 
 def carry_on(run: Run, start: int, display: Display) -> None:
     """Evaluate, train from step `start`, and evaluate again. Raises what `train` raises, and Stopped."""
-    config, stop = run.config, run.stop
+    config, stop, log = run.config, run.stop, run.reporter.log
     evaluates_start_and_end = config.eval.every >= 0
     # Catch up on an evaluation that an interrupted run missed; steps that are already in eval.jsonl are skipped.
     if evaluates_start_and_end and (start == 0 or is_due(start, config.eval.every)):
@@ -225,17 +225,20 @@ def carry_on(run: Run, start: int, display: Display) -> None:
         if stop_requested(stop, run.learner.accelerator):
             in_log = f"after the evaluation of step {start}, which is in {run.reporter.log.path('eval')}"
             raise stopped(stop, config, in_log)
-        act_on_regression(run, start, find_regression(run, start))
+        act_on_regression(
+            config.eval.on_regression, start, find_regression(log, run.learner.accelerator, start), run.reporter.warn
+        )
     ended = train(run, start)
     if ended:
         raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
     stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
-    if run.enough(run.reporter.last_step):
+    if run.has_converged(run.reporter.last_step):
         display.say(describe_early_end(run.reporter.last_step, config.eval.patience), wrap=True)
     elif evaluates_start_and_end:
         run.evaluate(config.run.steps)
         if not is_due(config.run.steps, config.eval.every):  # it was found before otherwise
-            act_on_regression(run, config.run.steps, find_regression(run, config.run.steps))
+            reason = find_regression(log, run.learner.accelerator, config.run.steps)
+            act_on_regression(config.eval.on_regression, config.run.steps, reason, run.reporter.warn)
 
 
 def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, *, named: bool) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlvr.commands.arguments import parse_settings
+from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.eval import run as evaluated
 from rlvr.commands.report.page import TITLE
@@ -170,7 +170,7 @@ class Stages:
         flags = self.config.of_stage(name)
         if not flags:
             return config
-        found: C = parse_settings(type(config), flags, prog=f"stage {name}", default=config)
+        found: C = parse(type(config), flags, prog=f"stage {name}", default=config)
         return found
 
     def done(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made:

@@ -1,4 +1,4 @@
-"""What a reader of a run must not overlook at its end: that it got worse, or learned nothing. Read from its logs."""
+"""What to say at the end of a run: that it got worse, or learned nothing. Read from its logs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from rlvr.runs.folder import read_record
 from rlvr.runs.reading import read_lines
 from rlvr.runs.records import Record, interval, is_number, measured_name, with_interval
 
-# Which evaluations of a run can be compared: those between two changes of what they measure.
-
 Evaluation = Mapping[str, Any]
 
 
 def group_comparable(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
-    """Return the evaluations in groups that can be compared, oldest first: each made with the same settings eval.*.
+    """Return the evaluations in groups, oldest first; those of one group were made with the same settings eval.*.
 
     Raises ValueError for a config.json that cannot be read.
     """
@@ -41,17 +39,17 @@ def conclusions_of(folder: Path) -> list[str]:
 
 
 def conclusions(metrics: Sequence[Record], evaluations: Sequence[Record]) -> list[str]:
-    """Return what is to be said of a run, one sentence each; none where it is well.
+    """Return one sentence for each thing that went wrong in a run.
 
-    metrics: of its steps. evaluations: those that can be compared with the last one, oldest first.
+    evaluations: those that can be compared with the last one, oldest first.
     """
     return [text for text in (ended_below(evaluations), learned_nothing(metrics)) if text]
 
 
 def ended_below(evaluations: Sequence[Record], what: str = "The run ended") -> str:
-    """Return in a sentence that the last evaluation is below the first; "" where it is not, or there are less than two.
+    """Return a sentence where the last evaluation is below the first by pass@k of the smallest k; else "".
 
-    By pass@k of the smallest k. The sentence says whether the difference may be noise.
+    The sentence says whether the difference may be noise.
     """
     if len(evaluations) < 2:
         return ""
@@ -68,7 +66,7 @@ def ended_below(evaluations: Sequence[Record], what: str = "The run ended") -> s
 
 
 def learned_nothing(metrics: Sequence[Record]) -> str:
-    """Return in a sentence that no step had a signal, and why; "" where one had, and without steps."""
+    """Return a sentence that says why no step had a signal; "" where one had, and without steps."""
     scoreless = all(row.get("reward") == 0 and row.get("correct") == 0 for row in metrics)
     if not metrics or not (scoreless or all(row.get("no_signal") == 1 for row in metrics)):
         return ""
@@ -91,6 +89,6 @@ def learned_nothing(metrics: Sequence[Record]) -> str:
 
 
 def rollouts_of(row: Record) -> int:
-    """Return the number of rollouts of a step: their tokens by their mean length."""
+    """Return the number of rollouts of a step: all tokens divided by the mean length."""
     length = row.get("completion_tokens")
     return round(row.get("rollout_tokens", 0) / length) if length else 0

@@ -1,7 +1,7 @@
-"""The folder of a run (training, reward model or evaluation): whose it is, who may write there, what may be deleted.
+"""The folder of a run: whose it is, who may write there, and what may be deleted.
 
-Only what a run of ours wrote is deleted: the folder has its record (config.json or settings.json with the keys that
-such a run writes), and the file has one of its names. Everything else in it stays.
+Only what a run wrote is deleted: the folder must hold the run's record (config.json or settings.json with its keys),
+and the file must have one of the names that such a run writes. Everything else stays.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from typing import Any
 from rlvr.core.files.write import PARTIAL, check_place, write_whole, writing
 from rlvr.core.printable import kind_of
 
-# One run at a time in a folder: a lock that the kernel releases when its holder dies. Standard library only.
-
 LOCK = "lock"
 SECONDS_TO_WAIT = 1.0  # a check whether the folder is free holds the lock for an instant
 
-# Descriptors of this process's locks. A forked child closes its copies; an open one would keep the lock alive after the
-# process that took it.
+# Descriptors of this process's locks. A forked child closes its copies: an open copy would keep the lock after the
+# process that took it has ended.
 HELD: set[int] = set()
 
 
@@ -43,10 +41,10 @@ os.register_at_fork(after_in_child=_close_copies)
 
 @contextmanager
 def hold_lock(folder: Path) -> Iterator[str | None]:
-    """Create the folder and hold its lock. ValueError, naming the holder, where another run has it.
+    """Create the folder and hold its lock, which the kernel releases when this process dies.
 
-    Yields a line to show where the file system has no locks. Folders that were created in vain, and hold nothing but
-    the lock, are removed at the end.
+    Yields a line to show where the file system has no locks. At the end, folders that it created are removed if they
+    hold nothing but the lock. Raises ValueError, naming the holder, where another run has the lock.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     descriptor, warning = _take(folder)
@@ -94,7 +92,7 @@ def check_unlocked(folder: Path) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a run is writing in the folder, as far as its lock tells. Writes nothing."""
+    """Return whether a run holds the lock of the folder. Writes nothing."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:  # missing or unreadable: taking the lock will say more
@@ -111,13 +109,13 @@ def is_locked(folder: Path) -> bool:
 
 
 def describe_holder(folder: Path) -> str:
-    """Return who holds the lock of a folder, in one line."""
+    """Return one line that says who holds the lock of a folder."""
     who = holder(folder) or "its process is not known"
     return f"another run is writing in {folder} ({who}); choose another folder, or wait until it has ended"
 
 
 def holder(folder: Path) -> str:
-    """Return the process that took the lock of a folder last, "" where that is not known."""
+    """Return the process that took the lock of a folder last; "" where it is not known."""
     try:
         held = json.loads((folder / LOCK).read_text())
         return f"process {held['pid']} on {held['host']}"
@@ -130,7 +128,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run: the file that records what was run, some of its keys, and the names of all that it writes.
+    """A kind of run: its record's file and some of the record's keys, and the names of all files that it writes.
 
     names: regular expressions of paths within the folder. begun: words for a run that has produced nothing yet.
     """
@@ -189,13 +187,16 @@ HARMLESS = re.compile(r"\.gitkeep|\.gitignore|\.DS_Store|lost\+found|.*\.(log|ou
 
 
 class RunFolder:
-    """The folder of one run, and what the run wants of it.
+    """The folder of one run, and how the run may use what it holds.
 
-    `record(held)` is the record that the run writes, given the one that the folder has (None: none). `difference(held)`
-    says why the run cannot be resumed from what the folder holds; None where it can. `loses(held)`: whether starting
-    again there would lose something; otherwise a run that cannot be resumed starts again. `stays(held)`: paths within
-    that then stay. overwrite None: there is no such option. inputs: texts among the settings, which may be paths that
-    the run reads.
+    Four functions take `held`, the record that lies in the folder:
+
+    - `record(held)` returns the record that the run writes (held is None where there is none).
+    - `difference(held)` says why the run cannot be resumed from there; None where it can.
+    - `loses(held)`: whether starting again would lose something. Otherwise a run that cannot be resumed starts again.
+    - `stays(held)`: paths within the folder that stay then.
+
+    overwrite None: the command has no such option. inputs: texts among the settings, which may be paths that are read.
     """
 
     def __init__(
@@ -216,15 +217,15 @@ class RunFolder:
         self._inputs = tuple(inputs)
 
     def check(self) -> None:
-        """Raise ValueError where the run may not use the folder, or another run is writing there. Writes nothing."""
+        """Raise ValueError where the run may not use the folder, or another run writes there. Writes nothing."""
         check_place(self.path, self.flag)
-        held = self.held()
+        held = self.read_held()
         if self.path.is_dir():
             check_unlocked(self.path)
         self._starts_again(held)
 
     @contextmanager
-    def locked(self) -> Iterator[list[str]]:
+    def lock(self) -> Iterator[list[str]]:
         """Check and create the folder, and hold its lock. Yields lines to show."""
         self.check()
         with ExitStack() as stack:
@@ -233,13 +234,13 @@ class RunFolder:
             yield [warning] if warning else []
 
     def resumes(self) -> bool:
-        """Return whether the folder holds a run that this one goes on with. ValueError where it may not be used."""
-        held = self.held()
+        """Return whether this run resumes the one in the folder. ValueError where the folder may not be used."""
+        held = self.read_held()
         return held is not None and not self._starts_again(held)
 
     def claim(self) -> list[str]:
-        """Delete what is to be started again, and write the run's record. Needs the lock. Returns lines to show."""
-        held = self.held()  # again: another run may have written since the first look
+        """Delete what a new start replaces, and write the run's record. Needs the lock. Returns lines to show."""
+        held = self.read_held()  # again: another run may have written since the first look
         lines = []
         if self._starts_again(held):
             assert held is not None
@@ -254,10 +255,10 @@ class RunFolder:
         write_whole(self.path / self.kind.record, json.dumps(dict(self._record(held)), indent=2) + "\n")
         return lines
 
-    def held(self) -> Record | None:
-        """Return the record of this kind of run that is in the folder; None for a folder that is missing or empty.
+    def read_held(self) -> Record | None:
+        """Return the record in the folder; None for a folder that is missing or empty.
 
-        Raises ValueError where anything else is in it.
+        Raises ValueError where the folder holds another kind of run, or files that no run wrote.
         """
         choose = f"choose another {self.flag}"
         if not self.path.is_dir():
@@ -276,7 +277,7 @@ class RunFolder:
         return None
 
     def delete(self, stays: set[str]) -> list[str]:
-        """Delete what runs of this kind write, except lock, record and what stays. Return the names."""
+        """Delete all that runs of this kind write, except lock, record and `stays`. Return the names."""
         folders = (self.path, self.path / "checkpoints", *sorted((self.path / "rlvr").glob("**/")))
         paths = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
         names = [str(path.relative_to(self.path)) for path in paths]
@@ -293,7 +294,7 @@ class RunFolder:
         return names
 
     def _starts_again(self, held: Record | None) -> bool:
-        """Return whether the folder's contents are to be deleted; ValueError where they may not be."""
+        """Return whether a new start deletes what is in the folder; ValueError where it may not."""
         if held is None:
             return False
         if not self.overwrite:
@@ -316,7 +317,7 @@ class RunFolder:
 
 
 def is_harmless(path: Path) -> bool:
-    """Return whether a new run's folder may contain this: an empty folder, or what shells and schedulers write."""
+    """Return whether a new run may ignore this: an empty folder, or what shells and schedulers write."""
     return bool(HARMLESS.fullmatch(path.name)) or (path.is_dir() and not any(path.iterdir()))
 
 
@@ -334,7 +335,7 @@ def read_record(path: Path) -> Record | None:
 
 
 def texts(settings: Any) -> Iterator[str]:
-    """Yield every text among settings, and the values of key=value options: any of them may be a path."""
+    """Yield every text among settings, and the values of key=value options. Any of them may be a path."""
     if isinstance(settings, Mapping):
         for value in settings.values():
             yield from texts(value)

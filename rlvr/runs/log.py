@@ -1,4 +1,4 @@
-"""A run's logs: metrics, rollouts, eval and alarms.jsonl. Lines are appended; a resume truncates them."""
+"""A run's logs. A resume truncates metrics, rollouts, eval and alarms.jsonl; events.jsonl only grows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 from rlvr.core.files.write import PARTIAL, write_whole, writing
 from rlvr.core.types import Completion, Group
 from rlvr.runs.reading import read_lines
-from rlvr.runs.records import present_names
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
@@ -22,10 +21,10 @@ SAFE = "the checkpoints are safe: free some space and run the same command (with
 
 
 class RunLog:
-    """The JSON Lines files of a run, called streams: metrics, rollouts, eval, alarms.
+    """The JSON Lines files of a run that a resume truncates, called streams: metrics, rollouts, eval, alarms.
 
-    Past `rotate_bytes` rollouts.jsonl is compressed to rollouts-0000.jsonl.gz (and so on) and started again. That
-    happens between steps only, so that the files do not depend on when a run was interrupted.
+    When rollouts.jsonl exceeds `rotate_bytes` it is compressed to rollouts-0000.jsonl.gz (and so on) and begins anew.
+    This happens only between steps, so that the files do not depend on when a run was interrupted.
     """
 
     def __init__(self, out_dir: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
@@ -38,9 +37,9 @@ class RunLog:
         return self.out_dir / f"{stream}.jsonl"
 
     def append(self, stream: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append a line for each record; a number that is NaN or infinite becomes null, for JSON has neither.
+        """Append a line for each record. NaN and infinity become null, because JSON has neither.
 
-        Raises RunError, in one line, where the disk is full or the like.
+        Raises RunError with one line where the disk is full or the like.
         """
         path = self.path(stream)
         with writing(path, SAFE), path.open("a", encoding="utf-8") as file:
@@ -50,7 +49,7 @@ class RunLog:
             self._rotate()
 
     def position(self) -> dict[str, int]:
-        """Flush the streams to the disk, and return their sizes and the number of rotated parts, for `truncate_to`."""
+        """Flush the streams to disk. Return their sizes and the number of rotated parts, for `truncate_to`."""
         lengths = {}
         for name in STREAMS:
             lengths[name] = 0
@@ -61,10 +60,10 @@ class RunLog:
         return {**lengths, "parts": len(self._parts())}
 
     def truncate_to(self, position: Mapping[str, int], step: int) -> None:
-        """Drop every line that was written after `position` was taken; keep the evaluations of steps up to `step`.
+        """Drop every line that was written after `position` was taken. Evaluations of steps up to `step` stay.
 
-        Each file is replaced or truncated in one operation, and the part that lines are taken back from is deleted
-        last: after an interruption, the same call again completes the work.
+        Each file is replaced or truncated in one operation, and a rotated part is deleted after its lines were copied
+        back. So after an interruption the same call completes the work.
         """
         for partial in (*self.out_dir.glob(f"rollouts*.jsonl*{PARTIAL}"), *self.out_dir.glob(f"eval.jsonl{PARTIAL}")):
             partial.unlink()
@@ -80,20 +79,17 @@ class RunLog:
         self.keep("eval", lambda record: record["step"] <= step)
 
     def keep(self, stream: str, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Drop the records of a stream that are not wanted, and a last line that a crash has cut off."""
+        """Drop the records of a stream that are not wanted, and a last line that a crash cut off."""
         if self.path(stream).exists():
             kept = [line + "\n" for line, record in self._lines(stream) if wanted(record)]
             write_whole(self.path(stream), "".join(kept))
 
     def read(self, stream: str) -> list[dict[str, Any]]:
-        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out.
-
-        Fields that an earlier version wrote under another name have their present one.
-        """
-        return [present_names(record) for _, record in self._lines(stream)]
+        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out."""
+        return [record for _, record in self._lines(stream)]
 
     def _lines(self, stream: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the complete lines of a stream's file and their records. ValueError names a line that is no object."""
+        """Return a stream's complete lines with their records. ValueError names a line that is no object."""
         path = self.path(stream)
         found = []
         for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
@@ -110,9 +106,9 @@ class RunLog:
         return sorted(self.out_dir.glob("rollouts-????.jsonl.gz"))
 
     def _rotate(self) -> None:
-        """Compress rollouts.jsonl to the next part, and delete it.
+        """Compress rollouts.jsonl to the next part, then delete it.
 
-        A kill between the two leaves the lines in both; `truncate_to` then takes them from the part.
+        A kill in between leaves the lines in both; `truncate_to` then takes them from the part.
         """
         part = self._part(len(self._parts()))
         write_whole(part, gzip.compress(self.path("rollouts").read_bytes(), mtime=0), SAFE)
@@ -155,13 +151,12 @@ def rollout_records(
     *,
     marked: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return a line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
+    """Return a line for each rollout. It has no durations, so that a repeated run writes the same bytes.
 
-    Status, score, reason and parts are the verifier's; "judged_by" says so where they are the environment's. Where
-    rewards are shuffled, "reward" comes from another completion's verdict, whose status is "shuffled_status". rewards,
-    advantages: of all groups (P x G); an advantage is None where the group is not trained on. monitored: the same
-    groups with the monitor's verdicts. marked: each line has "kept" (the group is trained on) and "round" (of dynamic
-    sampling).
+    rewards, advantages: of all groups (P x G); an advantage is None where the group is not trained on. monitored: the
+    same groups with the monitor's verdicts. marked: each line gets "kept" (the group is trained on) and "round" (of
+    dynamic sampling). Status, score, reason and parts are the verifier's, or the environment's where "judged_by" says
+    so. With shuffled rewards, "reward" comes from another completion's verdict, whose status is "shuffled_status".
     """
     records = [
         {
@@ -198,19 +193,14 @@ def rollout_records(
     return records
 
 
-# events.jsonl of a run: what happened to it, and when: resumes, lost servers, alarms, regressions, rollbacks, the end.
-#
-# A resume or a rollback does not truncate it, unlike the other logs: it also tells of steps that were undone. Training
-# does not read it.
-
 EVENTS = "events.jsonl"
 
 
 def append_event(folder: Path, step: int, kind: str, message: str, **details: Any) -> None:
-    """Append an event to events.jsonl of a run's folder: {"time", "step", "kind", "message", ...}.
+    """Append an event to events.jsonl: {"time" (UTC, ISO 8601), "step" (the last one done), "kind", "message", ...}.
 
-    time: UTC, ISO 8601. step: the last one that is done. kind: one word, such as "resume"; message: one line. Raises
-    RunError, in one line, where the disk is full or the like.
+    kind: one word, such as "resume". No resume or rollback truncates this file, so that it also tells of steps that
+    were undone; training does not read it. Raises RunError with one line where the disk is full or the like.
     """
     path = folder / EVENTS
     row: Mapping[str, Any] = {
@@ -227,7 +217,7 @@ def append_event(folder: Path, step: int, kind: str, message: str, **details: An
 
 
 def drop_cut_line(file: Any) -> None:
-    """Truncate a file to its last line end: a crash may have cut off what follows."""
+    """Truncate a file to its last line end, because a crash may have cut off what follows."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(end - 1, 0))
     if not end or file.read(1) == b"\n":

@@ -1,4 +1,4 @@
-"""Read the files of a run: finished, killed, or still writing. Nothing is written, and no lock is taken for long."""
+"""Read the logs of a run that has ended, was killed, or is still writing. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 from rlvr.core.files.jsonl import check_file, parse_object
 from rlvr.core.printable import KINDS
-from rlvr.runs.records import present_names
 
 Record = dict[str, Any]
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
-CHECKED = 256  # bytes before the place read up to, by which a file that was truncated and written again is told
+CHECKED = 256  # bytes before the current place; where they have changed, the file was truncated and written again
 
 
 def check_run(folder: Path, names: Sequence[str] = ("metrics.jsonl", "eval.jsonl")) -> None:
@@ -62,23 +61,22 @@ def read_alarms(folder: Path) -> list[Record]:
         for name, kind in (("step", int), ("signs", dict), ("figures", dict), ("rollouts", list)):
             if not isinstance(alarm.get(name), kind):
                 raise ValueError(f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected {KINDS[kind]}")
-        alarm["figures"] = present_names(alarm["figures"])
-        alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
     return alarms
 
 
 def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
-    """Yield each line as a record, with the names of today. NaN, which a run may log, is accepted.
+    """Yield each line as a record. NaN is accepted.
 
-    Skip a last line without a line end: a crash cut it off. Raise ValueError naming a line that is not a JSON object.
+    A last line without a line end was cut off by a crash and is skipped. Raise ValueError naming any other line that is
+    not a JSON object.
     """
     for number, line in enumerate(lines, 1):
         if line.endswith(b"\n"):
-            yield present_names(parse_object(line, f"{path}, line {number}", finite=False))
+            yield parse_object(line, f"{path}, line {number}", finite=False)
 
 
 def step_of(line: bytes) -> int | None:
-    """Return the step of a line of rollouts.jsonl without parsing it as a whole; None where it has none."""
+    """Return the step of a line of rollouts.jsonl, without parsing the whole line; None where it has none."""
     if match := STEP.match(line):
         return int(match[1])
     try:
@@ -89,9 +87,9 @@ def step_of(line: bytes) -> int | None:
 
 
 class Tail:
-    """New lines of a file that another process may be writing, truncating or replacing.
+    """New lines of a file that another process may write to, truncate or replace.
 
-    `damaged` counts whole lines that are no JSON object; they are left out.
+    `damaged` counts complete lines that are no JSON object. They are left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,7 +98,7 @@ class Tail:
         self._place, self._last = 0, b""
 
     def read(self) -> tuple[bool, list[bytes], int]:
-        """Return whether the file starts again (lines returned before no longer count), its new lines, their offset."""
+        """Return (starts again, new lines, their offset). Starts again: lines returned before no longer count."""
         try:
             with self.path.open("rb") as file:
                 again = self._starts_again(file)
@@ -117,12 +115,12 @@ class Tail:
         return again, lines_of(whole), start
 
     def records(self) -> tuple[bool, list[Record]]:
-        """Return whether the file starts again, and the records of its new lines."""
+        """Return (starts again, the records of the new lines)."""
         again, lines, _ = self.read()
         found = []
         for line in lines:
             try:
-                found.append(present_names(parse_object(line, str(self.path), finite=False)))
+                found.append(parse_object(line, str(self.path), finite=False))
             except ValueError:
                 self.damaged += 1
         return again, found
@@ -140,7 +138,7 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 class RolloutReader:
-    """The rollouts of a run by step, as they are written. A compressed part is read when a step in it is asked for."""
+    """The rollouts of a run by step, while they are written. A compressed part is read only when a step needs it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -156,7 +154,7 @@ class RolloutReader:
         return sum(self._damaged.values())
 
     def refresh(self) -> None:
-        """Take note of what has been written since the last call."""
+        """Read what has been written since the last call."""
         again, lines, place = self._tail.read()
         if again:
             self._places.clear()
@@ -204,7 +202,7 @@ class RolloutReader:
         self._damaged[step] = 0
         for line in lines:
             try:
-                record = present_names(parse_object(line, "", finite=False))
+                record = parse_object(line, "", finite=False)
             except ValueError:
                 self._damaged[step] += 1
                 continue

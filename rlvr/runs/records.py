@@ -1,9 +1,9 @@
-"""Show what a run has logged in eval.jsonl and rollouts.jsonl: numbers, intervals, what shuffling did."""
+"""What lines of a run's logs say: numbers with intervals, and rollouts in parts with their verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,11 @@ def pass_names(evaluations: Sequence[Record]) -> list[str]:
 
 def is_graded(evaluations: Sequence[Record]) -> bool:
     """Return whether the mean score differs from pass@1: the verifier gives partial scores, or there is a threshold."""
-    return any(_has_partial_scores(row.get("score"), row.get("pass@1"), row.get("status", ())) for row in evaluations)
-
-
-def _has_partial_scores(score: float | None, passed: float | None, statuses: Container[str]) -> bool:
-    if score is None:
-        return False
-    return "partial" in statuses if passed is None else abs(score - passed) > 1e-9
+    for row in evaluations:
+        score, passed = row.get("score"), row.get("pass@1")
+        if score is not None and ("partial" in row.get("status", ()) if passed is None else abs(score - passed) > 1e-9):
+            return True
+    return False
 
 
 def measured_name(evaluation: Record) -> str:
@@ -42,12 +40,12 @@ def measured_name(evaluation: Record) -> str:
 
 
 def quality(evaluation: Record) -> tuple[float, float]:
-    """Return what evaluations are compared by: pass@k of the smallest k; ties are broken by the mean score."""
+    """Return the key by which evaluations are compared: pass@k of the smallest k, then the mean score."""
     return evaluation[measured_name(evaluation)], evaluation.get("score") or 0.0
 
 
 def number_since_best(evaluations: Sequence[Record]) -> int:
-    """Return how many evaluations have been made since the best one, of equal ones the first; 0 without any."""
+    """Return how many evaluations came after the best one (of equal ones the first); 0 without any."""
     if not evaluations:
         return 0
     return len(evaluations) - 1 - evaluations.index(max(evaluations, key=quality))
@@ -70,35 +68,12 @@ def with_interval(row: Record, name: str, digits: int = 3) -> str:
 
 
 def describe_shuffled(rollout: Record) -> str:
-    """Return what a rollout was rewarded as where rewards are shuffled; "" where they are not."""
+    """Return which reward a rollout got where rewards are shuffled; "" where they are not."""
     if "shuffled_status" not in rollout:
         return ""
     given = "none" if rollout["reward"] is None else f"{rollout['reward']:+.3f}"
     return f"; shuffled: rewarded {given} as another completion that is {rollout['shuffled_status']}"
 
-
-# Fields that runs of earlier versions wrote under another name, besides those that begin with "shadow/".
-FORMER_NAMES = {
-    "seconds/shadow": "seconds/monitor",
-    "shadow/shadow_only": "monitor/monitor_only",
-    "shadow_only": "monitor_only",
-    "shadow_score": "monitor_score",
-    "shadow_status": "monitor_status",
-}
-
-
-def present_names(record: Record) -> dict[str, Any]:
-    """Return a record of any run with the monitor's fields under their present names."""
-    return {_present_name(name): value for name, value in record.items()}
-
-
-def _present_name(name: str) -> str:
-    if name in FORMER_NAMES:
-        return FORMER_NAMES[name]
-    return f"monitor/{name.removeprefix('shadow/')}" if name.startswith("shadow/") else name
-
-
-# A logged rollout in parts: who wrote each, how long it is, and whether the loss counts its tokens.
 
 CUT_OFF = ("length", "context")
 
@@ -107,8 +82,8 @@ CUT_OFF = ("length", "context")
 class Part:
     """A part of a rollout: a message of the prompt, a completion, a turn of the model, or a reply to it.
 
-    role: "prompt" and "completion" where the log names none. facts: length, reward, calls, as words. trained: the
-    tokens are in the loss (where the rollout's advantage is not 0).
+    role: "prompt" or "completion" where the log names no role. facts: length, reward and calls in words. trained:
+    whether the loss counts the tokens, as far as the rollout's advantage is not 0.
     """
 
     role: str
@@ -126,14 +101,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Masks:
-    """The settings of a run that take sampled tokens out of the loss."""
+    """Which sampled tokens a run's settings take out of the loss: of truncated completions, of void turns."""
 
     truncated: bool = False
     void: bool = False
 
 
 def masks_of(folder: Path) -> Masks:
-    """Return the masks of a run, from its config.json; none where it cannot be read."""
+    """Return the masks in the config.json of a run; none where it cannot be read."""
     try:
         settings = (read_record(folder / "config.json") or {}).get("rollout", {})
         return Masks(settings.get("truncated") == "mask", bool(settings.get("mask_void")))
@@ -161,7 +136,7 @@ def prompt_parts(record: Record) -> list[Part]:
 
 
 def turn_part(turn: Record, trained: bool, masks: Masks) -> Part:
-    """Return a turn as a part; trained: what the model sampled in this rollout is in the loss."""
+    """Return a turn as a part. trained: whether the loss counts the tokens that the model sampled in this rollout."""
     sampled, void = turn.get("role") == "assistant", bool(turn.get("void"))
     facts = [count_of(turn.get("tokens"), "token"), *(["void"] if void else [])]
     if is_number(turn.get("reward")):
@@ -190,7 +165,7 @@ def mean_advantage(record: Record) -> float | None:
 
 
 def verdict_line(record: Record) -> str:
-    """Return what was judged and what it earned: status, reason, reward, advantage, finish reason."""
+    """Return one line: status, reason, reward, advantage, finish reason."""
     reason = f" ({record['reason']})" if record.get("reason") else ""
     numbers = [
         f"{name.replace('_', ' ')} {' '.join(f'{value:+.3f}' for value in values)}"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
 from rlvr.config import Config
+from rlvr.core.printable import in_one_line
+from rlvr.core.types import RunError
 from rlvr.model.optim.health import python_warning
+from rlvr.runs.conclusions import conclusions_of
 from rlvr.runs.log import RunLog, append_event
 from rlvr.training.checkpoint.folders import checkpoint_folder
+from rlvr.training.supervision.signals import Stopped
 
 
 class TrainerCallback:
@@ -158,3 +162,18 @@ class Reporter:
             self.tell(lambda callback: callback.on_warning(text))
         else:
             python_warning(text)
+
+
+@contextmanager
+def recorded_end(reporter: Reporter) -> Iterator[None]:
+    """Carry out a run within, and log how it ends: the event "end", "stopped" (by a signal) or "failed"."""
+    try:
+        yield
+    except BaseException as error:
+        line = in_one_line(str(error)) or type(error).__name__
+        with suppress(RunError):  # the disk may be full: the error is what a person is to see
+            reporter.event("stopped" if isinstance(error, Stopped) else "failed", line)
+        raise
+    if reporter.accelerator.is_main_process:
+        done = f"The run has ended after step {reporter.last_step}."
+        reporter.event("end", " ".join([done, *conclusions_of(reporter.log.out_dir)]))

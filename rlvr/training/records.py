@@ -14,6 +14,7 @@ from rlvr.model.optim.health import check_weights
 from rlvr.runs.log import rollout_records
 from rlvr.training.monitor.alarm import AlarmStop, alarm_record, best_step
 from rlvr.training.monitor.guards import RollBack
+from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.run import Run
 from rlvr.training.step.learner import Learner
@@ -179,7 +180,7 @@ def finish_step(
         sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all", dropped=dropped
     )
     metrics |= stats
-    monitored, signs = watch(worker, sampled, metrics)
+    monitored, signs = watch(run.monitor, worker, sampled, metrics)
     rollouts = step_records(config, step, sampled, advantages, monitored, costs)
     total = sum(worker.timer.seconds.values())
     metrics |= {f"seconds/{phase}": round(value, 4) for phase, value in worker.timer.seconds.items()}
@@ -222,14 +223,14 @@ def logged(advantage: Advantage) -> float | list[float]:
 
 
 def watch(
-    worker: RolloutWorker, groups: Sequence[Group], metrics: dict[str, float]
+    monitor: Monitor | None, worker: RolloutWorker, groups: Sequence[Group], metrics: dict[str, float]
 ) -> tuple[Sequence[Group] | None, dict[str, str]]:
     """Return the groups with the monitor's verdicts, and the signs of reward hacking; add to the metrics."""
-    if worker.monitor is None:
+    if monitor is None:
         return None, {}
     with worker.timer("monitor"):
-        monitored = worker.monitor.verify(groups, worker.accelerator)
-    added, signs = worker.monitor.observe(groups, monitored, metrics)
+        monitored = monitor.verify(groups, worker.accelerator)
+    added, signs = monitor.observe(groups, monitored, metrics)
     metrics |= added
     return monitored, signs
 
@@ -238,7 +239,7 @@ def log_alarm(
     run: Run, step: int, signs: Mapping[str, str], metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]
 ) -> AlarmStop | RollBack | None:
     """Log the alarm when due. Return the exception that monitor.on_alarm asks for; None where the run goes on."""
-    monitor = run.worker.monitor
+    monitor = run.monitor
     if monitor is None:
         return None
     holds, begins = monitor.alarm()

@@ -1,63 +1,58 @@
-"""A training run: its parts, put together."""
+"""A run: what is trained, what samples and verifies, who is told, and the evaluations on held-out problems."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from accelerate import Accelerator
 
 from rlvr.config import Config
+from rlvr.core.heartbeat import enter
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Sampler
+from rlvr.distributed import gather, share
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import Reporter, TrainerCallback
+from rlvr.training.checkpoint.folders import since_best
+from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest
 
 
-class HeldOut(Protocol):
-    """The evaluations of a run: see rlvr.training.evaluation.held_out.HeldOutEvaluation."""
-
-    def __call__(self, step: int) -> bool: ...
-
-    def enough(self, step: int) -> bool: ...
-
-    def reload(self) -> None: ...
-
-
 @dataclass
 class Run:
-    """What is trained (`learner`), what samples and verifies (`worker`), and what is told to whom (`reporter`).
+    """The parts of a training run.
 
-    `held_out` measures pass@k on held-out problems. `stop` is set by a signal; the run then ends after a checkpoint.
-    `being_saved`: the steps whose checkpoint is being written beside the training.
+    learner: the policy and its optimizer. worker: samples and verifies. reporter: writes the logs and notifies the
+    callbacks. monitor: a second verifier. held_out: measures pass@k. stop: set by a signal; the run then ends after a
+    checkpoint.
     """
 
     learner: Learner
     worker: RolloutWorker
     reporter: Reporter
-    held_out: HeldOut | None = None
+    monitor: Monitor | None = None
+    held_out: HeldOutEvaluation | None = None
     stop: StopRequest = field(default_factory=StopRequest)
-    being_saved: Set[int] = frozenset()
 
-    def evaluate(self, step: int) -> bool:
-        """Measure and log pass@k after `step` steps. Return whether the weights are to be saved, as the best so far."""
-        return self.held_out is not None and self.held_out(step)
+    def evaluate(self, step: int) -> None:
+        """Measure and log pass@k after `step` steps."""
+        if self.held_out is not None:
+            self.held_out.measure(step)
 
-    def enough(self, step: int) -> bool:
-        """Return whether the run ends after `step` steps, since evaluations no longer get better."""
-        return self.held_out is not None and self.held_out.enough(step)
+    def has_converged(self, step: int) -> bool:
+        """Return whether the run ends after `step` steps because evaluations no longer get better (eval.patience)."""
+        return self.held_out is not None and self.held_out.has_converged(step)
 
     @property
     def config(self) -> Config:
-        """The settings of the run; its parts hold the same."""
+        """The settings of the run. Learner and worker hold the same."""
         return self.learner.config
 
     @config.setter
@@ -83,6 +78,76 @@ def assemble(
     """Return the run of these parts."""
     return Run(
         Learner(config, policy, optimizer, accelerator, reference, critic),
-        RolloutWorker(config, policy, sampler, problems, verifier, accelerator, monitor),
+        RolloutWorker(config, policy, sampler, problems, verifier, accelerator),
         Reporter(log, accelerator, callbacks),
+        monitor,
     )
+
+
+class HeldOutEvaluation:
+    """Measures pass@k on held-out problems, logs it and notifies the callbacks. Each step is measured once.
+
+    verifiers: "verifier", and optionally "lenient" and "strict" (see `evaluate`).
+    """
+
+    def __init__(self, run: Run, problems: Sequence[Problem], verifiers: Mapping[str, BatchVerifier]) -> None:
+        self.run = run
+        self.problems = problems
+        self.verifiers = verifiers
+        self.reload()
+
+    def reload(self) -> None:
+        """Read eval.jsonl again. All processes do so before one of them appends a line."""
+        self.measured = {record["step"] for record in self.run.reporter.log.read("eval")}
+        self._step = max(self.measured, default=-1)
+        self._since_best = self._count_since_best()
+        self.run.learner.accelerator.wait_for_everyone()
+
+    def has_converged(self, step: int) -> bool:
+        """Return whether training ends after `step` steps: eval.patience evaluations in a row were no better."""
+        patience = self.run.config.eval.patience
+        return 0 < patience <= self._since_best and step == self._step and step > 0
+
+    def _count_since_best(self) -> int:
+        """Return the number of evaluations since the best one. All processes get the same number."""
+        if not self.run.config.eval.patience:
+            return 0
+        log, counts = self.run.reporter.log, list[int]()
+        if self.run.learner.accelerator.is_main_process:
+            counts = [since_best(log.out_dir, log.read("eval"))]
+        return gather(counts, self.run.learner.accelerator)[0]
+
+    def measure(self, step: int) -> None:
+        """Evaluate after `step` steps, unless that step is measured already or there are no problems."""
+        if not self.problems or step in self.measured:
+            return
+        self.measured.add(step)
+        config, accelerator, reporter = self.run.config, self.run.learner.accelerator, self.run.reporter
+        count = len(share(self.problems, accelerator))
+        enter("evaluation", step)
+        reporter.tell(lambda callback: callback.on_evaluate_begin(step, count))
+        with self.run.stop.busy(f"the evaluation of step {step}"):
+            result = evaluate(
+                self.run.worker.policy,
+                self.run.worker.sampler,
+                self.problems,
+                self.verifiers["verifier"],
+                self.verifiers.get("lenient"),
+                self.verifiers.get("strict"),
+                sampling=config.eval_sampling(),
+                samples=config.eval.samples,
+                ks=config.eval.k,
+                threshold=config.eval.threshold,
+                seed=config.run.seed,
+                progress=lambda done: reporter.tell(lambda callback: callback.on_prediction_step(step, done)),
+                accelerator=accelerator,
+                plan=self.run.worker.plan,
+            )
+            reporter.evaluation({"step": step, **result})
+        self._step, self._since_best = step, self._count_since_best()
+
+
+def describe_early_end(step: int, patience: int) -> str:
+    """Return one line on why training has ended early."""
+    count = "evaluation was" if patience == 1 else f"{patience} evaluations were"
+    return f"ended early after step {step}: the last {count} no better than one before (--eval.patience {patience})"

@@ -26,13 +26,14 @@ from rlvr.training.checkpoint.checkpoint import (
     take_snapshot,
 )
 from rlvr.training.checkpoint.folders import (
+    best_steps,
     checkpoint_folder,
     damage,
     delete_old_checkpoints,
+    kept_steps,
     list_checkpoints,
     newest_whole,
 )
-from rlvr.training.evaluation.held_out import best_steps, kept_steps
 from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.problems.draws import Draws
 from rlvr.training.rollout.episodes import plan_of
@@ -82,7 +83,6 @@ def roll_back(run: Run, asked: RollBack) -> int:
     learner, log, config = run.learner, run.reporter.log, run.config
     accelerator = learner.accelerator
     accelerator.wait_for_everyone()  # until a checkpoint that was being written is there
-    run.being_saved = set()
     places = [choose_target(log, asked)] if accelerator.is_main_process else []
     step = gather(places, accelerator)[0]
     if step is None:
@@ -98,8 +98,8 @@ def roll_back(run: Run, asked: RollBack) -> int:
     load_state(learner, folder, log)
     run.worker.draws = Draws(config, run.worker.problems, run.worker.shares)
     run.worker.sampler.load_weights(run.worker.policy)
-    if run.worker.monitor is not None:
-        run.worker.monitor.rows = log.read("metrics")
+    if run.monitor is not None:
+        run.monitor.rows = log.read("metrics")
     if run.held_out is not None:
         run.held_out.reload()
     run.reporter.last_step = step
@@ -168,6 +168,16 @@ class CheckpointSaver(SnapshotWriter):
         learner = run.learner
         super().__init__(learner.accelerator, sharded=learner.policy.mesh is not None, beside=run.config.run.async_save)
         self.run = run
+        self.being_saved: set[int] = set()  # the step whose checkpoint is being written beside the training
+
+    def holds_best(self, step: int) -> bool:
+        """Return whether run.keep_best asks for a checkpoint of a step: of all weights that exist it measured best."""
+        if not self.run.config.run.keep_best:
+            return False
+        best, log = list[int](), self.run.reporter.log
+        if self.accelerator.is_main_process:
+            best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | self.being_saved | {step})
+        return step in gather(best, self.accelerator)[-1:]
 
     def save(self, step: int, ahead: Mapping[int, Sequence[Group]], *, keep_all: bool = False) -> None:
         """Save the checkpoint after `step` steps, with the rollouts that are sampled ahead, by step.
@@ -178,7 +188,7 @@ class CheckpointSaver(SnapshotWriter):
         folder = checkpoint_folder(self.run.config.run.out_dir, step)
 
         def take() -> Snapshot | None:
-            self.run.being_saved = {step}
+            self.being_saved = {step}
             if not self.writes:
                 return None
             learner = self.run.learner
@@ -199,7 +209,7 @@ class CheckpointSaver(SnapshotWriter):
             self.save(0, {})
 
     def _complete(self, step: int, keep_all: bool) -> None:
-        self.run.being_saved = set()
+        self.being_saved = set()
         log, settings = self.run.reporter.log, self.run.config.run
         if self.accelerator.is_main_process:
             if not keep_all:

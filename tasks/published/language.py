@@ -210,7 +210,7 @@ def knights_knaves(
         raise ValueError(f"task 'knights_knaves', people {','.join(map(str, people))}: expected numbers from 2 to 8")
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        quiz, names, solution = (column(row, [column], where) for column in ("quiz", "names", "solution"))
+        quiz, names, solution = (column(row, [key], where) for key in ("quiz", "names", "solution"))
         if not isinstance(quiz, str) or not _is_solution(names, solution):
             return "without a quiz or a solution"
         if len(names) not in people:

@@ -22,7 +22,7 @@ from rlvr.algo.advantages import (
     whiten,
 )
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.config import GDPOConfig, RAFTConfig, make_algo
+from rlvr.config import AlgoConfig
 from rlvr.core.types import Completion, Group, Problem, Status, Verdict
 from rlvr.training.step.rewards import group_advantages, has_signal
 
@@ -151,7 +151,7 @@ RULES = ("grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl")
 @pytest.mark.parametrize("rule", RULES)
 def test_the_kl_term_weighs_as_much_as_its_coefficient_says(rule, scale):
     """Under every rule and scale a cost ten times as large adds ten times as much, the same to any task reward."""
-    algo = make_algo(name=rule, advantage_scale=scale)
+    algo = AlgoConfig(name=rule, advantage_scale=scale)
 
     def advantages(rewards, factor):
         costs = [[factor * c for c in row] for row in COSTS]
@@ -174,7 +174,7 @@ def test_a_linear_rule_may_take_the_kl_term_before_or_after(rule):
     """The advantages of reward minus cost, as TRL's RLOO computes them."""
     groups = plain_groups(REWARDS)
     shaped = [[None if r is None else r - c for r, c in zip(row, costs)] for row, costs in zip(REWARDS, COSTS)]
-    after = group_advantages(groups, REWARDS, make_algo(name=rule), COSTS)
+    after = group_advantages(groups, REWARDS, AlgoConfig(name=rule), COSTS)
     before = compute_advantages(shaped, rule_of(rule))
     for row, other in zip(after, before, strict=True):
         assert row == close(other, 1e-12)
@@ -192,10 +192,10 @@ def test_costs_have_baselines_of_their_own_by_hand():
 def test_raft_chooses_by_reward_minus_cost():
     """Among the right ones that which is nearest to the reference; a cost may outweigh the reward."""
     groups = plain_groups(REWARDS)
-    chosen = group_advantages(groups, REWARDS, RAFTConfig(), COSTS)
+    chosen = group_advantages(groups, REWARDS, AlgoConfig("raft"), COSTS)
     assert chosen == [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
     dear = [[2.0, 0.1, -0.2, 0.0], *COSTS[1:]]
-    assert group_advantages(groups, REWARDS, RAFTConfig(), dear)[0] == [0.0, 0.0, 1.0, 0.0]
+    assert group_advantages(groups, REWARDS, AlgoConfig("raft"), dear)[0] == [0.0, 0.0, 1.0, 0.0]
 
 
 def group_with_parts(parts):
@@ -206,7 +206,7 @@ def group_with_parts(parts):
 def test_gdpo_reads_the_named_parts_and_weights():
     """The configured weights multiply each part's own normalised advantage."""
     groups = [group_with_parts([{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 1.0}])]
-    algo = GDPOConfig(reward_weights=("b=3",))
+    algo = AlgoConfig("gdpo", reward_weights=("b=3",))
     first, second = group_advantages(groups, [[1.0, 1.0]], algo)[0]
     assert first < 0 < second
 
@@ -215,7 +215,7 @@ def test_gdpo_without_parts_is_refused():
     """A verifier without named parts has nothing to normalise apart."""
     group = Group(Problem("p", "?"), (1,), (Completion("x"),), (Verdict(Status.CORRECT, 1.0),))
     with pytest.raises(ValueError, match="named parts"):
-        group_advantages([group], [[1.0]], GDPOConfig())
+        group_advantages([group], [[1.0]], AlgoConfig("gdpo"))
 
 
 def test_raft_chooses_the_first_best():

@@ -9,8 +9,9 @@ import torch
 
 from rlvr.algo.batch import Batch
 from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
-from rlvr.algo.losses import loss_denominator, policy_loss, value_loss
-from rlvr.config import PPOConfig
+from rlvr.algo.losses import loss_denominator, value_loss
+from rlvr.config import AlgoConfig
+from tests.helpers.batches import loss_of
 from tests.helpers.batches import make_batch as make_plain_batch
 from tests.helpers.files import GOLDEN
 
@@ -105,7 +106,7 @@ def test_ppo_agrees_with_verl(case):
     )
     logprobs, values = t["logprobs"].requires_grad_(), t["values"].requires_grad_()
     total = loss_denominator(batch, "token", 0)
-    policy, _ = policy_loss(logprobs, batch, PPOConfig(dual_clip=settings["dual_clip"]), total)
+    policy, _ = loss_of(logprobs, batch, AlgoConfig("ppo", dual_clip=settings["dual_clip"]), total)
     value, clipped = value_loss(values, batch, settings["value_clip"], total)
     (policy + value).backward()
     assert float(policy.detach()) == pytest.approx(expected["policy_loss"], abs=1e-5)

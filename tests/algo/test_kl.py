@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from rlvr.algo.batch import Batch, collate
-from rlvr.algo.losses import policy_loss
-from rlvr.config import AlgoConfig, Config, PPOConfig, make_algo, to_json
+from rlvr.config import AlgoConfig, Config, to_json
 from rlvr.core.types import Completion, Group, Problem, incorrect
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
@@ -26,6 +25,7 @@ from rlvr.training.run import Run
 from rlvr.training.step.prepare import kl_costs, prepare_batch, subtracts_kl
 from rlvr.training.step.rewards import group_advantages
 from rlvr.training.step.update import to_batch
+from tests.helpers.batches import loss_of
 from tests.helpers.models import shake
 from tests.helpers.runs import SHORT_LENGTH as LENGTH
 from tests.helpers.runs import SHORT_PROMPT as PROMPT
@@ -84,7 +84,7 @@ def expected_loss(run: Run, batch: Batch, sampled: Tensor, algo: AlgoConfig) -> 
     total = torch.zeros(())
     for i, share in enumerate(sampled):
         row = batch.rows(torch.tensor([i]))
-        total = total + share * policy_loss(logprobs[i : i + 1, : row.mask.shape[1]], row, algo, 1.0)[0]
+        total = total + share * loss_of(logprobs[i : i + 1, : row.mask.shape[1]], row, algo, 1.0)[0]
     return total
 
 
@@ -108,7 +108,7 @@ def test_the_kl_term_in_the_loss_has_the_gradient_that_it_names(tmp_path, loss, 
     run.config.check()
     batch = batch_of(run, everything(run))
     sampled = probabilities(run, batch)
-    found = gradient(run, expected_loss(run, batch, sampled, make_algo(**algo, normalize="constant")))
+    found = gradient(run, expected_loss(run, batch, sampled, AlgoConfig(**algo, normalize="constant")))
     wanted = gradient(run, divergences(run, batch, sampled)[NAMED[estimator]])
     assert cosine(found, wanted) > 0.9999
     assert float(found.norm()) == pytest.approx(float(wanted.norm()), rel=1e-3)
@@ -145,7 +145,7 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
     for i, share in enumerate(sampled):
         row = batch.rows(torch.tensor([i]))
         mine = logprobs[i : i + 1, : row.mask.shape[1]]
-        total = total + share * policy_loss(mine, row, algo, 1.0, importance)[0]
+        total = total + share * loss_of(mine, row, algo, 1.0, importance)[0]
     # A whole completion's weight makes the prefix that of the present policy, too
     prefixes = probabilities(run, batch) if importance == "sequence" else sampled
     assert cosine(gradient(run, total), gradient(run, divergences(run, batch, prefixes)["reverse"])) > 0.9999
@@ -175,7 +175,7 @@ def reward_gradient(run: Run) -> tuple[Tensor, Tensor]:
     wanted = gradient(run, divergences(run, batch_of(run, group), sampled)["completions"])
     logprobs = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
     algo = dataclasses.replace(run.config.algo, normalize="constant")
-    return gradient(run, policy_loss(logprobs, batch, algo, 1.0)[0]), wanted
+    return gradient(run, loss_of(logprobs, batch, algo, 1.0)[0]), wanted
 
 
 @pytest.mark.parametrize("away", [0.02, 0.2])
@@ -221,7 +221,7 @@ def test_what_has_another_gradient_is_refused(tmp_path, algo, message):
     with pytest.raises(ValueError, match=message) as refused:
         Config(algo=AlgoConfig(kl_coef=0.1, **algo)).check()
     assert "\n" not in str(refused.value)
-    Config(algo=make_algo(**algo)).check()  # without a KL term nothing reads it
+    Config(algo=AlgoConfig(**algo)).check()  # without a KL term nothing reads it
     run = make_run(tmp_path, away=0.1, name="dr_grpo", **algo)
     if "kl_in" in algo:
         assert cosine(*reward_gradient(run)) < 0.9
@@ -269,7 +269,7 @@ def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
     explicit = {"kl_estimator": "k3", "normalize": "token", "loss": "clip", "advantage_scale": "none"}
 
     def difference(held: dict, wanted: dict) -> str | None:
-        records = ({**json.loads(to_json(Config(algo=make_algo(**a)))), "fingerprint": ""} for a in (held, wanted))
+        records = ({**json.loads(to_json(Config(algo=AlgoConfig(**a)))), "fingerprint": ""} for a in (held, wanted))
         return resume.difference(*records)
 
     assert difference(explicit, {}) is None
@@ -283,11 +283,11 @@ def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
 def test_whitening_a_critics_advantages_with_the_kl_term_is_refused():
     """It would make them of one size whatever kl_coef says; auto leaves them as they are."""
     kl = {"name": "ppo", "kl_coef": 0.1, "kl_in": "reward"}
-    assert make_algo(**kl).scale == "none"
-    assert PPOConfig().scale == make_algo(**kl | {"kl_in": "loss"}).scale == "whiten"
-    Config(algo=make_algo(**kl)).check()
+    assert AlgoConfig(**kl).scale == "none"
+    assert AlgoConfig("ppo").scale == AlgoConfig(**kl | {"kl_in": "loss"}).scale == "whiten"
+    Config(algo=AlgoConfig(**kl)).check()
     with pytest.raises(ValueError, match="would scale the KL term"):
-        Config(algo=make_algo(**kl, advantage_scale="whiten")).check()
+        Config(algo=AlgoConfig(**kl, advantage_scale="whiten")).check()
 
 
 @pytest.mark.parametrize("advantage", [*IN_REWARD, "ppo"])

@@ -8,15 +8,15 @@ import json
 import pytest
 import torch
 
-from rlvr.algo.losses import cispo, clipped_surrogate, importance_weights, k1, k2, k3, loss_denominator, policy_loss
-from rlvr.config import AlgoConfig, Config, make_algo
-from tests.helpers.batches import make_batch
+from rlvr.algo.losses import cispo, clipped_surrogate, importance_weights, k1, k2, k3, loss_denominator
+from rlvr.config import AlgoConfig, Config
+from tests.helpers.batches import loss_of, make_batch
 
 T = torch.tensor
 
 
 def surrogate(ratio, advantage, **options):
-    return float(clipped_surrogate(T([[ratio]]), T([[advantage]]), T([[0.0]]), AlgoConfig(**options)))
+    return float(clipped_surrogate(T([[ratio]]), T([[advantage]]), T([[0.0]]), **options))
 
 
 def test_clipped_surrogate_by_hand():
@@ -62,7 +62,7 @@ def test_normalisation_by_hand(normalize, expected):
     batch = make_batch(mask, torch.ones(2), old=None)
     algo = AlgoConfig(loss="cispo", normalize=normalize)
     total = loss_denominator(batch, normalize, 8)
-    loss, _ = policy_loss(-losses, batch, algo, total)  # CISPO at ratio 1: -A * logprob
+    loss, _ = loss_of(-losses, batch, algo, total)  # CISPO at ratio 1: -A * logprob
     assert float(loss) == pytest.approx(expected)
 
 
@@ -112,7 +112,7 @@ def loss_and_gradient(algo, tensors, advantages, pieces=1):
                 if getattr(micro, name) is not None
             },
         )
-        loss, _ = policy_loss(logprobs[index], padded, algo, total)
+        loss, _ = loss_of(logprobs[index], padded, algo, total)
         loss.backward()
         value += float(loss.detach())
     return value, logprobs.grad
@@ -170,7 +170,7 @@ def test_without_old_logprobs_the_ratio_is_one():
     mask = torch.ones(2, 3, dtype=torch.bool)
     logprobs = (-torch.rand(2, 3)).requires_grad_()
     batch = make_batch(mask, T([1.0, -2.0]), old=None)
-    loss, stats = policy_loss(logprobs, batch, AlgoConfig(), loss_denominator(batch, "token", 3))
+    loss, stats = loss_of(logprobs, batch, AlgoConfig(), loss_denominator(batch, "token", 3))
     loss.backward()
     torch.testing.assert_close(logprobs.grad, T([[-1 / 6] * 3, [2 / 6] * 3]))
     assert int(stats["clip_low"]) == int(stats["clip_high"]) == 0
@@ -180,7 +180,7 @@ def test_cispo_passes_no_gradient_through_the_weight():
     """-A * weight is the whole gradient to the logprob."""
     logprobs = T([[-1.0]]).requires_grad_()
     ratio = (logprobs + 1.0).exp() * 4
-    loss = cispo(ratio, T([[1.0]]), logprobs, AlgoConfig(clip_low=1.0, clip_high=4.0))
+    loss = cispo(ratio, T([[1.0]]), logprobs, clip_low=1.0, clip_high=4.0)
     loss.backward()
     assert float(loss.detach()) == pytest.approx(4.0)
     assert float(logprobs.grad) == pytest.approx(-4.0)
@@ -199,4 +199,4 @@ def test_a_bound_that_would_do_something_else_is_refused(algo, message):
     """Dual clip is for negative advantages: lower than the upper clip it would bound good completions, too."""
     Config(algo=AlgoConfig(dual_clip=1.3)).check()
     with pytest.raises(ValueError, match=message):
-        Config(algo=make_algo(**algo)).check()
+        Config(algo=AlgoConfig(**algo)).check()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlvr.algo.batch import minibatches
-from rlvr.algo.losses import loss_denominator, policy_loss
+from rlvr.algo.losses import loss_denominator
 from rlvr.config import AlgoConfig, Config, OptimConfig
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Completion, Group, Problem, Verdict, correct, error, incorrect
@@ -18,7 +18,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch, update
-from tests.helpers.batches import make_batch
+from tests.helpers.batches import loss_of, make_batch
 from tests.helpers.runs import make_short_run, rollouts_of, weights_of
 
 T = torch.tensor
@@ -213,9 +213,7 @@ def test_dr_grpo_is_unbiased(tmp_path):
             run.learner, groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
         )
         logprobs = torch.zeros(batch.mask.shape, requires_grad=True)
-        policy_loss(logprobs, batch, run.config.algo, loss_denominator(batch, run.config.algo.normalizer, 1))[
-            0
-        ].backward()
+        loss_of(logprobs, batch, run.config.algo, loss_denominator(batch, run.config.algo.normalizer, 1))[0].backward()
         chance = math.prod(drawn[place // 2][y] for place, y in enumerate(tokens))
         for place, pull in zip(batch.places.tolist(), logprobs.grad.sum(-1)):
             pulls[place // 2, tokens[place]] += chance * pull
@@ -231,7 +229,7 @@ def test_a_completion_weighs_the_same_whatever_its_length(loss):
     batch = make_batch(torch.arange(8) < T([[2], [8]]), torch.ones(2, requires_grad=True), old=None)
     for normalize, shares in {"auto": [0.5, 0.5], "token": [0.2, 0.8]}.items():
         algo = AlgoConfig(loss=loss, normalize=normalize)
-        value, _ = policy_loss(torch.zeros(2, 8), batch, algo, loss_denominator(batch, algo.normalizer, 8))
+        value, _ = loss_of(torch.zeros(2, 8), batch, algo, loss_denominator(batch, algo.normalizer, 8))
         assert torch.autograd.grad(-value, batch.advantages)[0].tolist() == pytest.approx(shares)
 
 

@@ -16,10 +16,10 @@ import torch
 
 from rlvr.algo.advantages import labels
 from rlvr.algo.gae import generalized_advantages, token_rewards, whiten_tokens
-from rlvr.algo.losses import batch_loss, loss_denominator, sapo, token_weights, vespo
-from rlvr.config import AlgoConfig, KTOConfig, make_algo
+from rlvr.algo.losses import loss_denominator, sapo, token_weights, vespo
+from rlvr.config import AlgoConfig
 from rlvr.training.step.adaptive_coefficients import adapted
-from tests.helpers.batches import make_batch
+from tests.helpers.batches import loss_of, make_batch
 from tests.helpers.files import GOLDEN
 
 T = torch.tensor
@@ -38,7 +38,7 @@ def found(algo, t, *, batch, importance="none"):
     """The loss and its gradient to the logprobs."""
     logprobs = t["logprobs"].clone().requires_grad_()
     total = loss_denominator(batch, algo.normalizer, 9)
-    loss, stats = batch_loss(logprobs, batch, algo, total, importance)
+    loss, stats = loss_of(logprobs, batch, algo, total, importance)
     loss.backward()
     return float(loss.detach()), logprobs.grad, stats
 
@@ -56,7 +56,7 @@ def found(algo, t, *, batch, importance="none"):
 )
 def test_sapo_by_hand(advantage, ratio, expected):
     """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau 1 and 1.05."""
-    loss = sapo(T([[ratio]]), T([[advantage]]), T([[0.0]]), AlgoConfig())
+    loss = sapo(T([[ratio]]), T([[advantage]]), T([[0.0]]))
     assert float(loss) == pytest.approx(expected, abs=1e-5)
 
 
@@ -67,7 +67,7 @@ def test_gates_are_one_where_the_ratio_is():
         mask = torch.ones(2, 3, dtype=torch.bool)
         logprobs = (-torch.rand(2, 3)).requires_grad_()
         batch = make_batch(mask, T([1.0, -2.0]), old=None)
-        value, _ = batch_loss(logprobs, batch, algo, loss_denominator(batch, "token", 3))
+        value, _ = loss_of(logprobs, batch, algo, loss_denominator(batch, "token", 3))
         value.backward()
         torch.testing.assert_close(logprobs.grad, T([[-1 / 6] * 3, [2 / 6] * 3]))
 
@@ -77,7 +77,7 @@ def test_gates_are_one_where_the_ratio_is():
 def test_vespo_by_hand(advantage, k, decay, ratio):
     """-w^k exp(lambda (1 - w)) A logp: no gradient through the weight."""
     logprobs = T([[-0.7]]).requires_grad_()
-    loss = vespo((logprobs + 0.7).exp() * ratio, T([[advantage]]), logprobs, AlgoConfig())
+    loss = vespo((logprobs + 0.7).exp() * ratio, T([[advantage]]), logprobs)
     loss.sum().backward()
     w = max(ratio, 1e-8)
     phi = w**k * math.exp(decay * (1 - w))
@@ -124,7 +124,7 @@ def test_luspo_is_gspo_times_the_length():
     logprobs = T([[0.0953101798] * 3, [-0.105360516, 0.0, 0.0]])
     algo = AlgoConfig(loss="luspo")
     batch = make_batch(mask, T([1.0, -1.0]), old=old)
-    loss, _ = batch_loss(logprobs, batch, algo, loss_denominator(batch, algo.normalizer, 3))
+    loss, _ = loss_of(logprobs, batch, algo, loss_denominator(batch, algo.normalizer, 3))
     assert float(loss) == pytest.approx((-3.3 + 0.9) / 2, abs=1e-6)
 
 
@@ -138,7 +138,7 @@ def test_kto_agrees_with_trl():
     """Loss and gradient; TRL's mean over completions."""
     t, expected = tensors(), reference()["trl"]["kto"]
     weights = {name: expected[name] for name in ("beta", "desirable_weight", "undesirable_weight")}
-    loss, gradient, _ = found(KTOConfig(**weights), t, batch=kto_batch(t, expected["kl"]))
+    loss, gradient, _ = found(AlgoConfig("kto", **weights), t, batch=kto_batch(t, expected["kl"]))
     assert loss == pytest.approx(expected["loss"], abs=1e-5)
     torch.testing.assert_close(gradient, T(expected["grad_logprobs"]), atol=1e-5, rtol=0)
 
@@ -148,8 +148,8 @@ def test_kto_by_hand():
     mask = torch.ones(2, 2, dtype=torch.bool)
     batch = make_batch(mask, T([1.0, -1.0]), ref=T([[-1.0, -1.0], [-1.0, -1.0]]), kl=T([0.1, 0.1]))
     logprobs = T([[-0.8, -0.8], [-0.9, -0.9]])
-    algo = KTOConfig(beta=1.0, undesirable_weight=2.0)
-    loss, stats = batch_loss(logprobs, batch, algo, loss_denominator(batch, algo.normalizer, 2))
+    algo = AlgoConfig("kto", beta=1.0, undesirable_weight=2.0)
+    loss, stats = loss_of(logprobs, batch, algo, loss_denominator(batch, algo.normalizer, 2))
 
     def sigmoid(x):
         return 1 / (1 + math.exp(-x))
@@ -195,7 +195,7 @@ def test_adaptive_kl_agrees_with_verl():
 )
 def test_what_a_loss_cannot_have_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        make_algo("dr_grpo", **settings).check("algo.")
+        AlgoConfig("dr_grpo", **settings).check("algo.")
 
 
 def test_the_average_a_user_names_is_kept():

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from rlvr.algo.batch import Batch, minibatches
-from rlvr.algo.losses import batch_loss, loss_denominator
+from rlvr.algo.losses import loss_denominator
 from rlvr.commands.cli import main
-from rlvr.config import Config, DPOConfig, RAFTConfig, make_algo
+from rlvr.config import AlgoConfig, Config
 from rlvr.core.types import Completion, Group, Problem, correct, incorrect
 from rlvr.train import train
 from rlvr.training.rollout.worker import collect
 from rlvr.training.step.rewards import credited_advantages, credited_rewards
 from rlvr.training.step.update import to_batch
-from tests.helpers.batches import make_batch
+from tests.helpers.batches import loss_of, make_batch
 from tests.helpers.files import GOLDEN
 from tests.helpers.runs import batch_of, gradient_of, make_run
 from tests.helpers.verifiers import HasSeven
@@ -34,12 +34,12 @@ def pairs(logprobs, ref, advantages, mask=None) -> Batch:
 def test_dpo_loss_by_hand():
     """Chosen gains .5 + .5, rejected loses .2 + .3, beta .1: -log sigmoid(.15) = .620957; the order does not matter."""
     logprobs, ref = T([[-1.0, -1.0], [-2.0, -2.0]]), T([[-1.5, -1.5], [-1.8, -1.7]])
-    algo = DPOConfig(beta=0.1)
-    loss, stats = batch_loss(logprobs, pairs(logprobs, ref, T([1.0, -1.0])), algo, 1.0)
+    algo = AlgoConfig("dpo", beta=0.1)
+    loss, stats = loss_of(logprobs, pairs(logprobs, ref, T([1.0, -1.0])), algo, 1.0)
     assert float(loss) == pytest.approx(math.log(1 + math.exp(-0.15)), abs=1e-6)
     assert float(stats["dpo/margin"]) == pytest.approx(0.15, abs=1e-6)
     assert [float(stats[f"dpo/{name}"]) for name in ("chosen", "rejected")] == pytest.approx([0.1, -0.05], abs=1e-6)
-    swapped, _ = batch_loss(logprobs.flip(0), pairs(logprobs, ref.flip(0), T([-1.0, 1.0])), algo, 1.0)
+    swapped, _ = loss_of(logprobs.flip(0), pairs(logprobs, ref.flip(0), T([-1.0, 1.0])), algo, 1.0)
     assert float(swapped) == pytest.approx(float(loss))
 
 
@@ -53,8 +53,8 @@ def test_dpo_agrees_with_trl():
     order = T([0, 3, 1, 4, 2, 5])
     logprobs = t["logprobs"].requires_grad_()
     batch = pairs(logprobs[order], t["ref_logprobs"][order], T([1.0, -1.0] * 3), t["mask"][order].bool())
-    algo = DPOConfig(beta=expected["beta"])
-    loss, stats = batch_loss(logprobs[order], batch, algo, loss_denominator(batch, "token", 0))
+    algo = AlgoConfig("dpo", beta=expected["beta"])
+    loss, stats = loss_of(logprobs[order], batch, algo, loss_denominator(batch, "token", 0))
     loss.backward()
     assert float(loss.detach()) == pytest.approx(expected["loss"], abs=1e-5)
     torch.testing.assert_close(logprobs.grad, T(expected["grad_logprobs"]), atol=1e-5, rtol=0)
@@ -67,7 +67,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
     mask = T([[True, True], [True, False]])
     logprobs = T([[-1.0, -2.0], [-6.0, 0.0]])
     batch = dataclasses.replace(pairs(logprobs, None, T([1.0, 1.0]), mask), rows_per_pair=1, old_logprobs=logprobs - 3)
-    loss, _ = batch_loss(logprobs, batch, RAFTConfig(), loss_denominator(batch, "token", 2))
+    loss, _ = loss_of(logprobs, batch, AlgoConfig("raft"), loss_denominator(batch, "token", 2))
     assert float(loss) == pytest.approx(3.0)
 
 
@@ -189,6 +189,6 @@ def test_settings_that_cannot_work_are_refused(algo, message, tmp_path, capsys):
 @pytest.mark.parametrize("advantage", ["raft", "dpo"])
 def test_a_choice_needs_two(advantage):
     """A group of one has no best and no worst."""
-    config = Config(algo=make_algo(name=advantage))
+    config = Config(algo=AlgoConfig(name=advantage))
     with pytest.raises(ValueError, match="group_size 1"):
         dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, group_size=1)).check()

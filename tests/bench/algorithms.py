@@ -31,7 +31,7 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, make_algo
+from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
 from rlvr.model.cpu.processor import tune_cpu
@@ -81,7 +81,7 @@ class Side:
         self.policy = make_policy(args.hidden, args.layers)
         settings = dict(ALGORITHMS[name])
         kind = settings.pop("kind", None)
-        algo = make_algo(minibatches=args.minibatches, kl_coef=args.kl, **settings)
+        algo = AlgoConfig(minibatches=args.minibatches, kl_coef=args.kl, **settings)
         self.config = Config(
             model=ModelConfig(device="cpu"),
             rollout=RolloutConfig(problems_per_step=args.problems, group_size=args.group_size, max_new_tokens=39),

@@ -30,7 +30,7 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig, make_algo
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Completion, Problem, Reply, Sampler, Verdict
 from rlvr.model.load.policy import load_policy
@@ -130,7 +130,7 @@ def make_config(name: str, args: argparse.Namespace) -> Config:
     return Config(
         model=ModelConfig(**model),
         rollout=RolloutConfig(**rollout_settings(groups, args)),
-        algo=make_algo(**groups["algo"]),
+        algo=AlgoConfig(**groups["algo"]),
         optim=OptimConfig(lr=1e-6, tokens_per_microbatch=tokens, **groups.get("optim", {})),
         run=RunConfig(**groups.get("run", {})),
     )
@@ -232,7 +232,7 @@ def shapes() -> None:
     config = Config(
         model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
         rollout=RolloutConfig(max_new_tokens=4096),
-        algo=make_algo("grpo", kl_coef=0.01),
+        algo=AlgoConfig("grpo", kl_coef=0.01),
         optim=OptimConfig(tokens_per_microbatch=8192),
         sampler=VLLMServerConfig(url="http://127.0.0.1:8000"),
     )

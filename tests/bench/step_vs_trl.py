@@ -42,7 +42,7 @@ from accelerate import Accelerator
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import collate
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig, make_algo
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict
 from rlvr.model.cpu.processor import has_bfloat16
@@ -121,7 +121,7 @@ def our_config(args: argparse.Namespace) -> Config:
     return Config(
         model=ModelConfig(name=args.start, dtype=args.dtype, device="cpu"),
         rollout=RolloutConfig(problems_per_step=args.problems, group_size=args.group, max_new_tokens=args.new_tokens),
-        algo=make_algo(args.algorithm),
+        algo=AlgoConfig(args.algorithm),
         optim=OptimConfig(lr=LR, tokens_per_microbatch=args.microbatch),
     )
 

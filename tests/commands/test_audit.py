@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.commands.audit import CheckResult, audit, main, perturb
 from rlvr.commands.cli import main as cli
-from rlvr.commands.profile import expected_signal, profile, right_of_each
+from rlvr.commands.profile import expected_signal
 from rlvr.core.registry import make_verifier, register
 from rlvr.core.types import Problem, Task, Verifier
 from rlvr.sandbox import level
@@ -219,45 +219,21 @@ def test_shared_data_sets_are_clean(rlvr_data: DataSets) -> None:
     assert main(["math500", "--data", str(rlvr_data("math500/test.jsonl")), "--max-problems", "60"]) == 0
 
 
-def test_profile_by_hand() -> None:
-    """Counts 0, 4, 2 and 1 of 4. For pairs: 1 - C(2,2)/C(4,2) - 1/6 = 2/3 and 1 - 3/6 = 1/2, over four problems."""
-    result = profile([(4, 0), (4, 4), (4, 2), (4, 1)], 2)
-    assert (result["too_hard"], result["too_easy"], result["between"]) == (0.25, 0.25, 0.5)
-    assert result["signal"] == pytest.approx((2 / 3 + 1 / 2) / 4)
-    assert result["bins"] == [0, 0, 1, 0, 0, 1, 0, 0, 0, 0]
+def test_expected_signal_by_hand() -> None:
+    """Of two right in four, 1 - 2/6 of the pairs differ; of one in four 1/2; of scores .1, .2, .2, .2 half too."""
+    right = [[0.0] * 4, [1.0] * 4, [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    assert expected_signal(right, 2) == pytest.approx((2 / 3 + 1 / 2) / 4)
+    assert expected_signal([[0.1, 0.2, 0.2, 0.2], [1.0]], 2) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="no problem has 8"):
-        profile([(4, 1)], 8)
-
-
-def test_profile_counts_scored_samples() -> None:
-    """Verdicts without a score, and samples beyond those asked for, do not count."""
-    rows = [
-        {"id": "a", "sample": i, "score": score, "correct": score == 1}
-        for i, score in enumerate([1.0, 0.0, None, 1.0, 1.0])
-    ]
-    assert right_of_each(rows, 4) == {"a": (3, 2)}
-
-
-def test_signal_of_a_graded_verifier() -> None:
-    """Scores .1, .2, .2, .2 in pairs: half of the pairs are equal. Nothing is `correct`, at .2 three of four are."""
-    rows = [
-        {"id": "a", "sample": i, "score": score, "correct": False} for i, score in enumerate([0.1, 0.2, 0.2, 0.2, 0.9])
-    ]
-    assert expected_signal(rows, 4, 2) == pytest.approx(0.5)
-    assert right_of_each(rows, 4) == {"a": (4, 0)}
-    assert right_of_each(rows, 4, 0.2) == {"a": (4, 3)}
-    right_and_wrong = [{**row, "score": float(row["score"] > 0.1), "correct": row["score"] > 0.1} for row in rows]
-    counts = list(right_of_each(right_and_wrong, 4).values())
-    assert expected_signal(right_and_wrong, 4, 2) == pytest.approx(profile(counts, 2)["signal"])
-    with pytest.raises(ValueError, match="no problem has 8"):
-        expected_signal(rows, 4, 8)
+        expected_signal(right, 8)
 
 
 def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An untrained model finds every problem too hard; the counts of each problem are written."""
-    flags = ["--model", "tiny", "--task-option", "num_train=6", "num_demonstrations=5", "--samples", "2"]
-    flags += ["--max-new-tokens", "4", "--device", "cpu", "--out-dir", str(tmp_path / "profile")]
-    assert cli(["profile", "arithmetic", *flags, "--group-size", "2"]) == 0
+    """An untrained model finds every problem too hard; the counts of each problem, of two samples, are written."""
+    flags = ["--model", "tiny", "--task-option", "num_train=6", "num_demonstrations=5", "--samples"]
+    rest = ["--group-size", "2", "--max-new-tokens", "4", "--device", "cpu", "--out-dir", str(tmp_path / "profile")]
+    assert cli(["profile", "arithmetic", *flags, "3", *rest]) == 0
+    assert cli(["profile", "arithmetic", *flags, "2", *rest]) == 0
     printed = capsys.readouterr().out
     assert "too hard (never right) 100.0%" in printed
     assert "differing rewards: 0.0%" in printed
@@ -267,7 +243,7 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (first.pop("model"), first.pop("verifier")) == ("tiny", None)
     assert first == {"id": "arithmetic/train/0", "samples": 2, "correct": 0, "score": 0.0}
     assert len(lines) == 6
-    assert cli(["profile", "arithmetic", *flags, "--group-size", "1"]) == 2
+    assert cli(["profile", "arithmetic", *flags, "2", "--group-size", "1"]) == 2
     assert "expected 2 or more" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ from rlvr.commands.eval import EvalArgs
 from rlvr.commands.flags import ELSEWHERE, nearest
 from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_config, recipe_names
-from rlvr.config import Config, MonitorConfig, PPOConfig
+from rlvr.config import AlgoConfig, Config, MonitorConfig
 from tests.helpers.files import ROOT
 
 
@@ -194,7 +194,7 @@ def test_a_command_lists_the_recipes_that_it_takes(command, capsys):
 
 def test_nearest_flags():
     """The same last part first, then what other trainers call it, then the spelling."""
-    known = Settings(Config, values_of(Config, Config(algo=PPOConfig(), monitor=MonitorConfig("math")))).flags()
+    known = Settings(Config, values_of(Config, Config(algo=AlgoConfig("ppo"), monitor=MonitorConfig("math")))).flags()
     assert nearest("lr", known) == "did you mean --optim.lr? (or --critic.lr, --sft.lr)"
     assert nearest("run.stpes", known) == "did you mean --run.steps?"
     assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
@@ -210,7 +210,7 @@ def test_what_other_trainers_call_a_setting_exists_here():
 
 PRINTS = """
 import os, sys, time
-from rlvr.commands.arguments import guarded
+from rlvr.commands.errors import guarded
 
 def work():
     from rlvr.commands.console import Display

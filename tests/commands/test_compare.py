@@ -109,13 +109,3 @@ def test_where_the_figure_goes(tmp_path, capsys):
     assert main(["compare", a, "--out", str(tmp_path / "a")]) == 2
     assert "is a folder" in capsys.readouterr().err
     assert not (tmp_path / "a.png").exists()
-
-
-def test_monitor_of_an_earlier_version(tmp_path):
-    """A run that logged its monitor as shadow/score is compared by the same number."""
-    run = Path(make_run(tmp_path / "a", last=0.5, alarm=9))
-    metrics = run / "metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace("monitor/", "shadow/"))
-    found = read_conditions([str(run)])["a"]
-    assert edges(found[0].metrics, "monitor/score") == pytest.approx((1 - 0.25 / 19, 0.5 + 0.25 / 19))
-    assert alarm_steps(found) == "9"

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.arguments import parse_settings
+from rlvr.commands.arguments import parse
 from rlvr.commands.choices import selected
 from rlvr.commands.cli import main
 from rlvr.commands.completion import script
 from rlvr.commands.list import recipe_command
 from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
-from rlvr.config import SAMPLERS, Config, PPOConfig, class_of
+from rlvr.config import SAMPLERS, AlgoConfig, Config
 from rlvr.config.settings import documented
 from tests.helpers.files import ROOT
 
@@ -104,10 +104,10 @@ def test_choices_keep_what_they_share():
     """`--algo` keeps the recipe's settings that the other algorithm has too, and adds what the recipe holds for it."""
     module = load_recipe("tiny_math")
     flags = ["--algo.minibatches", "2", "--algo", "ppo"]
-    config = parse_settings(Config, flags, prog="t", default=module.CONFIG, variants=module.VARIANTS)
-    assert config.algo == PPOConfig(minibatches=2)
+    config = parse(Config, flags, prog="t", default=module.CONFIG, variants=module.VARIANTS)
+    assert config.algo == AlgoConfig("ppo", minibatches=2)
     assert config.critic == module.VARIANTS["ppo"]["critic"]
-    back = parse_settings(Config, ["--algo", "dr_grpo"], prog="t", default=config)
+    back = parse(Config, ["--algo", "dr_grpo"], prog="t", default=config)
     assert (back.algo.name, back.algo.minibatches, back.critic) == ("dr_grpo", 2, None)
     back.check()
 
@@ -116,12 +116,12 @@ def test_each_algorithm_and_sampler_can_be_chosen():
     """Its settings have its class, and the config passes its own checks."""
     default = load_recipe("tiny_math").CONFIG
     for name in ALGORITHMS:
-        config = parse_settings(Config, ["--algo", name], prog="t", default=default)
-        assert type(config.algo) is class_of(name)
+        config = parse(Config, ["--algo", name], prog="t", default=default)
+        assert config.algo.name == name
         assert (config.critic is not None) == ALGORITHMS[name].critic
         config.check()
     for name, kind in SAMPLERS.items():
-        config = parse_settings(Config, ["--sampler", name], prog="t", default=default)
+        config = parse(Config, ["--sampler", name], prog="t", default=default)
         assert type(config.sampler) is kind
         config.check()
 
@@ -135,8 +135,8 @@ def test_a_kl_term_does_not_change_its_place_in_silence(capsys):
 def test_a_monitor_of_a_recipe_can_be_left_out():
     """`--monitor none`; another one has none of the options of the first."""
     default = load_recipe("rm_grpo").CONFIG
-    assert parse_settings(Config, ["--monitor", "none"], prog="t", default=default).monitor is None
-    other = parse_settings(Config, ["--monitor", "exact", "--monitor.window", "3"], prog="t", default=default).monitor
+    assert parse(Config, ["--monitor", "none"], prog="t", default=default).monitor is None
+    other = parse(Config, ["--monitor", "exact", "--monitor.window", "3"], prog="t", default=default).monitor
     assert (other.verifier, other.window, other.verifier_option) == ("exact", 3, ())
 
 

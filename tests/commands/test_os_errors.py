@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands import errors as os_errors
-from rlvr.commands.arguments import error_line, guarded
 from rlvr.commands.cli import main
+from rlvr.commands.errors import error_line, guarded
 from rlvr.core.files.write import write_whole, writing
 from rlvr.core.types import RunError
 from tests.helpers import warm

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.arguments import parse_settings
+from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.outcome import eval_command, program, saved_models, what_happened
 from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
@@ -37,7 +37,7 @@ def evaluation_of(config: Config) -> EvalArgs:
     """The arguments that the printed command parses to."""
     command = eval_command(config, Path("a folder/checkpoints/step-000080"))
     assert command.startswith(f"{program()} eval ")
-    return parse_settings(EvalArgs, shlex.split(command.removeprefix(f"{program()} eval ")), prog="rlvr eval")
+    return parse(EvalArgs, shlex.split(command.removeprefix(f"{program()} eval ")), prog="rlvr eval")
 
 
 TURNS = {"max_turns": 3, "turn_tokens": 20, "reply_tokens": 99, "context_tokens": 900, "reply_seconds": 7.5}

@@ -14,7 +14,7 @@ import pytest
 from rlvr.commands.cli import main as rlvr
 from rlvr.commands.regrade.changes import Changes
 from rlvr.commands.task import build_task
-from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, make_algo, to_json
+from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, to_json
 from rlvr.core.registry import make_verifier
 from rlvr.core.turns import Turn
 from rlvr.core.types import Completion, Group, Status, Verdict
@@ -296,4 +296,4 @@ def test_another_verifier_needs_another_folder(tmp_path: Path, capsys: pytest.Ca
 )
 def test_advantages_of_tokens_are_not_compared(name: str, why: str) -> None:
     """What the log holds of them is the reward."""
-    assert Changes(Config(algo=make_algo(name))).why_not == why
+    assert Changes(Config(algo=AlgoConfig(name))).why_not == why

@@ -204,20 +204,3 @@ def test_pass_names_by_rising_k() -> None:
     """8 comes before 16, and intervals and lenient forms are no names of their own."""
     row = {"pass@16": 1, "pass@8": 1, "pass@1": 1, "pass@1_ci": [0, 1], "lenient_pass@1": 1, "pass^8": 1}
     assert pass_names([row]) == ["pass@1", "pass@8", "pass@16"]
-
-
-def test_run_of_an_earlier_version_has_its_monitor(tmp_path: Path) -> None:
-    """Fields that were written as shadow are read as the monitor's, in metrics, rollouts and alarms."""
-    metrics = {"step": 1, "reward": 1.0, "shadow/score": 0.25, "shadow/shadow_only": 0.5, "parts/shadow_x": 1.0}
-    row = rollout(1, "p", 0, "correct") | {"shadow_score": 0.125, "shadow_status": "incorrect"}
-    alarm = {"step": 1, "signs": {}, "figures": {"shadow_only": 0.75}, "rollouts": [row]}
-    write(tmp_path / "metrics.jsonl", [metrics | {"seconds/shadow": 2.0}])
-    write(tmp_path / "rollouts.jsonl", [row])
-    write(tmp_path / "alarms.jsonl", [alarm])
-    text = write_report(tmp_path).read_text()
-    assert "<tr><td>monitor/score</td><td>0.25</td>" in text
-    assert "<tr><td>monitor/monitor_only</td><td>0.5</td>" in text
-    assert "<tr><td>seconds/monitor</td><td>2</td>" in text
-    assert "<tr><td>parts/shadow_x</td><td>1</td>" in text
-    assert "<th>monitor_only</th>" in text
-    assert text.count("monitor score +0.125") == 2

@@ -15,15 +15,15 @@ from rlvr.commands.eval import EvalArgs
 from rlvr.commands.profile import ProfileArgs
 from rlvr.commands.settings import Settings, check_effect, values_of
 from rlvr.commands.train import recipe_names
-from rlvr.config import SAMPLERS, Config, MonitorConfig, PPOConfig, RunConfig, VLLMServerConfig, make_algo
+from rlvr.config import SAMPLERS, AlgoConfig, Config, MonitorConfig, RunConfig, VLLMServerConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 from rlvr.config.settings import check_values
 
 OUT = RunConfig(out_dir=Path("runs/never"))
 CONFIGS = {
     "train": Config(run=OUT),
-    "ppo": Config(run=OUT, algo=PPOConfig(), monitor=MonitorConfig("math")),
-    **{name: Config(run=OUT, algo=make_algo(name)) for name in ("gdpo", "raft", "dpo")},
+    "ppo": Config(run=OUT, algo=AlgoConfig("ppo"), monitor=MonitorConfig("math")),
+    **{name: Config(run=OUT, algo=AlgoConfig(name)) for name in ("gdpo", "raft", "dpo")},
     **{name: Config(run=OUT, sampler=kind()) for name, kind in SAMPLERS.items()},
     "rm": RewardConfig(pairs=PairsConfig(policy="tiny")),
     "rm from a file": RewardConfig(pairs=PairsConfig(file=Path("pairs.jsonl"), policy="tiny")),
@@ -95,7 +95,7 @@ def entry_value(config, entry):
 def test_words_that_a_setting_does_not_know_are_refused():
     """In Python too, where no parser looks at them."""
     with pytest.raises(ValueError, match=r"algo\.normalize 'mean': expected one of auto, token"):
-        Config(run=OUT, algo=make_algo("rloo", normalize="mean")).check()
+        Config(run=OUT, algo=AlgoConfig("rloo", normalize="mean")).check()
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -21,7 +21,7 @@ import torch
 from accelerate import Accelerator
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, VLLMServerConfig, make_algo
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, VLLMServerConfig
 from rlvr.core.types import Completion, Group, Problem, Verdict
 from rlvr.model.load.lora import with_adapter
 from rlvr.model.load.policy import Policy
@@ -96,7 +96,7 @@ def make_config(way: str, work: Work, device: torch.device) -> Config:
         rollout=RolloutConfig(
             problems_per_step=work.prompts, group_size=work.group, max_new_tokens=work.row - work.prompt
         ),
-        algo=make_algo("grpo", kl_coef=0.0),
+        algo=AlgoConfig("grpo", kl_coef=0.0),
         optim=OptimConfig(lr=1e-4, tokens_per_microbatch=work.microbatch, **optim),
         sampler=VLLMServerConfig(url="http://127.0.0.1:8000"),
     )
@@ -294,7 +294,7 @@ def test_the_table_of_the_bench_is_the_plan() -> None:
     base = Config(
         model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
         rollout=RolloutConfig(max_new_tokens=4096),
-        algo=make_algo("grpo", kl_coef=0.01),
+        algo=AlgoConfig("grpo", kl_coef=0.01),
         optim=OptimConfig(tokens_per_microbatch=8192),
         sampler=VLLMServerConfig(url="http://127.0.0.1:8000"),
     )

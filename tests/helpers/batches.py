@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.batch import Batch
+from rlvr.algo.losses import batch_loss
+from rlvr.config import AlgoConfig
 
 
 def make_batch(
@@ -29,3 +31,13 @@ def make_batch(
         "ref_logprobs": ref,
     }
     return Batch(**{**fields, **tensors})
+
+
+def loss_of(
+    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The configured loss of a batch, and its sums for the log."""
+    arguments = algo.loss_arguments()
+    if not algo.loss_row.of_completions:
+        arguments["importance"] = importance
+    return batch_loss(logprobs, batch, denominator, **arguments)

@@ -26,5 +26,5 @@ def run_folder(path: Path, kind=TRAINING, *, overwrite: bool | None = False, **s
 
 def claim(folder: RunFolder) -> list[str]:
     """Lock and claim a folder, and return the lines that say what was done."""
-    with folder.locked() as lines:
+    with folder.lock() as lines:
         return [*lines, *folder.claim()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import importlib
 import json
 import re
 import shlex
@@ -13,12 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.commands.arguments import parse, parse_settings
-from rlvr.commands.choices import take_option
+from rlvr.commands.arguments import parse, take_option
 from rlvr.commands.cli import COMMANDS
-from rlvr.commands.completion import ARGUMENTS, CompletionArgs
-from rlvr.commands.grade import parse_args
-from rlvr.commands.sample import SampleArgs
+from rlvr.commands.completion import arguments_of
 from rlvr.commands.task import check_names, make_pack, with_verifier
 from rlvr.commands.train import SFTRun, load_recipe, recipe_config
 from rlvr.commands.verify_resume import settings_of
@@ -206,23 +202,11 @@ def read(command: str, rest: list[str]) -> None:
             _, rest = take_option(rest, flag)
     if command in WITH_RECIPE:
         read_recipe(command, rest[0], rest[1:])
-    elif command == "grade":
-        parse_args(rest)
-    elif command == "completion":
-        parse(CompletionArgs, rest, prog="rlvr completion")
     else:
-        kind = SampleArgs if command == "sample" else kind_of_arguments(command)
-        settings = hasattr(kind, "rules")
-        args = (parse_settings if settings else parse)(kind, rest, prog=f"rlvr {command}")
-        if settings:
+        args = parse(arguments_of(command), rest, prog=f"rlvr {command}")
+        if hasattr(args, "rules"):
             args.check()
         check_names(args)
-
-
-def kind_of_arguments(command: str) -> type:
-    """Return the dataclass of a command's flags."""
-    module, _, name = ARGUMENTS[command].partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def read_recipe(command: str, name: str, flags: list[str]) -> None:

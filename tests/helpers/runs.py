@@ -10,17 +10,7 @@ from accelerate import Accelerator
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
-from rlvr.config import (
-    AlgoConfig,
-    Config,
-    CriticConfig,
-    EvalConfig,
-    ModelConfig,
-    OptimConfig,
-    RolloutConfig,
-    RunConfig,
-    make_algo,
-)
+from rlvr.config import AlgoConfig, Config, CriticConfig, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Group, Problem, Sampler
 from rlvr.model.load.policy import Policy, load_policy
@@ -135,7 +125,7 @@ def make_short_run(
     policy = Policy(Qwen2ForCausalLM(config), tokenizer)
     shake(policy, 0.1, 0)
     kl = {} if algo.get("name") == "dpo" else {"kl_coef": 0.1}
-    chosen = make_algo(**{**kl, **algo})
+    chosen = AlgoConfig(**{**kl, **algo})
     sizes = {"problems_per_step": 4, "group_size": 16, "max_new_tokens": SHORT_LENGTH, **(rollout or {})}
     settings = Config(
         run=RunConfig(out_dir=out_dir, steps=50, sample_every=0, save_every=0),

@@ -1,4 +1,4 @@
-"""Attention of tokens laid end to end: tile by tile on the CPU, and flex_attention's, against a mask of all pairs."""
+"""Attention of tokens laid end to end: every way to compute it, against a mask of all pairs; how rows are padded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import rlvr.model.cpu.attention
 from rlvr.model.attention import flex
 from rlvr.model.attention.operations import Scores
-from rlvr.model.attention.rows import Spans, tiles
-from rlvr.model.cpu import attention as blockwise
+from rlvr.model.attention.rows import SMALL, ContextRows, Pad, Rows, Spans, rectangles, tiles
+from rlvr.model.cpu import attention
 from rlvr.model.forward.packed import PackedGroups
 from tests.helpers.tensors import LargestTensor
 
@@ -71,18 +70,18 @@ def test_tiles_and_flex_attention_compute_what_a_mask_of_all_pairs_does(
     expected = results(by_mask(query, key, value, ~visible(window), scores), tensors)
     spans = Spans.of_rows(LENGTHS, *CONTEXTS, window=window)
     for queries, keys in ((16, 32), (128, 128), (1000, 64)):
-        monkeypatch.setattr(blockwise, "QUERIES", queries)
-        monkeypatch.setattr(blockwise, "MAX_TILE_KEYS", keys)
-        monkeypatch.setattr(blockwise, "MIN_TILE_KEYS", min(keys, 128))
-        plan = blockwise.TilePlan(spans, 4, torch.device("cpu"))
-        found = results(blockwise.attend_by_tiles(query, key, value, plan, scores), tensors)
+        monkeypatch.setattr(attention, "QUERIES", queries)
+        monkeypatch.setattr(attention, "MAX_TILE_KEYS", keys)
+        monkeypatch.setattr(attention, "MIN_TILE_KEYS", min(keys, 128))
+        plan = attention.TilePlan(spans, 4, torch.device("cpu"))
+        found = results(attention.attend_by_tiles(query, key, value, plan, scores), tensors)
         assert len(found) == len(expected) == 4 + sinks
         for a, b in zip(found, expected):
             torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
     # torch refuses gradients on a CPU, where its own definition of them is slow; it is the one that kernels must meet.
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *tensors: None)
     plan = flex.FlexPlan(spans, torch.device("cpu"))
-    for a, b in zip(results(flex.attention(query, key, value, plan, scores, compiled=False), tensors), expected):
+    for a, b in zip(results(flex.attend(query, key, value, plan, scores, compiled=False), tensors), expected):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
 
 
@@ -94,18 +93,18 @@ def test_compiled_flex_attention_agrees() -> None:
         some = LENGTHS[: len(LENGTHS) - skipped], *(x[: len(LENGTHS) - skipped] for x in CONTEXTS)
         total = int(some[0].sum())
         plan = flex.FlexPlan(Spans.of_rows(*some, window=50), torch.device("cpu"))
-        found = flex.attention(query[:total], key[:total], value[:total], plan, scores)
+        found = flex.attend(query[:total], key[:total], value[:total], plan, scores)
         expected = by_mask(query[:total], key[:total], value[:total], ~visible(50)[:total, :total], scores)
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_many_heads_and_short_types(dtype: torch.dtype) -> None:
+def test_tiles_of_many_heads_and_short_types(dtype: torch.dtype) -> None:
     """As many key heads as heads; bf16 rounds in the matmuls alone."""
     query, key, value, _ = tensors = inputs(2, 2, dtype)
     expected = results(by_mask(*(x.float() for x in (query, key, value)), ~visible(None), Scores()), tensors)
-    plan = blockwise.TilePlan(Spans.of_rows(LENGTHS, *CONTEXTS), 2, torch.device("cpu"))
-    found = results(blockwise.attend_by_tiles(query, key, value, plan), tensors)
+    plan = attention.TilePlan(Spans.of_rows(LENGTHS, *CONTEXTS), 2, torch.device("cpu"))
+    found = results(attention.attend_by_tiles(query, key, value, plan), tensors)
     assert all(x.dtype is dtype for x in found)
     for a, b in zip(found, expected):
         assert (a.float() - b).abs().max() <= (0.03 if dtype is torch.bfloat16 else 1e-5) * b.abs().max()
@@ -143,11 +142,11 @@ def test_block_map_names_the_blocks_that_are_seen(window: int | None, size: int)
     assert np.array_equal(whole, expected[1])
 
 
-def test_the_result_is_the_same_each_time_and_on_several_threads() -> None:
+def test_tiles_give_the_same_bits_each_time() -> None:
     """Tiles are added in a fixed order: a resumed run gives the same bits."""
     query, key, value, _ = tensors = inputs()
-    plan = blockwise.TilePlan(Spans.of_rows(LENGTHS, *CONTEXTS), 4, torch.device("cpu"))
-    runs = [results(blockwise.attend_by_tiles(query, key, value, plan), tensors) for _ in range(3)]
+    plan = attention.TilePlan(Spans.of_rows(LENGTHS, *CONTEXTS), 4, torch.device("cpu"))
+    runs = [results(attention.attend_by_tiles(query, key, value, plan), tensors) for _ in range(3)]
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0]))
 
 
@@ -160,7 +159,140 @@ def test_a_long_row_and_a_long_shared_prompt_make_no_rectangle(completions: int)
     tokens = layout.ids.shape[1]
     query = torch.randn(tokens, 4, 8, requires_grad=True)
     key = torch.randn(tokens, 2, 8, requires_grad=True)
-    assert layout.score_elements * 4 > rlvr.model.cpu.attention.MAX_SCORES
+    assert layout.attention.num_scores * 4 > attention.MAX_SCORES
     with LargestTensor() as watch:
         layout.attend(0, query, key, key, 0.3).sum().backward()
-    assert watch.elements <= max(tokens * 4 * 8, rlvr.model.cpu.attention.TILE_SCORES)
+    assert watch.elements <= max(tokens * 4 * 8, attention.TILE_SCORES)
+
+
+# Lengths of rows that lie end to end, the first tokens and the lengths of their contexts.
+LAYOUTS = {
+    "rows without a context": ([40, 40, 9], [0, 0, 0], [0, 0, 0]),
+    "one prompt": ([12, 40, 40, 33], [0, 0, 0, 0], [0, 12, 12, 12]),
+    "two prompts": ([10, 7, 40, 40, 13, 20], [0, 0, 0, 0, 10, 10], [0, 0, 10, 10, 7, 7]),
+    "rows of the prompts in turn": ([10, 7, 20, 20, 20], [0, 0, 0, 10, 0], [0, 0, 10, 7, 10]),
+}
+
+
+def compute(layout, heads: tuple[int, int], dtype: torch.dtype, *, fused: bool):
+    """Output and gradients of query, key and value of a layout, by the fused kernel or by tiles."""
+    rows = [np.array(column) for column in layout]
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(int(rows[0].sum()), h, 16) for h in (heads[0], heads[1], heads[1], heads[0])]
+    *inputs, grad = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    for x in inputs:
+        x.requires_grad_()
+    if fused:
+        out = attention.FusedRows.apply(*inputs, attention.FusedPlan(*rows))
+    else:
+        plan = attention.TilePlan(Spans.of_rows(*rows), heads[0], torch.device("cpu"))
+        out = attention.attend_by_tiles(*inputs, plan)
+    return out, *torch.autograd.grad(out, inputs, grad)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_the_fused_kernel_equals_tiles(layout, heads) -> None:
+    """In bfloat16 it rounds as often: a gradient sums what was rounded."""
+    exact = compute(layout, heads, torch.float32, fused=False)
+    for found, value in zip(compute(layout, heads, torch.float32, fused=True), exact, strict=True):
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
+    tiled, fused = (compute(layout, heads, torch.bfloat16, fused=way) for way in (False, True))
+    for value, ours, theirs in zip(exact, fused, tiled, strict=True):
+        assert ours.dtype is torch.bfloat16
+        assert (ours - value).norm() <= 2 * (theirs - value).norm() + 1e-3 * value.norm()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "contexts", "pays"),
+    [
+        ([512] * 8, [0] * 8, True),
+        ([300, 100, 100], [0, 300, 300], True),
+        ([39] * 100, [0] * 100, False),
+        ([2000, *[1, 2] * 50], [0] * 101, False),  # too many calls
+    ],
+)
+def test_the_fused_kernel_pays_for_long_rows_alone(lengths, contexts, pays) -> None:
+    starts = np.zeros(len(lengths), dtype=int)
+    assert attention.FusedPlan(np.array(lengths), starts, np.array(contexts)).pays is pays
+
+
+def test_long_rows_of_a_group_are_fused(monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(attention, "can_fuse", lambda *given: asked.append(1) or True)
+    generator = torch.Generator().manual_seed(0)
+    for length in (512, 32):
+        groups = PackedGroups([[1] * 5], [[[2] * length, [3] * length]], torch.device("cpu"))
+        q, k, v = (torch.randn(5 + 2 * length, 2, 16, generator=generator) for _ in range(3))
+        plan = attention.TilePlan(Spans.of_rows(*groups.attention.rows), 2, torch.device("cpu"))
+        expected = attention.attend_by_tiles(q * 0.25, k, v, plan)
+        torch.testing.assert_close(groups.attend(0, q, k, v, 0.25), expected, rtol=1e-4, atol=1e-4)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "expected"),
+    [
+        (torch.float32, "highest", True),
+        (torch.float32, "medium", False),
+        (torch.bfloat16, "medium", True),
+        (torch.float64, "highest", False),
+    ],
+)
+def test_the_fused_kernel_is_used_where_it_is_fast(monkeypatch, dtype, precision, expected) -> None:
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
+    x = torch.zeros(4, 2, 16, dtype=dtype)
+    assert attention.can_fuse(x, x, x) is expected
+    assert not attention.can_fuse(x, x, x[..., :8])
+    assert not attention.can_fuse(x.to("meta"), x.to("meta"), x.to("meta"))
+
+
+@pytest.mark.parametrize("prompts", [1, 34], ids=["shared prompt", "own prompts"])
+def test_one_long_row_makes_no_rectangle_of_its_length_for_the_others(prompts: int) -> None:
+    """8,000 tokens beside 33 rows of 250: at most 1.5 times the query-key pairs of the rows; 22 in one rectangle."""
+    lengths = [8000] + [250] * 33
+    contexts = [50 + p * 7 for p in range(prompts)]
+    groups = [lengths] if prompts == 1 else [[length] for length in lengths]
+    layout = PackedGroups(
+        [[5] * context for context in contexts],
+        [[[6] * length for length in group] for group in groups],
+        torch.device("cpu"),
+    )
+    real = sum(c * c for c in contexts) + sum(n * (n + c) for c, group in zip(contexts, groups) for n in group)
+    assert real <= layout.attention.num_scores <= 1.5 * real + 2 * SMALL
+
+
+@pytest.mark.parametrize("parents", [[0, 0, 2, 2], [0, 0, 1, 1, 1, 2, 3, 3], [3, 1, 1, 3, 0]])
+def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> None:
+    """Groups of one size, of several that only on average are, and rows in any order; prompts that no row has."""
+    lengths, own = np.array([3, 1, 4, 2]), Rows(np.arange(1, len(parents) + 1), torch.device("cpu"))
+    starts = np.cumsum(lengths) - lengths
+    rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
+    grid = Pad.apply(x, rows)
+    weights = torch.randn(grid.shape, generator=generator)
+    width, wanted = grid.shape[2] - own.width, torch.zeros_like(x)
+    for row, parent in enumerate(parents):
+        seen = slice(starts[parent], starts[parent] + lengths[parent])
+        torch.testing.assert_close(grid[row, :, : lengths[parent]], x[seen].transpose(0, 1))
+        wanted[seen] += weights[row, :, : lengths[parent]].transpose(0, 1)
+        first = 10 + row * (row + 1) // 2
+        wanted[first : first + row + 1] += weights[row, :, width : width + row + 1].transpose(0, 1)
+    (found,) = torch.autograd.grad(grid, x, weights)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_rectangles_hold_every_row_once_and_little_padding() -> None:
+    """Over random lengths, drawn evenly on a logarithmic scale as real completions nearly are."""
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        count = int(generator.integers(1, 60))
+        lengths, contexts = (np.exp(generator.uniform(0, 9, count)).astype(np.int64) for _ in range(2))
+        parts = rectangles(lengths, contexts)
+        assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+        for part in parts:
+            size = len(part) * lengths[part].max() * (lengths[part].max() + contexts[part].max())
+            real = int((lengths[part] * (lengths[part] + contexts[part])).sum())
+            assert size <= max(1.5 * real, SMALL)
+    assert rectangles(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,9 +11,6 @@ from torch import Tensor
 import rlvr.model.attention.rows
 import rlvr.model.logprobs.scoring
 from rlvr.config import ModelConfig
-from rlvr.model.attention.rows import ContextRows, Pad, Rows, rectangles
-from rlvr.model.cpu.attention import Visible, attend_at_once, fused
-from rlvr.model.forward.packed import PackedGroups
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import logit_bytes, take, token_logprobs
 from tests.helpers.models import FAMILIES, make_model, make_tokens
@@ -229,72 +225,6 @@ def test_padded_rows_are_read_with_little_padding(tmp_path: Path) -> None:
         sum(rows * width**2 for rows, width in read)
         <= 1.5 * sum(n * n for n in lengths) + rlvr.model.attention.rows.SMALL
     )
-
-
-@pytest.mark.parametrize("prompts", [1, 34], ids=["shared prompt", "own prompts"])
-def test_one_long_row_makes_no_rectangle_of_its_length_for_the_others(prompts: int) -> None:
-    """8,000 tokens beside 33 rows of 250: at most 1.5 times the query-key pairs of the rows; 22 in one rectangle."""
-    lengths = [8000] + [250] * 33
-    contexts = [50 + p * 7 for p in range(prompts)]
-    groups = [lengths] if prompts == 1 else [[length] for length in lengths]
-    layout = PackedGroups(
-        [[5] * context for context in contexts],
-        [[[6] * length for length in group] for group in groups],
-        torch.device("cpu"),
-    )
-    real = sum(c * c for c in contexts) + sum(n * (n + c) for c, group in zip(contexts, groups) for n in group)
-    assert real <= layout.score_elements <= 1.5 * real + 2 * rlvr.model.attention.rows.SMALL
-
-
-@pytest.mark.parametrize("parents", [[0, 0, 2, 2], [0, 0, 1, 1, 1, 2, 3, 3], [3, 1, 1, 3, 0]])
-def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> None:
-    """Groups of one size, of several that only on average are, and rows in any order; prompts that no row has."""
-    lengths, own = np.array([3, 1, 4, 2]), Rows(np.arange(1, len(parents) + 1), torch.device("cpu"))
-    starts = np.cumsum(lengths) - lengths
-    rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
-    grid = Pad.apply(x, rows)
-    weights = torch.randn(grid.shape, generator=generator)
-    width, wanted = grid.shape[2] - own.width, torch.zeros_like(x)
-    for row, parent in enumerate(parents):
-        seen = slice(starts[parent], starts[parent] + lengths[parent])
-        torch.testing.assert_close(grid[row, :, : lengths[parent]], x[seen].transpose(0, 1))
-        wanted[seen] += weights[row, :, : lengths[parent]].transpose(0, 1)
-        first = 10 + row * (row + 1) // 2
-        wanted[first : first + row + 1] += weights[row, :, width : width + row + 1].transpose(0, 1)
-    (found,) = torch.autograd.grad(grid, x, weights)
-    torch.testing.assert_close(found, wanted)
-
-
-def test_rectangles_hold_every_row_once_and_little_padding() -> None:
-    """Over random lengths, drawn evenly on a logarithmic scale as real completions nearly are."""
-    generator = np.random.default_rng(0)
-    for _ in range(50):
-        count = int(generator.integers(1, 60))
-        lengths, contexts = (np.exp(generator.uniform(0, 9, count)).astype(np.int64) for _ in range(2))
-        parts = rectangles(lengths, contexts)
-        assert sorted(np.concatenate(parts).tolist()) == list(range(count))
-        for part in parts:
-            size = len(part) * lengths[part].max() * (lengths[part].max() + contexts[part].max())
-            real = int((lengths[part] * (lengths[part] + contexts[part])).sum())
-            assert size <= max(1.5 * real, rlvr.model.attention.rows.SMALL)
-    assert rectangles(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)) == []
-
-
-@pytest.mark.parametrize("contexts", [[0, 0, 0], [5, 5, 5], [5, 2, 7]])
-def test_fused_kernels_without_a_mask_agree(contexts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a GPU computes, with a mask and with none, is what the CPU multiplies out."""
-    visible = Visible(np.array(contexts), 6, torch.device("cpu"))
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(3, heads, width, 8, generator=generator)
-        for heads, width in ((4, 6), (2, visible.context + 6), (2, visible.context + 6))
-    )
-    expected = attend_at_once(query, key, value, visible.bias(torch.float32))
-    torch.testing.assert_close(fused(query, key, value, visible), expected)
-    monkeypatch.setattr("rlvr.model.cpu.attention.MAX_SCORES", 0)
-    torch.testing.assert_close(fused(query, key, value, visible), expected)
 
 
 def test_gradient_of_states_that_are_taken_often_is_the_same_each_time():

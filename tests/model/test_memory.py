@@ -10,7 +10,7 @@ import re
 import pytest
 import torch
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, PPOConfig, make_algo
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.memory.estimate import (
@@ -89,7 +89,7 @@ def test_what_is_held_is_what_the_tensors_take(tmp_path, rank: int, kl_coef: flo
 
 def test_a_critic_of_its_own_holds_all_but_gradients_again() -> None:
     """12 bytes a parameter more, since its gradients come after the policy's; a head on the policy's trunk nothing."""
-    ppo = Config(algo=PPOConfig())
+    ppo = Config(algo=AlgoConfig("ppo"))
     head = dataclasses.replace(ppo, critic=dataclasses.replace(ppo.critic, kind="head"))
     assert held_bytes(QWEN_15B, ppo) == held_bytes(QWEN_15B, head) + 12 * QWEN_15B.parameters
     assert held_bytes(QWEN_15B, head) == 16 * QWEN_15B.parameters
@@ -126,7 +126,7 @@ def test_parts_of_a_plan_are_what_the_tensors_take(tmp_path, model: dict, name: 
     """Weights, gradients, states, reference and critic of a real run, to the byte (8 bits: nearly)."""
     load_policy(ModelConfig(device="cpu"), corpus=["0123456789+="], seed=0).save(tmp_path)
     settings = ModelConfig(name=str(tmp_path), device="cpu", dtype="bfloat16", **model)
-    config = Config(model=settings, algo=make_algo(algo, kl_coef=0.1), optim=OptimConfig(name=name))
+    config = Config(model=settings, algo=AlgoConfig(algo, kl_coef=0.1), optim=OptimConfig(name=name))
     policy = load_policy(settings, seed=0)
     shape = shape_of(policy)
     assert shape is not None

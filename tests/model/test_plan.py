@@ -14,6 +14,7 @@ from transformers import AutoConfig, Qwen2Config
 
 from rlvr.commands.cli import main
 from rlvr.config import (
+    AlgoConfig,
     Config,
     ModelConfig,
     OptimConfig,
@@ -21,7 +22,6 @@ from rlvr.config import (
     TorchSamplerConfig,
     VLLMConfig,
     VLLMServerConfig,
-    make_algo,
 )
 from rlvr.model.load.policy import load_policy
 from rlvr.model.memory.estimate import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B, Shape, shape_of
@@ -40,7 +40,7 @@ SIZES = {
 RUN = Config(
     model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
     rollout=RolloutConfig(max_new_tokens=4096),
-    algo=make_algo("grpo", kl_coef=0.01),
+    algo=AlgoConfig("grpo", kl_coef=0.01),
     optim=OptimConfig(tokens_per_microbatch=8192),
 )
 

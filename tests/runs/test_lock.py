@@ -27,7 +27,7 @@ from rlvr import Problem
 record = {"run": {}, "rollout": {}, "algo": {}, "fingerprint": "f", "versions": {}}
 folder = RunFolder(Path(sys.argv[1]), TRAINING, flag="--run.out-dir", record=lambda held: record,
                    difference=lambda held: None, loses=lambda held: True, overwrite=False)
-with folder.locked(), Runner(make_verifier("math"), workers=2) as runner:
+with folder.lock(), Runner(make_verifier("math"), workers=2) as runner:
     folder.claim()
     runner.verify([(Problem("a", "1+1", "2"), "2")])
     child = os.fork()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlvr.commands.choices import choose_sampler
+from rlvr.commands.arguments import choose_sampler
 from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.core.types import Completion, Sampling
 from rlvr.model.load.policy import Policy, load_policy

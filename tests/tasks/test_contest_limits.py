@@ -8,7 +8,7 @@ from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Status
 from rlvr.sandbox import Limits, level
 from rlvr.tasks.published.contests import own_limits
-from rlvr.verifiers.unit_tests import LEAST_MEMORY, lowered
+from rlvr.verifiers.unit_tests import LEAST_MEMORY, lower_limits
 
 SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
 LIMITS = {
@@ -45,7 +45,7 @@ def test_limits_as_the_data_sets_write_them(name: str, factor: float | None) -> 
 )
 def test_a_problems_limits_lower_the_verifiers(own: dict, seconds: float, memory: int) -> None:
     """They never raise them; an interpreter needs some memory itself."""
-    found = lowered(Limits(seconds=10.0, memory_mb=1024), own)
+    found = lower_limits(Limits(seconds=10.0, memory_mb=1024), own)
     assert (found.seconds, found.memory_mb) == (seconds, memory)
 
 

@@ -88,9 +88,9 @@ def test_guesses_are_wrong():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"declined": 1.5}, "declined 1.5: expected a share"),
-        ({"refused": -0.1}, "refused -0.1: expected a share"),
-        ({"guessed": float("nan")}, "guessed nan: expected a share"),
+        ({"declined": 1.5}, "declined 1.5: expected a probability"),
+        ({"refused": -0.1}, "refused -0.1: expected a probability"),
+        ({"guessed": float("nan")}, "guessed nan: expected a probability"),
         ({"labels": "kind"}, "labels"),
     ],
 )

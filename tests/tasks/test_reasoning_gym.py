@@ -14,7 +14,7 @@ import pytest
 
 from rlvr.core.registry import TASKS, make_task, make_verifier
 from rlvr.core.types import Problem, Status
-from rlvr.verifiers.reasoning_gym import REFUSED, answer_of, shared
+from rlvr.verifiers.reasoning_gym import REFUSED, answer_of, get_grader
 from tests.helpers.timing import processor_time
 
 INSTALLED = importlib.util.find_spec("reasoning_gym") is not None
@@ -53,7 +53,7 @@ def completions(answer):
 
 
 def names():
-    return sorted(set(shared().ask("describe")["names"]) - set(REFUSED)) if INSTALLED else []
+    return sorted(set(get_grader().ask("describe")["names"]) - set(REFUSED)) if INSTALLED else []
 
 
 def check(name):

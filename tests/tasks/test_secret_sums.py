@@ -118,7 +118,7 @@ def test_comparisons(mistaken, low, high):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("secret_sums", {"private": 1.5}, "private 1.5: expected a share"),
+        ("secret_sums", {"private": 1.5}, "private 1.5: expected a probability"),
         ("secret_sums", {"which": "none"}, "which"),
         ("secret_sums", {"miss": -0.1}, "miss -0.1: expected a probability"),
         ("secret_sums", {"forget": 2.0}, "forget 2.0: expected a probability"),

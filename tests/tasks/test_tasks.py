@@ -16,7 +16,7 @@ from rlvr.core.registry import TASKS, make_task, make_verifier, register
 from rlvr.core.types import Problem, Reply, Task, Verdict
 from rlvr.tasks.base import Generated, build_task, judge_with, normalize_prompt, seal_task
 from rlvr.tasks.generated.arithmetic import scratchpad
-from rlvr.tasks.sources import read_hub, read_jsonl
+from rlvr.tasks.sources import read_file, stream_hub
 from tests.helpers.files import DataSets
 
 
@@ -265,10 +265,10 @@ def test_hub_layout_in_a_local_folder(tmp_path: Path) -> None:
     rows = [{"question": f"{i} + 1?", "answer": f"think #### {i + 1}"} for i in range(3)]
     write_lines(tmp_path / "set" / "train.jsonl", rows)
     write_lines(tmp_path / "set" / "test.jsonl", rows[:1])
-    assert read_hub(str(tmp_path / "set"), None, "train") == rows
-    assert read_hub(str(tmp_path / "set"), None, "test") == rows[:1]
+    assert list(stream_hub(str(tmp_path / "set"), None, "train")) == rows
+    assert list(stream_hub(str(tmp_path / "set"), None, "test")) == rows[:1]
     with pytest.raises(OSError, match="--data PATH"):
-        read_hub(str(tmp_path / "set"), None, "validation")
+        list(stream_hub(str(tmp_path / "set"), None, "validation"))
 
 
 def test_parquet_as_on_the_hub(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_malformed_line_is_named(tmp_path: Path) -> None:
         make_task("gsm8k", data=path)
     path.write_text('{"question": "a", "answer": "#### 1"}\n[1]\n')
     with pytest.raises(ValueError, match="line 2: a list"):
-        read_jsonl(path)
+        read_file(path)
     path.write_text('{"question": "a", "answer": "#### 1"}\n{"question": "b", "answer": "no number"}\n')
     with pytest.raises(ValueError, match="row 2: the answer does not end"):
         make_task("gsm8k", data=path)

@@ -19,13 +19,14 @@ from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.checkpoint.checkpoint import load_checkpoint, save_checkpoint
 from rlvr.training.checkpoint.folders import (
+    best_steps,
     checkpoint_folder,
     damage,
     delete_old_checkpoints,
+    describe_checkpoints,
     list_checkpoints,
     newest_whole,
 )
-from rlvr.training.evaluation.held_out import best_steps, describe_checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import torch
 
 from rlvr.algo.batch import collate
 from rlvr.algo.credit import Steps
-from rlvr.algo.losses import loss_denominator, policy_loss
-from rlvr.config import AlgoConfig, Config, GDPOConfig, PPOConfig, RolloutConfig, make_algo
+from rlvr.algo.losses import loss_denominator
+from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Completion, Group, Problem, Turn, Verdict, correct, error, incorrect
 from rlvr.launch.prepare import check_turn_credit
@@ -32,6 +32,7 @@ from rlvr.training.step.rewards import (
     step_rewards,
     turns_of,
 )
+from tests.helpers.batches import loss_of
 from tests.helpers.turns_toy import LOGITS, OUTCOMES, TURN_REWARDS, action_logprob, episodes, make_theta, true_gradient
 
 TURN = Config(algo=AlgoConfig("rloo", credit="turn"))
@@ -160,15 +161,15 @@ def test_gdpo_reads_the_rewards_of_turns_as_parts():
         Verdict(v.status, v.score, parts={"right": v.score}) for v in (correct(), incorrect(), correct(), incorrect())
     ]
     rows = [group([conversation(r) for r in (1.0, 1.0, 0.0, 0.0)], parts)]
-    both = group_advantages(rows, group_rewards(rows, RolloutConfig()), GDPOConfig())[0]
+    both = group_advantages(rows, group_rewards(rows, RolloutConfig()), AlgoConfig("gdpo"))[0]
     assert both[0] > 0 > both[3]
     assert both[1] == pytest.approx(both[2], abs=1e-6)
     alone = group_advantages(
-        rows, group_rewards(rows, RolloutConfig()), GDPOConfig(reward_weights=("turn_rewards=0",))
+        rows, group_rewards(rows, RolloutConfig()), AlgoConfig("gdpo", reward_weights=("turn_rewards=0",))
     )[0]
     assert alone[0] == pytest.approx(alone[2])
     with pytest.raises(ValueError, match="named parts"):
-        group_advantages([group([conversation(1.0)], [correct()])], [[2.0]], GDPOConfig())
+        group_advantages([group([conversation(1.0)], [correct()])], [[2.0]], AlgoConfig("gdpo"))
 
 
 def test_dynamic_sampling_sees_where_rewards_were_earned():
@@ -195,15 +196,15 @@ def test_dynamic_sampling_sees_where_rewards_were_earned():
 def test_senseless_combinations_are_refused(algo, options, why):
     """In one line that says what to set."""
     with pytest.raises(ValueError, match=why):
-        Config(algo=make_algo(algo, **options)).check()
-    Config(algo=make_algo(algo, **{name: value for name, value in options.items() if name != "credit"})).check()
+        Config(algo=AlgoConfig(algo, **options)).check()
+    Config(algo=AlgoConfig(algo, **{name: value for name, value in options.items() if name != "credit"})).check()
 
 
 @pytest.mark.parametrize("algo", ["gdpo", "raft", "dpo"])
 def test_algorithms_of_other_rewards_have_no_credit(algo):
     """They choose completions, or read parts of the reward."""
     with pytest.raises(TypeError):
-        make_algo(algo, credit="turn")
+        AlgoConfig(algo, credit="turn")
 
 
 def test_credit_without_turns_or_steps_is_refused():
@@ -232,7 +233,7 @@ def test_metrics():
 
 def test_a_critic_gets_rewards_on_the_last_tokens():
     """What its rule would make of them is left to GAE."""
-    config = Config(algo=PPOConfig(credit="turn"))
+    config = Config(algo=AlgoConfig("ppo", credit="turn"))
     rows = [group([conversation(0.5, 0.25)], [correct()])]
     found = credited_advantages(rows, credited_rewards(rows, config, decode), config.algo)[0][0]
     assert found.per_token() == [0, 0, 0, 0, 0.5, 0, 1.25]
@@ -261,7 +262,7 @@ def test_the_losses_mean_gradient_is_that_of_the_expected_return(algo):
         for row, episode in enumerate(pair):
             for k, action in enumerate(episode.actions):  # the prompt is one token
                 logprobs[row, 1 + 5 * k] = action_logprob(theta, episode.actions[:k], action)
-        loss, _ = policy_loss(logprobs, batch, config.algo, loss_denominator(batch, "constant", limit))
+        loss, _ = loss_of(logprobs, batch, config.algo, loss_denominator(batch, "constant", limit))
         weight = pair[0].probability * pair[1].probability
         mean -= weight * limit * torch.autograd.grad(loss, theta)[0]
     factor = 1.0 if algo == "rloo" else (size - 1) / size
@@ -318,7 +319,7 @@ def test_masked_completions_are_in_no_baseline(name):
     """Three that ended and two that were cut have the advantages of the three alone; kept, the two count."""
     rows = [ended_and_cut(*ENDED, *CUT)]
     for rollout, expected in ((MASKED, [*MEANS_OF_THREE[name], 0.0, 0.0]), (RolloutConfig(), None)):
-        config = Config(algo=make_algo(name=name), rollout=rollout)
+        config = Config(algo=AlgoConfig(name=name), rollout=rollout)
         found = credited_advantages(rows, credited_rewards(rows, config, decode), config.algo)[0]
         if expected is not None:
             assert found == pytest.approx(expected)
@@ -330,7 +331,7 @@ def test_masked_completions_are_in_no_baseline(name):
 def test_masked_completions_are_in_no_baseline_of_named_rewards():
     """GDPO normalizes each part within the group: of those that ended."""
     parts = [replace(verdict, parts={"right": verdict.score}) for verdict in RIGHT]
-    config = Config(algo=GDPOConfig(), rollout=MASKED)
+    config = Config(algo=AlgoConfig("gdpo"), rollout=MASKED)
     whole, ended = [ended_and_cut(*ENDED, *CUT, verdicts=parts)], [ended_and_cut(*ENDED, verdicts=parts[:3])]
     found, expected = (
         credited_advantages(g, credited_rewards(g, config, decode), config.algo)[0] for g in (whole, ended)

@@ -16,7 +16,6 @@ from rlvr.config import (
     ModelConfig,
     MonitorConfig,
     OptimConfig,
-    PPOConfig,
     RolloutConfig,
     RunConfig,
     TorchSamplerConfig,
@@ -125,7 +124,7 @@ def test_what_is_dropped_is_marked_and_has_no_advantage(tmp_path):
 def test_with_a_critic_every_kept_group_teaches(tmp_path):
     """Without signal are the dropped groups whose rewards do not differ, and none of the kept ones."""
     run = make_run(tmp_path, steps=1)
-    run.config = dataclasses.replace(run.config, algo=PPOConfig())
+    run.config = dataclasses.replace(run.config, algo=AlgoConfig("ppo"))
     run.learner.critic = Critic(run.learner.policy, run.config.critic, run.config.optim)
     train(run)
     rows, (metrics,) = run.reporter.log.read("rollouts"), run.reporter.log.read("metrics")

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.arguments import parse_settings
+from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs, eval_folder
-from rlvr.config import Config, CriticConfig, MonitorConfig, PPOConfig, RAFTConfig, to_json
+from rlvr.config import AlgoConfig, Config, CriticConfig, MonitorConfig, to_json
 from rlvr.config.records import config_of
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG, VARIANTS
-from rlvr.runs.log import RunLog
 from rlvr.training.checkpoint.resume import difference, history
 from tests.helpers.resuming import check_same, results, small
 
@@ -38,7 +37,7 @@ def stored(name: str) -> dict:
 def given(name: str, *flags: str) -> Config:
     """What `rlvr train tiny_math` makes of the flags that the stored run's command has today."""
     out = ["--run.out-dir", f"runs/{name}"]
-    return parse_settings(Config, [*SHORT, *FLAGS[name], *out, *flags], prog="train", default=CONFIG, variants=VARIANTS)
+    return parse(Config, [*SHORT, *FLAGS[name], *out, *flags], prog="train", default=CONFIG, variants=VARIANTS)
 
 
 def record_of(config: Config, held: dict) -> dict:
@@ -84,7 +83,7 @@ def test_a_run_with_what_its_algorithm_has_no_more_is_refused():
     """RAFT once took any loss: resumed without it, it would compute something else. Importance weights are compared."""
     held = stored("rloo")
     held["algo"] |= {"advantage": "raft", "loss": "auto", "importance": "auto"}
-    wanted = record_of(dataclasses.replace(given("rloo"), algo=RAFTConfig()), held)
+    wanted = record_of(dataclasses.replace(given("rloo"), algo=AlgoConfig("raft")), held)
     assert difference(held, wanted) is None
     held["algo"]["importance"] = "token"
     assert difference(held, wanted) == "algo.importance is 'token' there and 'auto' here"
@@ -124,7 +123,7 @@ def test_an_earlier_folder_is_resumed_exactly(tmp_path, kind):
         made = small(tmp_path / folder, steps=steps)
         if kind == "ppo":
             critic = CriticConfig(lr=1e-3)
-            return dataclasses.replace(made, algo=PPOConfig(minibatches=2), critic=critic)
+            return dataclasses.replace(made, algo=AlgoConfig("ppo", minibatches=2), critic=critic)
         return dataclasses.replace(made, monitor=MonitorConfig("exact"))
 
     launch(config("whole", 4))
@@ -136,15 +135,6 @@ def test_an_earlier_folder_is_resumed_exactly(tmp_path, kind):
     record = json.loads(path.read_text())
     assert record["algo"]["name"] == ("ppo" if kind == "ppo" else "reinforce")
     assert [entry["changed"] for entry in record["history"]] == [{"run.steps": [2, 4]}]
-
-
-def test_columns_of_an_earlier_monitor_are_read_as_the_present_ones(tmp_path):
-    """metrics.jsonl and rollouts.jsonl of a run whose monitor was called otherwise."""
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "shadow/score": 0.5, "shadow/shadow_only": 0.0}\n')
-    (tmp_path / "rollouts.jsonl").write_text('{"step": 1, "shadow_status": "correct", "shadow_score": 1.0}\n')
-    log = RunLog(tmp_path)
-    assert log.read("metrics") == [{"step": 1, "monitor/score": 0.5, "monitor/monitor_only": 0.0}]
-    assert log.read("rollouts") == [{"step": 1, "monitor_status": "correct", "monitor_score": 1.0}]
 
 
 def test_an_earlier_evaluation_is_resumed(tmp_path):

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from rlvr.config import KTOConfig, OptimConfig, ReinforcePlusPlusConfig
+from rlvr.config import AlgoConfig, OptimConfig
 from rlvr.launch import launch
 from rlvr.train import train
 from tests.helpers.models import shake
@@ -74,7 +74,7 @@ def test_learns_a_simple_reward(tmp_path, name):
         assert 0 <= records[0]["kto/good"] <= 1
 
 
-@pytest.mark.parametrize("algo", [KTOConfig(), ReinforcePlusPlusConfig(kl_coef=0.05)])
+@pytest.mark.parametrize("algo", [AlgoConfig("kto"), AlgoConfig("reinforce_plus_plus", kl_coef=0.05)])
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, algo):
     """Three steps, against two, a resume, and one more."""
 

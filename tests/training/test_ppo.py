@@ -12,8 +12,7 @@ import torch
 from rlvr.algo.advantages import subtract_costs
 from rlvr.algo.batch import Batch
 from rlvr.algo.gae import explained_variance
-from rlvr.config import Config, CriticConfig, OptimConfig, PPOConfig
-from rlvr.config.settings import carry
+from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
 from rlvr.core.types import error
 from rlvr.launch import launch
 from rlvr.model.logprobs.critic import Critic
@@ -263,7 +262,7 @@ def small(out_dir: Path, steps: int, kind: str, minibatches: int) -> Config:
         ),
         sft=dataclasses.replace(CONFIG.sft, steps=6),
         rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
-        algo=carry(CONFIG.algo, PPOConfig, minibatches=minibatches),
+        algo=dataclasses.replace(CONFIG.algo.for_algorithm("ppo"), minibatches=minibatches),
         critic=CriticConfig(kind=kind, lr=1e-3, warmup=1),
         eval=dataclasses.replace(CONFIG.eval, every=-1),
     )
@@ -298,7 +297,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, minibatches):
 )
 def test_settings_that_cannot_work_are_refused(group, values, message):
     """One line that names the setting."""
-    config = Config(algo=PPOConfig())
+    config = Config(algo=AlgoConfig("ppo"))
     config.check()
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **values)}).check()

@@ -367,7 +367,7 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
             step_of_evaluation.append(int(name.rsplit(" ", 1)[1]))
         begin(display, name, total, completed)
 
-    monkeypatch.setattr("rlvr.training.evaluation.held_out.evaluate", measured)
+    monkeypatch.setattr("rlvr.training.run.evaluate", measured)
     monkeypatch.setattr("rlvr.launch.execute.Display.start", start)
     config = changed(
         small(tmp_path, steps=4, keep_checkpoints=1), eval={"every": 1, "num_problems": 4, "samples": 8, "k": (1,)}

@@ -14,8 +14,8 @@ from rlvr.commands.cli import main as rlvr
 from rlvr.config import Config, to_json
 from rlvr.core.types import Problem
 from rlvr.launch import launch
+from rlvr.training.checkpoint.folders import since_best
 from rlvr.training.checkpoint.resume import find_checkpoint, started_from
-from rlvr.training.evaluation.held_out import since_best
 from tests.helpers.files import lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums

@@ -126,19 +126,18 @@ def test_two_workers_that_die_side_by_side(last):
     deaths = Deaths(workers=2)
     submission = Submission([None, None], 2)
     one, two = (Item(Call(b"", "poison"), submission, i) for i in range(2))
-    deaths.verdict()
-    assert [deaths.died(item, killed, 0.1) for item in (one, two)] == [one, two]
-    controls = [deaths.died(item, killed, 0.1) for item in (one, two)]
+    deaths.report_verdict()
+    assert [deaths.report_death(item, killed, 0.1) for item in (one, two)] == [one, two]
+    controls = [deaths.report_death(item, killed, 0.1) for item in (one, two)]
     for control in controls:
         assert control is not None
         assert control.call == Call(b"", "")
-        deaths.survived(control)
-    assert deaths.holds
+        deaths.report_survival(control)
+    assert submission.verdicts == [None, None]
     if last == "verdict":
-        deaths.verdict()
+        deaths.report_verdict()
     else:
         deaths.decide()
-    assert not deaths.holds
     assert [verdict and verdict.status for verdict in submission.wait()] == [Status.LIMIT] * 2
 
 
@@ -150,13 +149,13 @@ def deaths_after_the_verdicts(pattern: str) -> list[Status]:
     for item, way in zip(items, pattern, strict=True):
         if way == "v":
             item.settle(correct("1"))
-            deaths.verdict()
+            deaths.report_verdict()
     for item, way in zip(items, pattern, strict=True):
         if way == "d":
-            assert deaths.died(item, Ending("was killed by signal 9"), 0.1) is item
-            control = deaths.died(item, Ending("was killed by signal 9"), 0.1)
+            assert deaths.report_death(item, Ending("was killed by signal 9"), 0.1) is item
+            control = deaths.report_death(item, Ending("was killed by signal 9"), 0.1)
             assert control is not None
-            deaths.survived(control)
+            deaths.report_survival(control)
     deaths.decide()
     return [verdict.status for verdict in submission.wait() if verdict is not None]
 

@@ -300,4 +300,4 @@ def test_other_texts_are_no_written_numbers(text):
 )
 def test_exact_numbers(left, right, value):
     """Quotients of integers are compared as such; 0/0 has no value."""
-    assert Rules().same(parse(left), parse(right)) is value
+    assert Rules().matches(parse(left), parse(right)) is value

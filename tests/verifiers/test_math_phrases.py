@@ -7,7 +7,7 @@ import pytest
 from rlvr.verifiers.math import verify_math
 from rlvr.verifiers.math.grammar.vocabulary import numeral
 from rlvr.verifiers.math.text.formulas import is_substance
-from rlvr.verifiers.math.text.sentences import respelled
+from rlvr.verifiers.math.text.sentences import respell
 from tests.helpers.files import GOLDEN, lines
 from tests.helpers.verifiers import holds
 
@@ -33,7 +33,7 @@ def test_phrases(category):
 )  # fmt: skip
 def test_doubts_are_no_phrases(text):
     """Words that are no part of a known phrase leave a text unread."""
-    assert respelled(text) is None
+    assert respell(text) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from rlvr.verifiers.math.compare.relations import is_label, names_value
-from rlvr.verifiers.math.grammar.lex import plain, tokenize
+from rlvr.verifiers.math.grammar.lex import to_latex, tokenize
 from rlvr.verifiers.math.grammar.meaning import DOTS
 from rlvr.verifiers.math.grammar.parse import parse
 from rlvr.verifiers.math.grammar.vocabulary import is_noun
@@ -32,7 +32,7 @@ from rlvr.verifiers.math.values.tree import Num, Op, ParseError, Quantity, Rel, 
 )
 def test_plain_spelling(text, expected):
     """Doubled backslashes are halved only where all are doubled; rows of matrices, systems and suits stay."""
-    assert plain(text) == expected
+    assert to_latex(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_sympy, verify_math, verify_math_batch
 from rlvr.verifiers.math.grammar.parse import parse
-from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluated, time_limit, value_of
+from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluate_parts, time_limit, value_of
 from rlvr.verifiers.math.values.tree import ParseError, TooLarge
 from rlvr.verifiers.runner.blame import Hangs
 
@@ -298,7 +298,7 @@ def test_difference_vanishes():
 
 def test_evaluated_replaces_parts_only():
     """What is not a sum or an integral stays as it is written."""
-    assert evaluated(parse(r"2x+\int_0^1 6t\,dt"), None) == parse("2x+3")
+    assert evaluate_parts(parse(r"2x+\int_0^1 6t\,dt"), None) == parse("2x+3")
 
 
 def test_options_are_checked():

@@ -8,7 +8,7 @@ import pytest
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Verdict, correct, error, incorrect, limit, timeout
-from rlvr.verifiers.proof.coq import Kept
+from rlvr.verifiers.proof.coq import Cache
 
 
 class Prover:
@@ -46,7 +46,7 @@ def test_only_what_the_prover_has_decided_is_kept(verdict: Verdict, times: int) 
 
 def test_the_values_asked_for_last_are_kept() -> None:
     """Asking is what counts; a value put again is new."""
-    kept: Kept[str, int] = Kept(2)
+    kept: Cache[str, int] = Cache(2)
     kept.put("a", 1)
     kept.put("b", 2)
     assert kept.get("a") == 1
@@ -59,7 +59,7 @@ def test_the_values_asked_for_last_are_kept() -> None:
 
 def test_a_copy_begins_empty() -> None:
     """What crosses to another process is the room."""
-    kept: Kept[str, int] = Kept(1)
+    kept: Cache[str, int] = Cache(1)
     kept.put("a", 1)
     copy = pickle.loads(pickle.dumps(kept))
     assert copy.get("a") is None

@@ -25,7 +25,7 @@ from rlvr.core.registry import register
 from rlvr.core.types import Problem, Prompt, Status, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.extract.answer import reference_text, without_answer
-from rlvr.verifiers.math.answer import Symbolic, is_open, judge_answer, reconsidered
+from rlvr.verifiers.math.answer import Symbolic, is_open, judge_answer, reconsider
 from rlvr.verifiers.math.compare.comparison import Comparator
 from rlvr.verifiers.math.symbolic.conversion import NoSymbolicForm
 from rlvr.verifiers.math.symbolic.evaluation import parse_answer, to_sympy, warm_up
@@ -196,7 +196,7 @@ class MathVerifier:
             gold = _reference(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
-        answer = extract(completion, self.extract, self.conflict, readable, self._equal)
+        answer = extract(completion, self.extract, self.conflict, readable, self._is_same_answer)
         if answer.text is None:
             return without_answer(completion, answer)
         if quick and len(answer.text) > QUICK_CHARS:
@@ -209,9 +209,9 @@ class MathVerifier:
             return verdict
         if quick:
             return None
-        return reconsidered(gold, answer.text, verdict, self._rules, self.symbolic, seconds, given)
+        return reconsider(gold, answer.text, verdict, self._rules, self.symbolic, seconds, given)
 
-    def _equal(self, left: str, right: str) -> bool:
+    def _is_same_answer(self, left: str, right: str) -> bool:
         """Whether the texts of two boxes are one answer."""
         quick = is_counted()
         rules = self._quick_rules if quick else self._rules

@@ -17,33 +17,33 @@ from typing import Literal
 
 from rlvr.core.types import Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
 from rlvr.verifiers.extract import is_placeholder
-from rlvr.verifiers.math.compare.comparison import Comparator, is_measured, rounded
+from rlvr.verifiers.math.compare.comparison import Comparator, agrees_in_digits, is_measured
 from rlvr.verifiers.math.compare.parameters import begins_somewhere, declares_integers, other_bounds
-from rlvr.verifiers.math.grammar.lex import plain
+from rlvr.verifiers.math.grammar.lex import to_latex
 from rlvr.verifiers.math.symbolic.evaluation import (
     NotInTime,
     agrees,
     difference_vanishes,
-    evaluated,
+    evaluate_parts,
     is_antiderivative,
     value_of,
 )
 from rlvr.verifiers.math.text.formulas import is_formula, other_elements, same_formulas, same_substances
 from rlvr.verifiers.math.text.normal import (
     MAX_TEXT,
+    are_opposed,
     calendar_date,
     choice,
     clock_time,
+    means_same,
     normal_text,
-    opposed,
-    said,
     same_time,
-    spelled,
+    unify_spelling,
 )
 from rlvr.verifiers.math.text.normal import choices as choices_of
 from rlvr.verifiers.math.text.readings import MAX_LONE, Read, Reference, answer_readings, readings
 from rlvr.verifiers.math.text.repetition import REPEATED, Given, refusal
-from rlvr.verifiers.math.text.sentences import cleaned
+from rlvr.verifiers.math.text.sentences import clean
 from rlvr.verifiers.math.values.identity import Undecided
 from rlvr.verifiers.math.values.numeric import literal
 from rlvr.verifiers.math.values.tree import (
@@ -55,9 +55,9 @@ from rlvr.verifiers.math.values.tree import (
     TooLarge,
     has_kind,
     is_op,
+    is_unevaluated,
     outermost,
     symbols,
-    unevaluated,
     walk,
 )
 
@@ -98,10 +98,10 @@ def is_open(gold: Reference, answer: str, verdict: Verdict, symbolic: Symbolic) 
         return False
     if verdict.status == "limit" or any(map(_is_to_evaluate, gold.readings)):
         return True
-    return symbolic == "both" and any(map(unevaluated, _trees(answer)))
+    return symbolic == "both" and any(map(is_unevaluated, _trees(answer)))
 
 
-def reconsidered(
+def reconsider(
     gold: Reference,
     answer: str,
     verdict: Verdict,
@@ -131,7 +131,7 @@ def reconsidered(
     for reading in gold.readings:
         for tree in trees:
             try:
-                if any(rules.same(*pair) for pair in _evaluations(reading, tree, symbolic, seconds)):
+                if any(rules.matches(*pair) for pair in _evaluations(reading, tree, symbolic, seconds)):
                     return correct(shown, "equal once it is evaluated")
                 if _is_to_evaluate(reading) and is_antiderivative(reading, tree, seconds):
                     return correct(shown, "an antiderivative")
@@ -150,11 +150,11 @@ def _by_value(gold: Node, tree: Node, rules: Comparator) -> bool | None:
     """Whether an answer has the numeric value of a gold with integrals or series; None where no number tells."""
     if isinstance(gold, Rel):
         gold = gold.sides[-1]
-    if isinstance(tree, Rel) or not unevaluated(gold) or unevaluated(tree):
+    if isinstance(tree, Rel) or not is_unevaluated(gold) or is_unevaluated(tree):
         return None
     found = agrees(gold, tree)
     if found is False and (rules.digits, rules.rel_tol) != (None, None):
-        return rounded(Num(Fraction(str(value_of(gold)))), tree, rules)
+        return agrees_in_digits(Num(Fraction(str(value_of(gold)))), tree, rules)
     written = literal(tree)
     if found and written is not None and written.places:
         few = written.digits <= MAX_CONFIRMED_DIGITS - 3  # it agrees to more digits than it has: it is the value
@@ -164,22 +164,22 @@ def _by_value(gold: Node, tree: Node, rules: Comparator) -> bool | None:
 
 def _evaluations(gold: Node, tree: Node, symbolic: Symbolic, seconds: float | None) -> Iterator[tuple[Node, Node]]:
     """Yield the pairs of evaluated trees that differ from the pair that was compared."""
-    value = evaluated(gold, seconds) if _is_to_evaluate(gold) else gold
+    value = evaluate_parts(gold, seconds) if _is_to_evaluate(gold) else gold
     if value != gold:
         yield value, tree
-    if symbolic == "both" and unevaluated(tree):
-        answer = evaluated(tree, seconds)
+    if symbolic == "both" and is_unevaluated(tree):
+        answer = evaluate_parts(tree, seconds)
         if answer != tree:
             yield value, answer
 
 
 def _is_to_evaluate(gold: Node) -> bool:
     """Whether a gold is not evaluated; one whose value stands behind the last equality sign is."""
-    return unevaluated(gold.sides[-1] if isinstance(gold, Rel) else gold)
+    return is_unevaluated(gold.sides[-1] if isinstance(gold, Rel) else gold)
 
 
 def _trees(answer: str) -> tuple[Node, ...]:
-    return readings(answer, normal_text(plain(answer)))[0]
+    return readings(answer, normal_text(to_latex(answer)))[0]
 
 
 MAX_SHOWN = 500
@@ -200,7 +200,7 @@ def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given =
         return incorrect(f"{answer}, not {gold.text}", answer)
     shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
     short = len(answer) <= MAX_TEXT
-    answer, normal, letter, rest = _written(answer) if short else (answer, "", "", "")
+    answer, normal, letter, rest = _normalize(answer) if short else (answer, "", "", "")
     read = gold.read
     if other_elements(read.normal, normal):
         return incorrect("another substance", shown)
@@ -216,7 +216,7 @@ def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given =
     if verdict is not None:
         return verdict
     if not read.trees:
-        if spelled(answer) == spelled(gold.text) or said(read.normal, normal):
+        if unify_spelling(answer) == unify_spelling(gold.text) or means_same(read.normal, normal):
             return correct(shown, "the same text")
         return incorrect("a different text", shown)
     trees, problem = answer_readings(answer, normal, decimal_comma=read.decimal)
@@ -225,7 +225,9 @@ def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given =
     if read.choice and any(isinstance(tree, Quantity) and tree.unit.words for tree in trees):
         return incorrect("more than a choice", shown)  # C then D, Option C is eliminated
     if not trees:
-        if normal and (spelled(answer) == spelled(gold.text) or (normal == read.normal and normal.isalpha())):
+        if normal and (
+            unify_spelling(answer) == unify_spelling(gold.text) or (normal == read.normal and normal.isalpha())
+        ):
             return correct(shown, "the same formula")
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
     if begins_somewhere(gold.text) or begins_somewhere(answer):
@@ -234,16 +236,16 @@ def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given =
         rules = dataclasses.replace(rules, declared=True)
     verdict = _by_trees(read.trees, trees, shown, rules, given)
     if verdict.correct:
-        other = other_bounds(gold.text, answer, read.trees[0]) or opposed(read.normal, normal)
+        other = other_bounds(gold.text, answer, read.trees[0]) or are_opposed(read.normal, normal)
         return incorrect("under another condition", shown) if other else verdict
     return verdict
 
 
 @functools.lru_cache(maxsize=4096)
-def _written(answer: str) -> tuple[str, str, str, str]:
+def _normalize(answer: str) -> tuple[str, str, str, str]:
     """Return an answer cleaned and normalised, and the letter of a choice with the text after it."""
-    answer = cleaned(answer)
-    normal = normal_text(plain(answer))
+    answer = clean(answer)
+    normal = normal_text(to_latex(answer))
     return answer, normal, *choice(normal)
 
 
@@ -275,7 +277,11 @@ def _same_moment(gold: Read, normal: str, shown: str) -> Verdict | None:
         same = _same_date(gold.date, date)
     if same is None:
         moment = (gold.time and _is_of_clock(gold)) or gold.date
-        return incorrect("no date or time", shown) if moment and spelled(normal) != spelled(gold.normal) else None
+        return (
+            incorrect("no date or time", shown)
+            if moment and unify_spelling(normal) != unify_spelling(gold.normal)
+            else None
+        )
     return correct(shown, "the same date or time") if same else incorrect("another date or time", shown)
 
 
@@ -298,7 +304,7 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
     for gold in golds:
         for tree in trees:
             try:
-                if not rules.same(gold, tree):
+                if not rules.matches(gold, tree):
                     continue
                 why = refusal(golds, gold, tree, shown, rules, given)
                 if why == REPEATED:

@@ -12,7 +12,7 @@ from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
 from rlvr.sandbox.external import ExternalLimits
 from rlvr.verifiers.extract.sections import fenced_answer
-from rlvr.verifiers.proof.coq import Coq, Kept
+from rlvr.verifiers.proof.coq import Cache, Coq
 from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge, tactic_script
 from rlvr.verifiers.proof.lean import Lean, LeanServer
 from rlvr.verifiers.proof.lean_script import tactic_block
@@ -72,7 +72,7 @@ class ProofVerifier:
         if url and (path or project or not replay):
             raise ValueError("verifier proof: path, project and replay are for a Lean on this machine, not for a url")
         self._slots = slots or os.cpu_count() or 1
-        self._known: Kept[tuple[Statement, str], Verdict] = Kept(_KEPT)
+        self._known: Cache[tuple[Statement, str], Verdict] = Cache(_KEPT)
         self._language = language
         limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb)
         self._prover: Coq | Lean | LeanServer

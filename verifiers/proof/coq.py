@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Key, Value]):
+class Cache(Generic[Key, Value]):
     """The `room` values that were asked for last; threads may share it. A copy in another process begins empty."""
 
     def __init__(self, room: int) -> None:
@@ -35,7 +35,7 @@ class Kept(Generic[Key, Value]):
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Kept[Key, Value]], tuple[int]]:
+    def __reduce__(self) -> tuple[type[Cache[Key, Value]], tuple[int]]:
         return type(self), (self._room,)
 
     def get(self, key: Key) -> Value | None:
@@ -77,7 +77,7 @@ class Coq:
 
     def __init__(self, path: str, limits: ExternalLimits, axioms: tuple[str, ...]) -> None:
         self._path, self._limits, self._axioms = path, limits, axioms
-        self._compiled: Kept[Statement, Compiled] = Kept(_KEPT)
+        self._compiled: Cache[Statement, Compiled] = Cache(_KEPT)
 
     def missing(self) -> str:
         """Return one line that says what is missing, or ""."""

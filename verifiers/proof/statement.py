@@ -61,7 +61,7 @@ def read_lean_statement(reference: Any) -> Statement:
         binders, colon, text = _split_binders(text)
         if not colon:
             raise ValueError("the reference's theorem has no type")
-    if not text or not _balanced(text) or not _balanced(binders) or _LEAN_COMMAND.search(text):
+    if not text or not _is_balanced(text) or not _is_balanced(binders) or _LEAN_COMMAND.search(text):
         raise ValueError(f"the statement {text!r:.80}: expected one proposition")
     imports, opens = _names(reference, "imports"), _names(reference, "open")
     return _printable(Statement(text, imports, reference.get("definitions", ""), opens, binders))
@@ -76,7 +76,7 @@ def _split_binders(text: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def _balanced(text: str) -> bool:
+def _is_balanced(text: str) -> bool:
     opened: list[str] = []
     for char in text:
         if char in "([{":

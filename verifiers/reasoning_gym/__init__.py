@@ -17,7 +17,6 @@ from functools import cache
 from typing import Any
 
 from rlvr.core.registry import did_you_mean, register
-from rlvr.sandbox import Limits, Result, RunStatus, Session, forks
 from rlvr.core.types import (
     Problem,
     Status,
@@ -30,10 +29,11 @@ from rlvr.core.types import (
     no_answer,
     unparseable,
 )
+from rlvr.sandbox import Limits, Result, RunStatus, Session, forks
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
 from rlvr.verifiers.extract.answer import excerpt, read_answer
 
-__all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "require_package", "shared"]
+__all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "require_package", "get_grader"]
 
 MAX_ANSWER = 20_000  # characters
 
@@ -71,7 +71,7 @@ def check_dataset(name: str) -> None:
     if name in REFUSED:
         raise ValueError(f"reasoning_gym:{name} is refused: {REFUSED[name]}")
     require_package()
-    names = shared().ask("describe")["names"]
+    names = get_grader().ask("describe")["names"]
     if name not in names:
         raise LookupError(f"no data set {name!r} in reasoning-gym; {did_you_mean(name, set(names) - set(REFUSED))}")
 
@@ -118,11 +118,11 @@ class ReasoningGym:
 
     def open_answers(self, reference: Any) -> bool:
         """Whether the data set has problems with several right answers, or scores within a tolerance."""
-        return _row(reference, "")[0] in OPEN
+        return _read_row(reference, "")[0] in OPEN
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where the reference is none of a pack's, or names a data set that is refused."""
-        _row(reference, "")
+        _read_row(reference, "")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion."""
@@ -130,11 +130,11 @@ class ReasoningGym:
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Return all verdicts, in order. Answers are scored in the sandbox, on every core."""
-        prepared = [_prepared(problem, completion) for problem, completion in pairs]
+        prepared = [_prepare(problem, completion) for problem, completion in pairs]
         rows = [made for made in prepared if not isinstance(made, Verdict)]
         try:
             require_package()
-            replies = iter(shared().scores(rows, self.seconds) if rows else [])
+            replies = iter(get_grader().scores(rows, self.seconds) if rows else [])
         except ValueError as failure:
             replies = iter([{"failed": str(failure)}] * len(rows))
         return [made if isinstance(made, Verdict) else self._verdict(made[3], next(replies)) for made in prepared]
@@ -159,7 +159,7 @@ class ReasoningGym:
         return Verdict(Status.PARTIAL, score, f"scored {score:.4g}", shown)
 
 
-def _row(reference: Any, answer: str) -> Row:
+def _read_row(reference: Any, answer: str) -> Row:
     if not isinstance(reference, Mapping) or not {"dataset", "config", "entry"} <= set(reference):
         raise ValueError('the reference is not {"dataset": ..., "config": ..., "entry": ...} of a reasoning_gym pack')
     name, entry = reference["dataset"], reference["entry"]
@@ -170,10 +170,10 @@ def _row(reference: Any, answer: str) -> Row:
     return name, dict(reference["config"]), entry, answer
 
 
-def _prepared(problem: Problem, completion: str) -> Row | Verdict:
+def _prepare(problem: Problem, completion: str) -> Row | Verdict:
     """Return what is to be scored, or the verdict of a completion without an answer."""
     try:
-        row = _row(problem.reference, "")
+        row = _read_row(problem.reference, "")
     except ValueError as failure:
         return bad_reference(str(failure))
     if len(completion) > MAX_COMPLETION:
@@ -251,7 +251,7 @@ class Grader:
 
     def scores(self, rows: Sequence[Row], seconds: int) -> list[dict[str, Any]]:
         """Return a reply for each (data set, settings, problem, answer): its score, or how scoring ended."""
-        chunks = _chunks(rows, -(-len(rows) // self.slots))
+        chunks = _divide_rows(rows, -(-len(rows) // self.slots))
         with ThreadPoolExecutor(self.slots) as threads:
             return [reply for made in threads.map(lambda chunk: self._scored(chunk, seconds), chunks) for reply in made]
 
@@ -287,7 +287,7 @@ def _last_line(result: Result) -> str:
     return result.stderr.rstrip().rpartition("\n")[2][:200] or result.detail
 
 
-def _chunks(rows: Sequence[Row], most: int) -> list[list[Row]]:
+def _divide_rows(rows: Sequence[Row], most: int) -> list[list[Row]]:
     """Divide rows, in order, into requests of bounded size."""
     chunks: list[list[Row]] = []
     size = 0
@@ -307,6 +307,6 @@ def _program() -> str:
 
 
 @cache
-def shared() -> Grader:
+def get_grader() -> Grader:
     """Return the grader of this process, with a slot for each core."""
     return Grader(len(os.sched_getaffinity(0)))

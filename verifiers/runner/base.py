@@ -87,11 +87,11 @@ def attempt(
 ) -> tuple[Verdict, Failure | None]:
     """Return the timed verdict, and the failure behind it if the verifier raised."""
     start = time.perf_counter()
-    verdict, failure = guarded(verifier, lambda: Verdict.of(verifier(problem, completion)))
+    verdict, failure = call_guarded(verifier, lambda: Verdict.of(verifier(problem, completion)))
     return verdict.timed(time.perf_counter() - start), failure
 
 
-def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure | None]:
+def call_guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure | None]:
     """Return what `call` returns, or the verdict for its exception and the failure record. `verifier` is for names.
 
     Every call of a verifier goes through this. The verifier is to blame, not the model, so the verdict
@@ -103,10 +103,10 @@ def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure 
         return limit(OUT_OF_MEMORY), None
     # A verifier that calls sys.exit must not end the run any more than one that raises.
     except (Exception, SystemExit) as error:
-        return failed(verifier, error)
+        return make_failure(verifier, error)
 
 
-def failed(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure]:
+def make_failure(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure]:
     """Return the error verdict and the failure record of an exception that `verifier` raised."""
     place = place_of(raised, verifier)
     reason, name = describe_raised(raised, place), describe(verifier)
@@ -119,10 +119,10 @@ def place_of(raised: BaseException, called: Any) -> tuple[str, int] | None:
 
     Where that is ours: the last line that was running. None for an exception that was never raised.
     """
-    return (None if raised_by_user(raised) else _defined_at(called)) or raised_at(raised)
+    return (None if raised_by_user(raised) else _find_definition(called)) or raised_at(raised)
 
 
-def _defined_at(called: Any) -> tuple[str, int] | None:
+def _find_definition(called: Any) -> tuple[str, int] | None:
     """Return file and line where a user's function, or the call of a user's object, is defined; None for ours."""
     called = inspect.unwrap(called.func if isinstance(called, functools.partial) else called)
     called = called if inspect.isroutine(called) else inspect.getattr_static(type(called), "__call__", None)

@@ -1,15 +1,29 @@
-"""Whom to blame when a worker process dies: the completion that it was given, or the verifier.
+"""Who is to blame when a worker process dies or hangs: the completion that it was given, or the verifier.
 
-A completion must not stop a run, and a verifier that crashes on whatever it is given must not look like wrong answers.
-An item whose worker died is tried again. When it has cost a second worker, the empty completion of the same problem is
-tried as a control. The verifier is to blame (status error, no score) if the control dies too, if such items follow one
-another without any verdict between, or if they outnumber the verdicts. Otherwise the completion is to blame (status
-limit, score 0), as it is where the worker ran out of memory while reading it.
+One completion must not stop a run. A verifier that fails on every input must not look like wrong answers. So a
+*control* is run: an answer to the same problem that every verifier should be able to check.
 
-Workers run side by side, and one may start late: a few such items in a row tell nothing about the verifier while other
-items wait or are in progress. They are held until a verdict clears the verifier, or no other item is left. Then what
-counts is the order of the items, not that of the verdicts: all items but the deadly ones may be done before the first
-worker is known to have died.
+|            | a worker died (`Deaths`)                   | no verdict at the deadline (`Hangs`)                     |
+|------------|--------------------------------------------|----------------------------------------------------------|
+| first      | the item is tried again                    | -                                                        |
+| control    | an empty completion                        | the reference's answer, else an empty completion; in     |
+|            |                                            | twice the time                                           |
+| completion | status limit, score 0; at once if it ran   | status timeout, score 0                                  |
+| verifier   | status error, no score: the control died   | status error, no score: the control has no verdict       |
+|            | too; such items follow one another without | either; or the verifier has hung on one completion after |
+|            | a verdict between; they outnumber verdicts | another and has never given a verdict                    |
+
+Workers run side by side, and one may start late. So a few failures in a row say nothing about the verifier while other
+items wait or are in progress. Such items are *held* until a verdict clears the verifier, or until no other item is
+left. For deaths the order of the items counts then, not the order of the verdicts: all other items may be done before
+the first death is reported.
+
+A hang is known for its problem: the other items of a problem whose control hangs are errors and are not run. Nor are
+the other items of a call, if the verifier hangs on two problems and has never given a verdict. This knowledge ends when
+the pool is idle: the machine may have been busy, and a service may be back.
+
+The first call in a process may import packages. Where such calls are slow, they get that much more time, and an item
+that was late in one is run once more.
 """
 
 from __future__ import annotations
@@ -22,22 +36,39 @@ from rlvr.verifiers.runner.base import Failure, log_failure
 from rlvr.verifiers.runner.processes import Ending, Item, Submission
 
 TRIES = 2  # workers that an item may cost
-FEW = 3  # deadly items (or one for each worker, if these are more) that do not show yet that the verifier fails
-
+FEW = 3  # deadly items (or one for each worker, if there are more workers) that say nothing yet about the verifier
+CONTROL_TIME = 2  # time of a control, in deadlines of an item; also the most that the start of a process may add
+SLOW_START = 0.5  # from this share of the deadline on, a first call counts as slow
 NOT_CHECKED = (Status.LIMIT, Status.TIMEOUT, Status.ERROR)  # such a verdict does not show that the verifier works
+ADVICE = (
+    "the verifier hangs, or is slower than its time limit; import large packages at the top of its module or in its "
+    "method warm_up, which do not count"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
+    """An item that cost TRIES workers."""
+
     item: Item
     ending: Ending
     seconds: float
+
+    def blame_verifier(self, where: str = "on one completion after another") -> None:
+        """Settle the item as an error, and log it."""
+        reason = f"the worker process {self.ending.text}, {where}"
+        log_failure(Failure(f"the worker process {self.ending.text}", f"{reason}: the verifier crashes"))
+        self.item.settle(error(reason).timed(self.seconds))
+
+    def blame_completion(self) -> None:
+        """Settle the item with score 0."""
+        self.item.settle(limit(f"the worker process {self.ending.text}, twice").timed(self.seconds))
 
 
 class Deaths:
     """The deaths of a pool's workers, and the items whose verdict depends on what happens next.
 
-    `workers`: how many run at a time.
+    workers: how many run at a time.
     """
 
     def __init__(self, workers: int) -> None:
@@ -45,46 +76,47 @@ class Deaths:
         self._verdicts = 0
         self._deadly = 0  # items that cost TRIES workers
         self._in_a_row = 0  # of these, without a verdict since the first death of the first
-        self._tested: dict[Item, _Suspect] = {}  # their control is under way
+        self._tested: dict[Item, _Suspect] = {}  # their control is in progress
         self._held: list[_Suspect] = []  # their control survived
 
-    def died(self, item: Item, ending: Ending, seconds: float) -> Item | None:
+    def report_death(self, item: Item, ending: Ending, seconds: float) -> Item | None:
         """Record that a worker died on `item`; return the item to run next because of it, if any."""
         item.deaths += 1
         if item.deaths < TRIES:
             item.verdicts_before = self._verdicts
             return item
         if item.control_of is not None:
-            _blame_verifier(self._tested.pop(item.control_of), "also on an empty completion")
+            self._tested.pop(item.control_of).blame_verifier("also on an empty completion")
             return None
         suspect = _Suspect(item, ending, seconds)
         if ending.out_of_memory:
-            _blame_completion(suspect)
+            suspect.blame_completion()
             return None
         self._deadly += 1
         self._in_a_row += item.verdicts_before == self._verdicts
         self._tested[item] = suspect
         return Item(item.call._replace(completion=""), item.submission, item.index, control_of=item)
 
-    def survived(self, control: Item) -> None:
-        """Record that a control got a verdict, or ran out of time: the worker lived."""
+    def report_survival(self, control: Item) -> None:
+        """Record that the worker of a control lived: it got a verdict, or ran out of time."""
         assert control.control_of is not None
         self._held.append(self._tested.pop(control.control_of))
         if self._in_a_row == 0 and not self._outnumber():
-            self._settle_held(_blame_completion)
+            self._settle_held(_Suspect.blame_completion)
 
-    def verdict(self) -> None:
+    def report_verdict(self) -> None:
         """Record a verdict on an item that is not a control."""
         self._verdicts += 1
         self._in_a_row = 0
         if not self._outnumber():
-            self._settle_held(_blame_completion)
+            self._settle_held(_Suspect.blame_completion)
 
     def decide(self) -> None:
         """Settle the held items by what is known now: no other item waits or is in progress."""
         few = self._few if self._verdicts else 1
         in_a_row = self._in_a_row > few and self._longest_row() > few
-        self._settle_held(_blame_verifier if in_a_row or self._outnumber() else _blame_completion)
+        blames_verifier = in_a_row or self._outnumber()
+        self._settle_held(_Suspect.blame_verifier if blames_verifier else _Suspect.blame_completion)
 
     def _longest_row(self) -> int:
         """Return how many deadly items follow one another in the order in which they were submitted."""
@@ -93,7 +125,7 @@ class Deaths:
         longest, row = 0, max(0, self._in_a_row - len(items))
         before: Item | None = None
         for item in items:
-            row = 1 if _verdict_between(before, item) else row + 1
+            row = 1 if _has_verdict_between(before, item) else row + 1
             longest = max(longest, row)
             before = item
         return longest
@@ -103,11 +135,6 @@ class Deaths:
             blame(suspect)
         self._held.clear()
 
-    @property
-    def holds(self) -> bool:
-        """Whether items wait for `decide`."""
-        return bool(self._held)
-
     def submissions(self) -> Iterator[Submission]:
         """Return the submissions of the held items."""
         return (suspect.item.submission for suspect in self._held)
@@ -116,7 +143,7 @@ class Deaths:
         return self._deadly > max(self._few, self._verdicts)
 
 
-def _verdict_between(before: Item | None, item: Item) -> bool:
+def _has_verdict_between(before: Item | None, item: Item) -> bool:
     """Whether a verdict is known of an item after `before` (None: of an earlier submission) and before `item`."""
     between = item.submission.verdicts[: item.index]
     if before is not None and before.submission is item.submission:
@@ -126,49 +153,18 @@ def _verdict_between(before: Item | None, item: Item) -> bool:
     return any(verdict is not None and verdict.status not in NOT_CHECKED for verdict in between)
 
 
-def _blame_verifier(suspect: _Suspect, where: str = "on one completion after another") -> None:
-    reason = f"the worker process {suspect.ending.text}, {where}"
-    log_failure(Failure(f"the worker process {suspect.ending.text}", f"{reason}: the verifier crashes"))
-    suspect.item.settle(error(reason).timed(suspect.seconds))
-
-
-def _blame_completion(suspect: _Suspect) -> None:
-    reason = f"the worker process {suspect.ending.text}, twice"
-    suspect.item.settle(limit(reason).timed(suspect.seconds))
-
-
-# Whom to blame for an item without a verdict at its deadline: the completion that it was given, or the verifier.
-#
-# A completion must not hold up a run, and a verifier that hangs on whatever it is given must not look like wrong answers.
-# At the first such item of a problem a control is run, in twice the time: the reference's own answer, or the empty
-# completion where the reference is no text. If the control has no verdict either, the problem's items are errors (no
-# score); those that wait are not run, nor is any other item of a call in which a verifier that has never given a verdict
-# hangs on two problems. If the control has one, the completion is to blame (status timeout, score 0), unless the verifier
-# hangs on one completion after another and has never given a verdict on any. Such items are held until a verdict clears
-# the verifier, or no other item is left.
-#
-# A call that is the first of its process may import packages. Where such a call has taken long, the first call of a
-# process has that much more time, and an item that was late in one is run once more.
-#
-# What is known of a problem holds until the pool is idle: a machine may have been busy, and a service may be back.
-
-CONTROL_TIME = 2  # a control's time, in deadlines of an item; also the most that is allowed for the start of a process
-SLOW_START = 0.5  # share of the deadline from which on a first call counts as slow
-ADVICE = (
-    "the verifier hangs, or is slower than its time limit; import large packages at the top of its module or in its "
-    "method warm_up, which do not count"
-)
-
-
 class Hangs:
-    """The items that were late, and what is known of their problems and of the verifier. timeout: seconds an item."""
+    """The items that had no verdict at their deadline, and what is known of their problems and of the verifier.
+
+    timeout: seconds for an item.
+    """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._late = f"no verdict within {timeout:g} s"
         self._worked = False  # a verdict on any item
         self._start_seconds = 0.0  # the slowest first call of a process
-        self._controls: dict[Item, list[Item]] = {}  # under way, with the late items of their problem
+        self._controls: dict[Item, list[Item]] = {}  # in progress, with the late items of their problem
         self._cleared: set[bytes] = set()  # problems whose control has a verdict
         self._broken: dict[bytes, str] = {}  # problems whose control has none, and what was tried
         self._hung: list[Submission] = []  # the submissions of these controls
@@ -181,16 +177,16 @@ class Hangs:
         slow = first and self._start_seconds >= SLOW_START * self._timeout
         return allowed + min(self._start_seconds, CONTROL_TIME * self._timeout) * slow
 
-    def started(self, seconds: float) -> None:
+    def report_start(self, seconds: float) -> None:
         """Record how long the first call of a process took."""
         self._start_seconds = max(self._start_seconds, seconds)
 
     def is_control(self, item: Item) -> bool:
-        """Return whether an item is a control of this object."""
+        """Whether an item is a control of this object."""
         return item in self._controls
 
-    def late(self, item: Item, seconds: float, first: bool) -> Item | None:
-        """Record that an item's deadline has passed; return the control to run next because of it, if any."""
+    def report_deadline(self, item: Item, seconds: float, first: bool) -> Item | None:
+        """Record that an item's deadline has passed; return the item to run next because of it, if any."""
         item.late_after, item.late_at_start = seconds, first and not item.late_at_start
         if item in self._controls:
             self._blame_verifier(item, f"nor within {CONTROL_TIME * self._timeout:g} s")
@@ -204,19 +200,18 @@ class Hangs:
             if control.call.problem == problem:
                 waiting.append(item)
                 return None
-        call = item.call._replace(completion=item.call.answer or "")
-        control = Item(call, item.submission, item.index)
+        control = Item(item.call._replace(completion=item.call.answer or ""), item.submission, item.index)
         self._controls[control] = [item]
         return control
 
-    def control_answered(self, control: Item) -> list[Item]:
+    def report_control_verdict(self, control: Item) -> list[Item]:
         """Record that a control has a verdict; return the items to run again."""
         waiting = self._controls.pop(control)
         self._cleared.add(control.call.problem)
         return [again for item in waiting if (again := self._blame_completion(item))]
 
-    def control_died(self, control: Item, ending: Ending) -> Item | None:
-        """Record that a worker died on a control; return it where it is to be run again."""
+    def report_control_death(self, control: Item, ending: Ending) -> Item | None:
+        """Record that a worker died on a control; return it if it is to be run again."""
         control.deaths += 1
         if control.deaths < TRIES:
             return control
@@ -234,7 +229,7 @@ class Hangs:
             self.settle_broken(item)
 
     def settle_broken(self, item: Item) -> bool:
-        """Settle an item as an error where the verifier hangs on its problem, or on everything; else return False."""
+        """Settle an item as an error if the verifier hangs on its problem, or on everything; otherwise return False."""
         reason = self._broken.get(item.call.problem)
         if reason is None and not self._worked and self._hung.count(item.submission) > 1:
             reason = next(iter(self._broken.values()))
@@ -243,7 +238,7 @@ class Hangs:
         item.settle(error(reason).timed(item.late_after))
         return True
 
-    def verdict(self, status: Status) -> None:
+    def report_verdict(self, status: Status) -> None:
         """Record a verdict on an item that is not a control."""
         if status not in NOT_CHECKED and not self._worked:
             self._worked = True
@@ -257,7 +252,7 @@ class Hangs:
         self._hung.clear()
 
     def _blame_completion(self, item: Item) -> Item | None:
-        """Settle or hold an item; return it where it is to be run again, since the start of its process was slow."""
+        """Settle or hold an item; return it if it is to be run again because the start of its process was slow."""
         if item.late_at_start and self._start_seconds >= SLOW_START * self._timeout:
             return item
         self._held.append(item)

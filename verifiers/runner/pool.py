@@ -1,7 +1,7 @@
 """A pool of worker processes that can be killed.
 
-One thread of the pool owns the processes: it hands out the items, reads the answers, and kills a worker whose item has
-exceeded its deadline. Callers, from any thread, submit items and wait for their verdicts.
+One thread of the pool owns the processes. It hands out the items, reads the answers, and kills a worker whose item has
+passed its deadline. Callers submit items from any thread and wait for their verdicts.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from collections.abc import Sequence
 
 from rlvr.core.types import Status, Verdict
 from rlvr.sandbox import forks
-from rlvr.verifiers.runner.base import Failure, failed, log_failure
+from rlvr.verifiers.runner.base import Failure, log_failure, make_failure
 from rlvr.verifiers.runner.blame import Deaths, Hangs
 from rlvr.verifiers.runner.processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer
 from rlvr.verifiers.runner.worker import RETIRED, STARTED
 
 logger = logging.getLogger("rlvr.verifiers")
 
-# A worker is given items for about this much time, so that it does not wait for the next message.
+# A worker gets items for about this much time in advance, so that it need not wait for the next message.
 QUEUED_SECONDS = 0.05
 MAX_QUEUED = 64
 
 
 class WorkerPool:
-    """Runs one verifier in worker processes; `pickled` is the result of `pickle_verifier`.
+    """Runs one verifier in worker processes.
 
-    `timeout`: seconds for an item from its dispatch, without those for which its worker was ready and had no processor,
-    since a machine may be busy with others. `memory_mb`: address space that a worker may take beyond what it
-    starts with. `recycle_after`: items after which a worker is replaced, so that a leak cannot grow.
+    pickled: the result of `pickle_verifier`. timeout: seconds for an item, from its dispatch; time for which its worker
+    was ready and had no processor does not count, since the machine may be busy with other work. memory_mb: address
+    space that a worker may take beyond what it starts with. recycle_after: a worker is replaced after so many items,
+    so that a leak cannot grow.
     """
 
     def __init__(self, pickled: bytes, *, workers: int, timeout: float, memory_mb: int, recycle_after: int) -> None:
@@ -49,25 +50,25 @@ class WorkerPool:
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
-        # Below: touched by the pool's thread only.
+        # Below: only the pool's thread uses these.
         self._pending: deque[Item] = deque()
         self._workers: dict[int, Worker] = {}
         self._next_number = 0
         self._server: WorkerServer | None = None
         self._failed_servers = 0
         self._mean_seconds = QUEUED_SECONDS
-        self._told_of_memory = False
+        self._has_warned_of_memory = False
         self._deaths = Deaths(workers)
         self._hangs = Hangs(timeout)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
-        # The server dies with the thread that starts it: this one, whichever thread calls.
+        # The server dies with the thread that starts it. So the pool's thread does that, whichever thread calls.
         self._thread = threading.Thread(target=self._run, name="rlvr-verifier-pool", daemon=True)
         self._thread.start()
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a forked child: processes and thread are the parent's. Close the copies of its connections."""
+        """In a forked child: the processes and the thread are the parent's. Close the copies of its connections."""
         self._lock = threading.Lock()
         self._closing = True
         self._selector.close()
@@ -87,16 +88,16 @@ class WorkerPool:
         return submission
 
     def close(self) -> None:
-        """Kill the processes and end the thread. Submissions under way fail."""
+        """Kill the processes and end the thread. Submissions in progress fail."""
         with self._lock:
             self._closing = True
         self._wake()
-        # The collector may drop the owner in any thread, this pool's included.
+        # Garbage collection may drop the owner in any thread, also in this pool's.
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _wake(self) -> None:
-        # With a full buffer the thread wakes anyway; with a closed socket it has ended.
+        # If the buffer is full the thread wakes anyway; if the socket is closed the thread has ended.
         with contextlib.suppress(BlockingIOError, OSError):
             self._wake_in.send(b"x")
 
@@ -158,7 +159,7 @@ class WorkerPool:
                 worker.send()
                 self._watch(worker)
             if events & selectors.EVENT_READ and not self._receive(worker) and worker.number in self._workers:
-                # How it ended is in the server's report.
+                # The server's report says how it ended.
                 self._selector.unregister(worker.sock)
 
     # Sending items, receiving answers
@@ -205,15 +206,15 @@ class WorkerPool:
                 worker.pid = int(answer.removeprefix(STARTED))
                 continue
             if answer == RETIRED:
-                self._tell_of_memory()
+                self._warn_of_memory()
                 self._discard(worker)
                 return True
-            verdict, failure, worker.waited = _unpickled(answer, worker.waited)
+            verdict, failure, worker.waited = _unpickle_answer(answer, worker.waited)
             if failure is not None:
                 log_failure(failure)
             if not worker.answered:
                 worker.answered = True
-                self._hangs.started(verdict.seconds)
+                self._hangs.report_start(verdict.seconds)
             self._settle(worker.queue.popleft(), verdict)
             self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
             self._failed_servers = 0
@@ -222,19 +223,19 @@ class WorkerPool:
     def _settle(self, item: Item, verdict: Verdict) -> None:
         """Record the verdict that a worker gave on an item."""
         if item.control_of is not None:
-            self._deaths.survived(item)
+            self._deaths.report_survival(item)
         elif self._hangs.is_control(item):
-            self._pending.extendleft(self._hangs.control_answered(item))
+            self._pending.extendleft(self._hangs.report_control_verdict(item))
         else:
             item.settle(verdict)
             if verdict.status is not Status.TIMEOUT:
-                self._deaths.verdict()
-            self._hangs.verdict(verdict.status)
+                self._deaths.report_verdict()
+            self._hangs.report_verdict(verdict.status)
 
-    def _tell_of_memory(self) -> None:
-        """Warn once that a completion scores 0 for its memory (imports in the verifier's first call count too)."""
-        if not self._told_of_memory:
-            self._told_of_memory = True
+    def _warn_of_memory(self) -> None:
+        """Warn once that a completion scores 0 for its memory: imports in the verifier's first call count too."""
+        if not self._has_warned_of_memory:
+            self._has_warned_of_memory = True
             logger.warning(
                 "a verifier raised MemoryError (limit: %d MB); that completion scores 0 (status limit). Import large "
                 "packages at the top of its module or in its method warm_up: there they do not count",
@@ -247,8 +248,8 @@ class WorkerPool:
         for worker in list(self._workers.values()):
             if not worker.queue or self._seconds_left(worker) > 0:
                 continue
-            # This thread may be late (the caller may hold the interpreter for long): answers that have arrived count,
-            # and items that were not yet sent have not started.
+            # This thread may be late, because the caller may hold the interpreter for long. So answers that have
+            # arrived count, and items that were not sent yet have not started.
             worker.send()
             self._receive(worker)
             if worker.number not in self._workers or not worker.queue or self._seconds_left(worker) > 0:
@@ -256,12 +257,12 @@ class WorkerPool:
             item, seconds = worker.queue.popleft(), worker.seconds()
             self._discard(worker)
             if item.control_of is not None:
-                self._deaths.survived(item)
-            elif (control := self._hangs.late(item, seconds, not worker.answered)) is not None:
+                self._deaths.report_survival(item)
+            elif (control := self._hangs.report_deadline(item, seconds, not worker.answered)) is not None:
                 self._pending.appendleft(control)
 
     def _discard(self, worker: Worker) -> None:
-        """Kill a worker; items that it had not begun go back to the front of the queue."""
+        """Kill a worker. Items that it has not begun go back to the front of the queue."""
         if self._server is not None:
             self._server.kill(worker.number)
         self._forget(worker)
@@ -293,9 +294,9 @@ class WorkerPool:
             logger.debug("a verifier worker %s during an item", ending.text)
             item = worker.queue.popleft()
             if self._hangs.is_control(item):
-                again = self._hangs.control_died(item, ending)
+                again = self._hangs.report_control_death(item, ending)
             else:
-                again = self._deaths.died(item, ending, worker.seconds())
+                again = self._deaths.report_death(item, ending, worker.seconds())
         self._forget(worker)
         if again is not None:
             self._pending.appendleft(again)
@@ -316,7 +317,7 @@ class WorkerPool:
         return worker
 
     def _server_died(self) -> None:
-        """Forget the workers, which die with the server. The next items start another.
+        """Forget the workers, which die with the server. The next items start another server.
 
         Raise PoolError at the third death without a verdict in between.
         """
@@ -339,10 +340,10 @@ class WorkerPool:
             self._server = None
 
 
-def _unpickled(answer: bytes, waited: float) -> tuple[Verdict, Failure | None, float]:
+def _unpickle_answer(answer: bytes, waited: float) -> tuple[Verdict, Failure | None, float]:
     try:
         verdict, failure, waited = pickle.loads(answer)
-    # Unpickling runs the constructors of what the verifier put into its verdict, which may raise anything.
+    # Unpickling runs constructors of the objects in the verdict, which may raise anything.
     except Exception as error:
-        return *failed(pickle.loads, error), waited
+        return *make_failure(pickle.loads, error), waited
     return verdict, failure, waited

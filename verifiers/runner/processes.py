@@ -1,4 +1,4 @@
-"""The caller's side of the processes of a pool: pickling a verifier for them, their server, the workers and their items."""
+"""The caller's side of the processes of a pool: pickling for them, their server, the workers and their items."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _can_import(module: types.ModuleType) -> bool:
         return True
     try:
         # The search looks at sys.modules first, which a fresh process does not have.
-        above, _, leaf = name.rpartition(".")
+        above = name.rpartition(".")[0]
         path = sys.modules[above].__path__ if above else None
         finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
         spec = next((spec for finder in finders if (spec := finder.find_spec(name, path))), None)
@@ -201,7 +201,9 @@ class WorkerServer:
             return None
         self._reports += data
         whole = len(self._reports) // REPORT.size * REPORT.size
-        ended = [(number, _ending(status)) for number, status in REPORT.iter_unpack(bytes(self._reports[:whole]))]
+        ended = [
+            (number, _describe_ending(status)) for number, status in REPORT.iter_unpack(bytes(self._reports[:whole]))
+        ]
         del self._reports[:whole]
         return ended
 
@@ -227,7 +229,7 @@ class WorkerServer:
             socket.send_fds(self.control, [REQUEST.pack(kind, number)], fds)
 
 
-def _ending(status: int) -> Ending:
+def _describe_ending(status: int) -> Ending:
     """Return a wait status in words."""
     if os.WIFSIGNALED(status):
         return Ending(f"was killed by signal {os.WTERMSIG(status)}")

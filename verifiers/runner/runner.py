@@ -15,7 +15,7 @@ from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.sandbox import forks
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
-from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, misspelt_traits, verify_one
+from rlvr.verifiers.runner.base import Failure, call_guarded, describe, log_failure, logger, misspelt_traits, verify_one
 from rlvr.verifiers.runner.pool import WorkerPool
 from rlvr.verifiers.runner.processes import Call, Submission, dumps, pickle_verifier
 
@@ -167,7 +167,7 @@ class Runner:
         if self._closed:
             raise RuntimeError("this Runner is closed")
         # With whole_batch, each pair counts as often as it was sampled.
-        unique, places = (pairs, range(len(pairs))) if self.whole_batch else _distinct(pairs)
+        unique, places = (pairs, range(len(pairs))) if self.whole_batch else _find_distinct(pairs)
         found = self._judge_all(unique)
         return [found[place] for place in places]
 
@@ -205,7 +205,7 @@ class Runner:
                 rows[i][name] = verdict
         if measure is not None:
             merge = functools.partial(merge, scales=measure(rows))
-        merged = [_logged(guarded(self.verifier, functools.partial(_verdict_of, merge, row))) for row in rows]
+        merged = [_log_outcome(call_guarded(self.verifier, functools.partial(_verdict_of, merge, row))) for row in rows]
         return [verdict.timed(sum(part.seconds for part in row.values())) for verdict, row in zip(merged, rows)]
 
     def _own_batch(self, pairs: Sequence[Pair], verify_batch: Callable[[Sequence[Pair]], Any]) -> list[Verdict]:
@@ -225,7 +225,7 @@ class Runner:
                 raise ValueError(f"verify_batch returned {len(verdicts)} verdicts for {len(pairs)} pairs")
             return verdicts
 
-        found = _logged(guarded(self.verifier, call)) if pairs else []
+        found = _log_outcome(call_guarded(self.verifier, call)) if pairs else []
         if isinstance(found, RunError):
             raise found
         return [found] * len(pairs) if isinstance(found, Verdict) else found
@@ -271,7 +271,7 @@ class Runner:
             found = fast_path(problem, completion)
             return None if found is None else Verdict.of(found)
 
-        verdict = _logged(guarded(fast_path, call))
+        verdict = _log_outcome(call_guarded(fast_path, call))
         return None if verdict is None else verdict.timed(time.perf_counter() - start)
 
     def _submit(self, waiting: list[tuple[int, Call]]) -> tuple[Submission, list[int]]:
@@ -294,7 +294,7 @@ def runs_in_pool(verifier: Any) -> bool:
     return traits.isolate and traits.verify_batch is None and not traits.components
 
 
-def _logged(outcome: tuple[T, Failure | None]) -> T:
+def _log_outcome(outcome: tuple[T, Failure | None]) -> T:
     """Return the first of what `guarded` returned; log the failure, if there is one."""
     found, failure = outcome
     if failure is not None:
@@ -321,19 +321,19 @@ class _ProblemPickles:
     def __call__(self, problem: Problem) -> bytes | Verdict:
         made = self._made.get(id(problem))
         if made is None:
-            made = _logged(guarded(self._verifier, lambda: dumps(problem)))
+            made = _log_outcome(call_guarded(self._verifier, lambda: dumps(problem)))
             self._made[id(problem)] = made
         return made
 
 
-def _distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:
+def _find_distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:
     """The distinct pairs, and for each pair its place among them."""
     unique: list[Pair] = []
     places: list[int] = []
     seen: dict[tuple[str, str], list[int]] = {}
     for problem, completion in pairs:
         held = seen.setdefault((problem.id, completion), [])
-        place = next((p for p in held if _same(unique[p][0], problem)), None)
+        place = next((p for p in held if _are_equal(unique[p][0], problem)), None)
         if place is None:
             place = len(unique)
             held.append(place)
@@ -342,7 +342,7 @@ def _distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:
     return unique, places
 
 
-def _same(one: Problem, other: Problem) -> bool:
+def _are_equal(one: Problem, other: Problem) -> bool:
     if one is other:
         return True
     try:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from rlvr.core.tracebacks import describe_raised, raised_at, users_traceback
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem
-from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
+from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, make_failure
 
 LENGTH = struct.Struct("!I")
 # To the server: what to do (SPAWN comes with a socket) and the number of a worker.
@@ -223,7 +223,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
                 problem = load_problem(pickled)
             # Unpickling runs constructors of the user's types, which may raise anything.
             except Exception as error:
-                verdict, failure = failed(verifier, error)
+                verdict, failure = make_failure(verifier, error)
             else:
                 verdict, failure = attempt(verifier, problem, completion)
             if failure is not None and failure.kind in sent:
@@ -232,7 +232,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
                 answer = pickle.dumps((verdict, failure, waited_by(schedule)))
             # Pickling what the verifier put into its verdict may raise anything too.
             except Exception as error:
-                answer = pickle.dumps((*failed(verifier, error), waited_by(schedule)))
+                answer = pickle.dumps((*make_failure(verifier, error), waited_by(schedule)))
             if failure is not None:
                 sent.add(failure.kind)
             sock.sendall(frame(answer))

@@ -15,16 +15,15 @@ from typing import Annotated, Any
 
 from rich import box
 from rich.table import Table
-from tyro.conf import Positional
 
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.console import Display
 from rlvr.commands.regrade.changes import Changes, Regraded, is_same_verdict
 from rlvr.commands.task import build_task, with_verifier
 from rlvr.config import Config
-from rlvr.config.records import config_of
-from rlvr.config.settings import SECONDS, WORKERS, check_bounds
+from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.config.shared import TaskSettings
+from rlvr.config.training import read_config
 from rlvr.core.files.jsonl import parse_object
 from rlvr.core.files.write import write_whole, writing
 from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
@@ -78,7 +77,6 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-BOUNDS = {"timeout": SECONDS, "workers": WORKERS}
 RESUMABLE = ("workers", "timeout")
 
 
@@ -114,7 +112,6 @@ class RegradeArgs:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr regrade RUN` and return its exit code."""
     args = parse(RegradeArgs, argv, prog="rlvr regrade")
-    check_bounds({name: getattr(args, name) for name in BOUNDS}, BOUNDS, "--")
     with StopRequest().answering() as stop:
         stop.left = lambda: f"run the same command to resume; the verdicts so far are in {args.folder}"
         stop.doing = "reading the task"
@@ -129,7 +126,7 @@ def regrade(args: RegradeArgs, stop: StopRequest) -> dict[str, Any]:
     problems = named_problems(task, args.run)
     check_references(verifier, problems.values())
     folder = regrade_folder(args, task.fingerprint)
-    with folder.locked() as lines, closing(Display()) as display:
+    with folder.lock() as lines, closing(Display()) as display:
         for line in (*lines, *folder.claim()):
             display.say(line)
         stop.doing = "judging"
@@ -148,7 +145,7 @@ def settings_of_run(args: RegradeArgs) -> tuple[Config, Task, Verifier]:
     record = read_record(args.run / "config.json")
     if record is None:
         raise FileNotFoundError(f"{args.run / 'config.json'}: no such file, which names the task of the rollouts")
-    config = config_of(record)
+    config = read_config(record)
     task = seal_task(build_task(config))
     if record.get("fingerprint") not in (None, task.fingerprint):
         raise ValueError(

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.report import curves
 from rlvr.commands.report.curves import MARK, series
 from rlvr.commands.report.rollouts import browser, render_parts

@@ -72,7 +72,7 @@ def execute(
     folder = reward_folder(config, fingerprint_of(sampled and sampled[0], given))
     with ExitStack() as stack:
         stack.callback(display.close)
-        lines = stack.enter_context(folder.locked()) if main else []
+        lines = stack.enter_context(folder.lock()) if main else []
         split = gather([read_split(folder)] if main and sampled is not None else [None], accelerator)[0]
         if split is None:
             pairs: Sequence[PreferencePair] = ()

@@ -16,18 +16,16 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.segment import Segments
 from rich.text import Text
-from tyro.conf import Positional
 
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.console import PipedConsole, describe_step, shown
 from rlvr.commands.watch.state import Choice, WatchedRun
 from rlvr.commands.watch.view import chosen, describe_choice, overview, rollout, snapshot
-from rlvr.config.settings import COUNT, COUNT_OR_NONE, SECONDS, check_bounds
+from rlvr.config.settings import COUNT, COUNT_OR_NONE, SECONDS
 from rlvr.core.registry import did_you_mean
 from rlvr.core.types import Status
 from rlvr.runs.reading import check_run
 
-BOUNDS = {"interval": SECONDS, "step": COUNT, "rollouts": COUNT_OR_NONE, "characters": COUNT}
 KEYS = "q quit  \u2190 \u2192 step  l last step  n p rollout  v verdict  o only this problem  \u2191 \u2193 scroll"
 ESCAPES = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left"}
 ESCAPES |= {b"\x1bO" + code[2:]: name for code, name in ESCAPES.items()}
@@ -59,7 +57,6 @@ class WatchArgs:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr watch RUN` and return its exit code."""
     args = parse(WatchArgs, argv, prog="rlvr watch")
-    check_bounds({name: getattr(args, name) for name in BOUNDS}, BOUNDS, "--")
     for name in args.verdict:
         if name not in list(Status):
             raise LookupError(f"--verdict {name!r}: no such verdict; {did_you_mean(name, [str(s) for s in Status])}")

@@ -41,24 +41,24 @@ class FlexPlan:
             own = (key >= first[query]) & (key <= query)
             return own | ((key >= left[query]) & (key < right[query]))
 
-        partial_blocks, whole_blocks = (_listed(x, device) for x in (seen & ~whole, whole))
+        partial_blocks, whole_blocks = (_list_blocks(x, device) for x in (seen & ~whole, whole))
         size = self.tokens + self.padding
         self.mask = BlockMask.from_kv_blocks(
             *partial_blocks, *whole_blocks, BLOCK_SIZE=BLOCK, mask_mod=visible, seq_lengths=(size, size)
         )
 
 
-def _listed(blocks: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+def _list_blocks(blocks: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return for each block of queries the number of its blocks of keys, and their indices first: int32 (1, 1, ...)."""
     order = np.argsort(~blocks, axis=1, kind="stable")
     counts, indices = (copy_to(x.astype(np.int32), device) for x in (blocks.sum(axis=1), order))
     return counts[None, None], indices[None, None]
 
 
-def attention(
+def attend(
     query: Tensor, key: Tensor, value: Tensor, plan: FlexPlan, scores: Scores | None = None, *, compiled: bool = True
 ) -> Tensor:
-    """Return what `rlvr.model.cpu.attention.attend_by_tiles` returns. Compiled for a CPU it has neither gradients nor sinks."""
+    """Return what `attend_by_tiles` does (rlvr.model.cpu.attention). Compiled for a CPU: no gradients, no sinks."""
     scores = scores or Scores()
     kernel: Any = _compiled() if compiled else flex_attention
     q, k, v = (
@@ -92,7 +92,7 @@ def _compiled() -> Any:
 
 
 @functools.cache
-def available(device: torch.device) -> bool:
+def is_available(device: torch.device) -> bool:
     """Return whether the compiled kernel runs forward and backward on the device, tried once on a few tokens."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
@@ -102,11 +102,14 @@ def available(device: torch.device) -> bool:
         query, key = (torch.ones(159, heads, 64, device=device, dtype=torch.bfloat16) for heads in (4, 2))
         value = key.clone()
         with torch.enable_grad():
-            out = attention(query.requires_grad_(), key.requires_grad_(), value.requires_grad_(), plan)
+            out = attend(query.requires_grad_(), key.requires_grad_(), value.requires_grad_(), plan)
             grads = torch.autograd.grad(out.sum(), (query, key, value))
         # All values are equal, and so is every mean of them.
         works = all(bool(x.isfinite().all()) for x in grads) and bool((out - 1).abs().max() < 0.01)
     except Exception as error:  # the compiler's errors have no common class
-        warnings.warn(f"flex_attention does not run on {device} ({str(error).splitlines()[:1]})", stacklevel=2)
+        warnings.warn(
+            f"flex_attention does not run on {device}, and attention is slow ({str(error).splitlines()[:1]})",
+            stacklevel=2,
+        )
         return False
     return works

@@ -54,8 +54,8 @@ class DecodeCache:
         assert prompts.kept is not None
         # Rotary embeddings return float32 keys under autocast; they are stored in the dtype of the matmul.
         self.prompts = {layer: (k.to(v.dtype), v) for layer, (k, v) in prompts.kept.items()}
-        self.prompt_valid = prompts.prompt_valid
-        device = self.prompt_valid.device
+        device = prompts.ids.device
+        self.prompt_valid = copy_to(prompts.prompt_rows.valid, device)  # (P, Lp)
         self.parents = copy_to(np.repeat(np.arange(len(counts)), counts), device)
         self.positions = self.prompt_valid.sum(-1)[self.parents]
         self.longest_prompt = int(prompts.longest)

@@ -23,10 +23,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from rlvr.algo.transfer import copy_to
 from rlvr.model.attention import flex
 from rlvr.model.attention.operations import Scores, layer_scores
-from rlvr.model.attention.rows import ContextRows, Pad, Rows, Spans, Unpad, rectangles
-from rlvr.model.cpu import attention as blockwise
-from rlvr.model.cpu import attention as fused_rows
-from rlvr.model.cpu import attention as kernels
+from rlvr.model.attention.rows import ContextRows, Pad, Spans, rectangles
+from rlvr.model.cpu.attention import PackedAttention, Rectangle
 
 # The packed attention for models whose own attention is torch's fused one, and for those that multiply it out.
 PACKED = {"sdpa": "rlvr_packed", "eager": "rlvr_packed_eager"}
@@ -57,10 +55,8 @@ class PackedGroups:
     completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
     `heads_per_key` is then how many heads share keys.
 
-    Few scores are computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together:
-    `score_elements` counts the query-key pairs in them. Long rows are computed by torch's fused kernel for CPUs
-    (rlvr.model.cpu.attention); other rows with more scores, and any scores that are not plain, tile by tile
-    (rlvr.model.cpu.attention), or on a GPU by flex_attention (rlvr.model.attention.flex): in memory linear in the tokens.
+    A GPU computes the attention by flex_attention (rlvr.model.attention.flex), where that runs; everything else by
+    rlvr.model.cpu.attention.
     """
 
     def __init__(
@@ -71,8 +67,8 @@ class PackedGroups:
         *,
         keep: bool = False,
     ) -> None:
+        # Rows, without empty completions; those of similar lengths lie together, so that they can be padded.
         prompt_lengths = np.array([len(prompt) for prompt in prompts])
-        # An empty completion has no row.
         places = [(p, g) for p, group in enumerate(completions) for g, row in enumerate(group) if len(row)]
         rows = [completions[p][g] for p, g in places]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -81,37 +77,40 @@ class PackedGroups:
         prompt_parts = everything if keep else rectangles(prompt_lengths, np.zeros_like(prompt_lengths))
         own_parts = rectangles(lengths, prompt_lengths[parents])
         prompt_order, order = np.concatenate(prompt_parts), np.concatenate([*own_parts, []]).astype(np.int64)
+
+        # Tokens and their positions; a completion's continue those of its prompt.
         ordered = [prompts[p] for p in prompt_order] + [rows[r] for r in order]
         self.ids = copy_to(torch.tensor([i for row in ordered for i in row]), device)[None]
         offsets = np.concatenate([np.zeros_like(prompt_lengths), prompt_lengths[parents[order]]])
         positions = np.concatenate([np.arange(len(row)) + offset for row, offset in zip(ordered, offsets)])
         self.positions = copy_to(positions, device)[None]
-        self.sizes = [int(prompt_lengths.sum()), int(lengths.sum())]
+
+        # Where each row lies.
         ends = np.cumsum(np.concatenate([prompt_lengths[prompt_order], lengths[order]]))
         self.prompt_ends = np.empty_like(prompt_lengths)
         self.prompt_ends[prompt_order] = ends[: len(prompts)] - 1
         self.starts = np.zeros((len(prompts), max(map(len, completions), default=0)), dtype=np.int64)
         for row, end in zip(order, ends[len(prompts) :]):
             self.starts[places[row]] = end - lengths[row]
-        self.kept: dict[int, tuple[Tensor, Tensor]] | None = {} if keep else None
-        self.heads_per_key = 1
-        first = self.prompt_ends + 1 - prompt_lengths
-        self._prompts = [_Block(prompt_lengths[part], device) for part in prompt_parts]
-        self._own = [
-            _Block(lengths[part], device, ContextRows(first, prompt_lengths, parents[part], self.sizes[0], device))
-            for part in own_parts
-        ]
-        self.prompt_valid = copy_to(self._prompts[0].rows.valid, device)  # (P, Lp) with `keep`
         self.longest = max(prompt_lengths.max(initial=0), (lengths + prompt_lengths[parents]).max(initial=0))
-        self.score_elements = sum(block.visible.size for block in self._prompts + self._own)
-        none = np.zeros_like(prompt_lengths)
+        first, none, total = self.prompt_ends + 1 - prompt_lengths, np.zeros_like(prompt_lengths), prompt_lengths.sum()
         self._rows = (
             np.concatenate([prompt_lengths[prompt_order], lengths[order]]),
             np.concatenate([none, first[parents[order]]]),
             np.concatenate([none, prompt_lengths[parents[order]]]),
         )
-        self._calls = fused_rows.RowsPlan(*self._rows)
-        self._plans: dict[tuple[int | None, int], Any] = {}
+
+        # How their attention is computed.
+        self.kept: dict[int, tuple[Tensor, Tensor]] | None = {} if keep else None
+        self.heads_per_key = 1
+        self._flex_plans: dict[int | None, flex.FlexPlan] = {}
+        prompt_blocks = [Rectangle(prompt_lengths[part], device) for part in prompt_parts]
+        self.prompt_rows = prompt_blocks[0].rows  # all, with `keep`
+        own = [
+            Rectangle(lengths[part], device, ContextRows(first, prompt_lengths, parents[part], int(total), device))
+            for part in own_parts
+        ]
+        self.attention = PackedAttention(prompt_blocks, own, self._rows)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
@@ -121,70 +120,22 @@ class PackedGroups:
         query, key = (query * scaling).to(dtype), key.to(dtype)
         if scores is not None and scores.plain_within(self.longest):
             scores = None
-        held = self.score_elements * query.shape[1] <= kernels.MAX_SCORES
+        kept = None
         with torch.autocast(device.type, enabled=False):
             if self.kept is not None:
-                rows = self._prompts[0].rows
-                self.kept[layer] = Pad.apply(key[: self.sizes[0]], rows), Pad.apply(value[: self.sizes[0]], rows)
+                total, rows = self.attention.sizes[0], self.prompt_rows
+                kept = self.kept[layer] = Pad.apply(key[:total], rows), Pad.apply(value[:total], rows)
                 self.heads_per_key = query.shape[1] // key.shape[1]
-            if device.type == "cuda" and flex.available(device):
-                return flex.attention(query, key, value, self._plan(scores, 0, device), scores)
-            if scores is None and self._calls.pays and fused_rows.can_fuse(query, key, value):
-                return fused_rows.attend_by_fused_rows(query, key, value, self._calls)
-            if scores is None and (held or device.type == "cuda"):
-                return self._in_rectangles(layer, query, key, value)
-            return blockwise.attend_by_tiles(query, key, value, self._plan(scores, query.shape[1], device), scores)
+            if device.type == "cuda" and flex.is_available(device):
+                window = None if scores is None else scores.window
+                if window not in self._flex_plans:
+                    self._flex_plans[window] = flex.FlexPlan(Spans.of_rows(*self._rows, window=window), device)
+                return flex.attend(query, key, value, self._flex_plans[window], scores)
+            return self.attention.attend(query, key, value, scores, kept)
 
     def bytes_per_layer(self) -> float:
         """Return infinity: attention of many queries takes longer than reading their keys."""
         return math.inf
-
-    def _plan(self, scores: Scores | None, heads: int, device: torch.device) -> Any:
-        """Return the plan of a window: tiles for so many heads, or with 0 flex_attention's block mask."""
-        kind = None if scores is None else scores.window, heads
-        if kind not in self._plans:
-            spans = Spans.of_rows(*self._rows, window=kind[0])
-            self._plans[kind] = blockwise.TilePlan(spans, heads, device) if heads else flex.FlexPlan(spans, device)
-        return self._plans[kind]
-
-    def _in_rectangles(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Compute plain attention of scaled queries, with its scores held on the CPU."""
-        pieces = []
-        prompt_query, own_query = query.split(self.sizes)
-        prompt_key, prompt_value = key[: self.sizes[0]], value[: self.sizes[0]]
-        for block, q, k, v in zip(self._prompts, *_cut(self._prompts, prompt_query, prompt_key, prompt_value)):
-            both = (Pad.apply(k, block.rows), Pad.apply(v, block.rows)) if self.kept is None else self.kept[layer]
-            pieces.append(block.attend(q, *both))
-        if len(self._own) == 1:
-            rows = self._own[0].keys
-            pieces.append(self._own[0].attend(own_query, Pad.apply(key, rows), Pad.apply(value, rows)))
-            return torch.cat(pieces)
-        own = _cut(self._own, own_query, key[self.sizes[0] :], value[self.sizes[0] :])
-        for block, q, k, v in zip(self._own, *own):
-            k, v = (Pad.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
-            pieces.append(block.attend(q, k, v))
-        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
-
-
-class _Block:
-    """Rows that are computed as one rectangle: prompts, or completions with their contexts."""
-
-    def __init__(self, lengths: np.ndarray, device: torch.device, context: ContextRows | None = None) -> None:
-        self.rows = Rows(lengths, device)
-        self.keys: Any = self.rows if context is None else context.followed_by(self.rows)
-        contexts = np.zeros_like(lengths) if context is None else context.lengths
-        self.visible = kernels.Visible(contexts, self.rows.width, device)
-        self.count = int(lengths.sum())
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """query (n, H, D) of its tokens, keys and values (R, H_kv, Lk, D) to (n, H, D)."""
-        grid = Pad.apply(query, self.rows)
-        return Unpad.apply(kernels.attend_in_rectangle(grid, keys, values, self.visible), self.rows)
-
-
-def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
-    """Split each tensor (n, ...) into the tokens of the blocks."""
-    return [x.split([block.count for block in blocks]) for x in tensors]
 
 
 def packed_attention(

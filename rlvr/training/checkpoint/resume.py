@@ -15,13 +15,12 @@ import transformers
 
 from rlvr import __version__
 from rlvr.config import Config, to_json
-from rlvr.config.records import config_of, former_settings
 from rlvr.config.settings import groups_of, settings_of
 from rlvr.config.shared import TurnSettings
-from rlvr.core.files.write import PARTIAL
+from rlvr.config.training import read_config
 from rlvr.core.printable import note
 from rlvr.runs.folder import TRAINING, Record, RunFolder, read_record, texts
-from rlvr.training.checkpoint.folders import STEP, damage, unfinished
+from rlvr.training.checkpoint.folders import has_checkpoints, newest_step, tunes, unfinished
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
@@ -84,6 +83,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
 RESOLVED = {
     "loss": "policy_loss",
     "advantage_scale": "scale",
+    "kl_in": "kl_place",
     "kl_estimator": "estimator",
     "normalize": "normalizer",
 }
@@ -129,34 +129,11 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
     )
 
 
-def has_checkpoints(folder: Path) -> bool:
-    """Return whether the folder of a run has checkpoints, even damaged ones."""
-    return any(not path.name.endswith(PARTIAL) for path in folder.glob("checkpoints/step-*"))
-
-
-def tunes(folder: Path) -> bool:
-    """Return whether the folder of a run has a fine-tuned model, or checkpoints of the fine-tuning."""
-    return is_fine_tuned(folder) or has_checkpoints(unfinished(folder / "start"))
-
-
-def is_fine_tuned(folder: Path) -> bool:
-    """Return whether the folder of a run has a fine-tuned model to start from."""
-    return (folder / "start" / "state.json").is_file()
-
-
-def newest_step(out_dir: Path) -> int:
-    """Return the step of the newest undamaged checkpoint; 0 if there is none."""
-    steps = [int(p.name[5:]) for p in out_dir.glob("checkpoints/step-*") if STEP.fullmatch(p.name) and not damage(p)]
-    return max(steps, default=0)
-
-
 def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
     """Return the first setting that differs and matters to what a step computes (`within`: of these groups and names).
 
     Settings that the run of a record did not have count as their default, and those that nothing reads as equal.
     """
-    if within is None and (former := former_settings(held)):
-        return f"{former}; go on with the version that began it"
     old, new = effective(held), effective(wanted)
     for group, name in {**new, **old}:
         chosen = within is None or named(name, within.get(group, ()))
@@ -194,18 +171,18 @@ def named(name: str, chosen: Any) -> bool:
 
 def everything(record: Record) -> Settings:
     """Return every setting of a record; the default of those that it does not have."""
-    groups = json.loads(to_json(config_of(record)))
+    groups = json.loads(to_json(read_config(record)))
     return {(group, name): value for group, values in groups.items() if values for name, value in values.items()}
 
 
 def effective(record: Record) -> Settings:
     """Return the settings that are read, with "auto" resolved."""
-    config = config_of(record)
+    config = read_config(record)
     settings = everything(record)
     settings |= {("algo", n): getattr(config.algo, kind) for n, kind in RESOLVED.items() if ("algo", n) in settings}
     for group, value in groups_of(config):
         for setting in settings_of(type(value)):
-            if setting.used is not None and not setting.used.when(config):
+            if setting.find_unmet(config) is not None:
                 del settings[group, setting.name]
     return settings
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+
 from rlvr.core.types import RunError
 from rlvr.distributed import gather
 from rlvr.runs.conclusions import group_comparable
+from rlvr.runs.log import RunLog
 from rlvr.runs.records import interval, measured_name, with_interval
-from rlvr.training.run import Run
 
 
 class GuardStop(RunError):
@@ -35,24 +37,22 @@ class RollBack(Exception):
 # A guard on held-out pass@k: is the policy measured below its start?
 
 
-def find_regression(run: Run, step: int) -> str:
+def find_regression(log: RunLog, accelerator: Accelerator, step: int) -> str:
     """Return in words that the evaluation after a step fell below the start's interval, "" if not; on all processes."""
-    log, accelerator = run.reporter.log, run.learner.accelerator
     found = [describe_regression(log.out_dir, log.read("eval"), step)] if accelerator.is_main_process else []
     return gather(found, accelerator)[0]
 
 
-def act_on_regression(run: Run, step: int, reason: str) -> None:
-    """Do what eval.on_regression says where there is a `reason` (of `find_regression`), once the step is saved.
+def act_on_regression(action: str, step: int, reason: str, warn: Callable[[str, str], None]) -> None:
+    """Carry out eval.on_regression (`action`) if there is a `reason` (from `find_regression`). The step must be saved.
 
     Raises GuardStop (stop) or RollBack.
     """
-    action = run.config.eval.on_regression
     if not reason:
         return
     if action == "rollback":
         raise RollBack(step, "regression", reason)
-    run.reporter.warn(reason, "regression")
+    warn(reason, "regression")
     if action == "stop":
         how = "to continue, repeat the command with --eval.on-regression warn"
         raise GuardStop(f"stopped at step {step}: {reason}; {how}")

@@ -22,7 +22,6 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
 from rlvr.training.checkpoint.checkpoint import AHEAD, read_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.problems.draws import Draws
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import occurrences, rollout, verify_shared, with_verdicts
@@ -68,7 +67,6 @@ class RolloutWorker:
     problems: Sequence[Problem]
     verifier: BatchVerifier
     accelerator: Processes
-    monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)
     plan: Play | None = None
     shares: Mapping[str, float] = field(default_factory=dict)

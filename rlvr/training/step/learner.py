@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from rlvr.config import AlgoSettings, Config
+from rlvr.config import AlgoConfig, Config
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.training.rollout.episodes import Play
@@ -43,7 +43,7 @@ class Learner:
         return prod(rollback["lr"] for rollback in self.rollbacks)
 
     @property
-    def algo(self) -> AlgoSettings:
+    def algo(self) -> AlgoConfig:
         """The algorithm's settings as they hold now."""
         algo = self.config.algo
         changed: dict[str, Any] = {name: value for name, value in self.adapted.items() if hasattr(algo, name)}

@@ -46,7 +46,7 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
     if not len(batch):
         return batch
     algo, critic = learner.algo, learner.critic
-    kl_per_token = algo.row.per_token and learner.reference is not None and algo.kl_in == "reward"
+    kl_per_token = algo.row.per_token and learner.reference is not None and algo.kl_place == "reward"
     needs_old = algo.epochs * algo.minibatches > 1 or kl_per_token or algo.row.labels
     if critic is not None and critic.shares_trunk and needs_old:
         old, values = logprobs_and_values(learner, batch)
@@ -86,10 +86,11 @@ def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
     algo = learner.algo
     values = torch.zeros_like(batch.sampler_logprobs) if batch.values is None else batch.values
     cost = None
-    if learner.reference is not None and algo.kl_in == "reward":
+    if learner.reference is not None and algo.kl_place == "reward":
         cost = algo.kl_coef * divergence(learner, batch.old_logprobs, batch.ref_logprobs)
     rewards = token_rewards(batch.advantages, batch.mask, cost)
-    advantages, returns = generalized_advantages(rewards, values, batch.mask, gamma=algo.gamma, lam=algo.gae_lambda)
+    lam = algo.gae_lambda if algo.row.critic else 1.0  # without a critic the advantages are the returns
+    advantages, returns = generalized_advantages(rewards, values, batch.mask, gamma=algo.gamma, lam=lam)
     if algo.scale == "whiten":
         advantages = whiten_tokens(advantages, batch.mask)
     return replace(batch, advantages=advantages, returns=returns)
@@ -156,7 +157,7 @@ def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor]
 def subtracts_kl(learner: Learner) -> bool:
     """Return whether the KL term is a cost of whole completions (`kl_costs`), and not of tokens."""
     algo = learner.algo
-    return learner.reference is not None and algo.kl_coef > 0 and algo.kl_in == "reward" and not algo.row.per_token
+    return learner.reference is not None and algo.kl_coef > 0 and algo.kl_place == "reward" and not algo.row.per_token
 
 
 def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float]], float]:

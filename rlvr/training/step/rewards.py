@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 from rlvr.algo.advantages import Rewards, compute_advantages, cost_advantages, gdpo, is_flat, subtract_costs
 from rlvr.algo.credit import Advantage, StepRewards, Steps, is_flat_in_all_steps, returns_to_go, step_advantages
-from rlvr.config import AlgoSettings, Config, RolloutConfig
+from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.core.types import Completion, Group, Verdict
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[f
 def group_advantages(
     groups: Sequence[Group],
     rewards: Sequence[Sequence[float | None]],
-    algo: AlgoSettings,
+    algo: AlgoConfig,
     costs: Sequence[Sequence[float]] | None = None,
 ) -> list[list[float]]:
     """Return the advantages of all groups (P x G) by the algorithm's rule.
@@ -298,7 +298,7 @@ def cut(ids: Sequence[int], steps: Sequence[tuple[int, float]], decode: Decode) 
 def credited_advantages(
     groups: Sequence[Group],
     rewards: Sequence[GroupRewards],
-    algo: AlgoSettings,
+    algo: AlgoConfig,
     costs: Sequence[Sequence[float]] | None = None,
 ) -> Sequence[Sequence[Advantage]]:
     """Return the advantages of all groups (P x G) from their `credited_rewards`: of rollouts, or of their steps.

@@ -251,7 +251,7 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
     mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
     if algo.row.trains_on == "chosen":
         groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
-    in_loss = (algo.kl_coef > 0 and algo.kl_in == "loss") or algo.entropy_coef > 0 or algo.entropy_target is not None
+    in_loss = (algo.kl_coef > 0 and algo.kl_place == "loss") or algo.entropy_coef > 0 or algo.entropy_target is not None
     compute_all = algo.row.trains_on == "all" or in_loss
     return collate(
         groups,
@@ -285,9 +285,12 @@ def accumulate_gradient(
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.mask.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
+    arguments = algo.loss_arguments()
+    if not algo.loss_row.of_completions:
+        arguments["importance"] = importance_kind(config, learner.policy.dtype)
     for _, micro, weight in learner_microbatches(learner, minibatch):
         logprobs, entropy, values = forward(learner, micro)
-        loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, learner.policy.dtype))
+        loss, stats = batch_loss(logprobs, micro, total, **arguments)
         if algo.entropy_coef:
             loss = loss - algo.entropy_coef * entropy_bonus(entropy, micro, minibatch)
         if values is not None:

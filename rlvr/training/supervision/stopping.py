@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -12,30 +10,9 @@ from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
-from rlvr.core.printable import in_one_line
-from rlvr.core.types import RunError
 from rlvr.distributed import sum_tensor
-from rlvr.runs.conclusions import conclusions_of
-from rlvr.training.callbacks import Reporter
-from rlvr.training.checkpoint.folders import list_checkpoints, unfinished
-from rlvr.training.checkpoint.resume import is_fine_tuned
-from rlvr.training.evaluation.held_out import kept_steps
+from rlvr.training.checkpoint.folders import is_fine_tuned, kept_steps, list_checkpoints, unfinished
 from rlvr.training.supervision.signals import Stopped, StopRequest
-
-
-@contextmanager
-def recorded_end(reporter: Reporter) -> Iterator[None]:
-    """Carry out a run within, and log how it ends: the event "end", "stopped" (by a signal) or "failed"."""
-    try:
-        yield
-    except BaseException as error:
-        line = in_one_line(str(error)) or type(error).__name__
-        with suppress(RunError):  # the disk may be full: the error is what a person is to see
-            reporter.event("stopped" if isinstance(error, Stopped) else "failed", line)
-        raise
-    if reporter.accelerator.is_main_process:
-        done = f"The run has ended after step {reporter.last_step}."
-        reporter.event("end", " ".join([done, *conclusions_of(reporter.log.out_dir)]))
 
 
 def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:

@@ -32,7 +32,7 @@ from rlvr.verifiers.math.compare.structures import (
 )
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational, written_exactly
 from rlvr.verifiers.math.values.identity import same_value
-from rlvr.verifiers.math.values.matrices import commuting, has_order, resolved, same_ordered
+from rlvr.verifiers.math.values.matrices import commuting, has_order, resolve, same_ordered
 from rlvr.verifiers.math.values.numeric import Numbers, evaluate, literal, rounds_to
 from rlvr.verifiers.math.values.tree import (
     OO,
@@ -46,9 +46,9 @@ from rlvr.verifiers.math.values.tree import (
     Unit,
     Words,
     is_op,
+    is_unevaluated,
     number,
     symbols,
-    unevaluated,
 )
 from rlvr.verifiers.math.values.units import RATES, find_unit, temperature
 
@@ -85,18 +85,18 @@ def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
     if gold_unit is not None and unit is not None:
         return _both_units(gold_value, gold_unit, value, unit, rules)
     if gold_unit is None and unit is not None and unit.dims == _DOLLAR and unit.factor != 1:
-        return rules.same(gold_value, _times(value, unit))  # 18 is not 18 cents
+        return rules.matches(gold_value, _times(value, unit))  # 18 is not 18 cents
     signs = {u.dims for u in (gold_unit, unit) if u is not None} & {_PERCENT, _DEGREE}
     written = not (gold_unit is None and _PERCENT in signs and not _may_be_percentage(gold_value))
     written &= not (_PERCENT in signs and rules.units == "value")
     written &= not (_DEGREE in signs and _is_of_pi(gold_value) and not (gold_unit and unit))
-    if written and rules.same(gold_value, value):
+    if written and rules.matches(gold_value, value):
         return True
     if _PERCENT in signs:
-        return rules.same(_times(gold_value, gold_unit), _times(value, unit))
+        return rules.matches(_times(gold_value, gold_unit), _times(value, unit))
     if _DEGREE in signs and rational(gold_value if unit else value) is None:
         turned = (Op("deg", (v,)) if u else v for v, u in ((gold_value, gold_unit), (value, unit)))
-        return rules.same(*turned)
+        return rules.matches(*turned)
     return False
 
 
@@ -140,27 +140,27 @@ def _times(value: Node, unit: Unit | None) -> Node:
 
 def _both_units(gold: Node, gold_unit: Unit, answer: Node, unit: Unit, rules: Rules) -> bool:
     if unit.words or (gold_unit.words and not gold_unit.dims):  # $24 per hour may be $24, not the other way round
-        return rules.same(gold, answer) and _same_words(gold_unit, unit)
+        return rules.matches(gold, answer) and _same_words(gold_unit, unit)
     if gold_unit == unit:
-        return rules.same(gold, answer)
+        return rules.matches(gold, answer)
     if "currency" in (gold_unit.sense, unit.sense) and _POUND in (gold_unit.dims, unit.dims):
-        return rules.same(gold, answer)
+        return rules.matches(gold, answer)
     if counted := dict(gold_unit.dims).get("unit", 0) or dict(unit.dims).get("unit", 0):
         powers = {power for u in (gold_unit, unit) for name, power in u.dims if name in ("unit", "length")}
-        return (counted == 1 or powers == {counted}) and rules.same(gold, answer)
+        return (counted == 1 or powers == {counted}) and rules.matches(gold, answer)
     if gold_unit.dims != unit.dims:
         if gold_unit.dims in _TEMPERATURES and unit.dims in _TEMPERATURES:
-            return rules.same(_kelvins(gold, gold_unit), _kelvins(answer, unit))
+            return rules.matches(_kelvins(gold, gold_unit), _kelvins(answer, unit))
         if not _TEMPERATURES.keys().isdisjoint((gold_unit.dims, unit.dims)) and _DEGREE in (gold_unit.dims, unit.dims):
-            return rules.same(gold, answer)  # 25 degrees
+            return rules.matches(gold, answer)  # 25 degrees
         angles = {(("degree", 1),), (("radian", 1),)}
         if {gold_unit.dims, unit.dims} == angles:
             turned = [
                 Op("deg", (v,)) if u.dims == (("degree", 1),) else v for v, u in ((gold, gold_unit), (answer, unit))
             ]
-            return rules.same(turned[0], turned[1])
+            return rules.matches(turned[0], turned[1])
         return False
-    return rules.same(_times(gold, gold_unit), _times(answer, unit))
+    return rules.matches(_times(gold, gold_unit), _times(answer, unit))
 
 
 def _kelvins(value: Node, unit: Unit) -> Node:
@@ -191,7 +191,7 @@ def terminates(value: Fraction) -> bool:
     return rest == 1
 
 
-def rounded(gold: Node, answer: Node, rules: Rules) -> bool:
+def agrees_in_digits(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether unequal numbers agree to the digits that count: of an option, a decimal gold, a long answer."""
     written_gold, written = literal(gold), literal(answer)
     # An integer is exact, against 1000.4 as well as against 1001; 1000.0 is a measurement.
@@ -254,11 +254,11 @@ def _exact_gold(gold: Node, written: Num) -> bool:
     if rational(gold) is not None:
         return False
     return rounds_to(gold, written, cut=True) or (
-        written.digits in FLOAT_DIGITS and rounds_to(gold, _shortened(written, 15), cut=True)
+        written.digits in FLOAT_DIGITS and rounds_to(gold, _shorten(written, 15), cut=True)
     )
 
 
-def _shortened(written: Num, digits: int) -> Num:
+def _shorten(written: Num, digits: int) -> Num:
     """A decimal rounded to `digits` significant digits."""
     places = (written.places or 0) - (written.digits - digits)
     return Num(round(written.value, places), places, digits)
@@ -268,17 +268,17 @@ def _shortened(written: Num, digits: int) -> Num:
 class Comparator(Rules):
     """The comparison under the rules."""
 
-    def same(self, gold: Node, answer: Node) -> bool:
+    def matches(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
         if self.digits is None is self.rel_tol and (wanted := written_exactly(gold)) is not None:
             found = written_exactly(answer)
             if found is not None:
                 return found == wanted
-        return self._same(gold, answer) or (self.shifted and same_families(gold, answer, self.declared))
+        return self._match(gold, answer) or (self.shifted and same_families(gold, answer, self.declared))
 
-    def _same(self, gold: Node, answer: Node) -> bool:
+    def _match(self, gold: Node, answer: Node) -> bool:
         try:
-            gold, answer = resolved(gold), resolved(answer)
+            gold, answer = resolve(gold), resolve(answer)
         except Undefined:
             return False
         if isinstance(gold, Quantity) or isinstance(answer, Quantity):
@@ -294,18 +294,18 @@ class Comparator(Rules):
         if is_piecewise(gold) or is_piecewise(answer):
             return same_piecewise(gold, answer, self)
         if is_op(answer, "mod"):
-            return not symbols(answer.args[0]) and self.same(gold, answer.args[0])
+            return not symbols(answer.args[0]) and self.matches(gold, answer.args[0])
         if is_op(answer, "based"):
             return answer.args[1] == number(10) and Words(digits_of(gold)) == answer.args[0]
         if is_op(answer, *STRUCTURES):
             return answer.head in EITHER_SIDE and STRUCTURES[answer.head](answer, gold, self)
-        return self.values(gold, answer)
+        return self.matches_value(gold, answer)
 
-    def values(self, gold: Node, answer: Node) -> bool:
+    def matches_value(self, gold: Node, answer: Node) -> bool:
         """Whether two expressions are equal, exactly or to the digits that the options require."""
         if isinstance(gold, Words) or isinstance(answer, Words):
             return gold == answer
-        if unevaluated(gold) or unevaluated(answer):
+        if is_unevaluated(gold) or is_unevaluated(answer):
             return same_forms(gold, answer, self)
         infinite = _infinity(gold), _infinity(answer)
         if infinite != (0, 0):
@@ -317,12 +317,12 @@ class Comparator(Rules):
                 return True
             if symbols(gold) or symbols(answer):
                 return self.whole and same_general_solution(gold, answer, same_value)
-            return rounded(gold, answer, self)
+            return agrees_in_digits(gold, answer, self)
         except Undefined:
             return False
         except Inexact:
             left, right = commuting(gold), commuting(answer)
-            return (left, right) != (gold, answer) and self.values(left, right)
+            return (left, right) != (gold, answer) and self.matches_value(left, right)
 
     def _only_one(self, answer: Op) -> Node:
         """Return alternatives as one answer where they are all equal, else as a list."""
@@ -330,7 +330,7 @@ class Comparator(Rules):
         relations = [arg for arg in answer.args if isinstance(arg, Rel)]
         if any(set(arg.ops) != {"="} for arg in relations) or len({arg.sides[0] for arg in relations}) > 1:
             return answer
-        if all(self.same(first, other) for other in answer.args[1:]):
+        if all(self.matches(first, other) for other in answer.args[1:]):
             return first
         return Op("list", answer.args)
 

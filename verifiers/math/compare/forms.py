@@ -22,7 +22,7 @@ from fractions import Fraction
 from rlvr.verifiers.math.compare.rules import Rules
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.values.identity import same_value
-from rlvr.verifiers.math.values.numeric import approximates, compiled, literal
+from rlvr.verifiers.math.values.numeric import approximates, compile_tree, literal
 from rlvr.verifiers.math.values.tree import (
     BOUND,
     OO,
@@ -35,14 +35,14 @@ from rlvr.verifiers.math.values.tree import (
     children,
     is_binder,
     is_op,
+    is_unevaluated,
     number,
-    opened,
+    open_body,
     outermost,
-    renamed,
-    replaced,
-    substituted,
+    rename,
+    replace_parts,
+    substitute,
     symbols,
-    unevaluated,
     walk,
     with_children,
 )
@@ -62,9 +62,9 @@ _Point = Mapping[str, float]
 
 def contradicts_estimate(side: Node, value: Node, rounding: float) -> bool:
     """Whether a side that is not evaluated differs from a value, by more than its rounding, at two random points."""
-    if unevaluated(value) or sum(1 for _ in outermost(side)) > MAX_ESTIMATED:
+    if is_unevaluated(value) or sum(1 for _ in outermost(side)) > MAX_ESTIMATED:
         return False
-    if is_op(side, "int") and len(side.args) == 2 and not unevaluated(side.args[0]):
+    if is_op(side, "int") and len(side.args) == 2 and not is_unevaluated(side.args[0]):
         return contradicts_estimate(Op("diff", (value, side.args[1])), side.args[0], rounding)
     names = sorted(symbols(side) | symbols(value))
     sums = [part for part in outermost(side) if part.head in ("sum", "prod")]
@@ -88,9 +88,9 @@ def _at_point(node: Node, point: _Point, depth: int = 0) -> float:
     for place, part in enumerate(dict.fromkeys(outermost(node))):
         name = f"part {depth} {place}"
         values[part], filled[name] = Sym(name), _estimate(part, point, depth + 1)
-    tree = replaced(node, values) if values else node
+    tree = replace_parts(node, values) if values else node
     places = {name: place for place, name in enumerate(filled)}
-    result = float(compiled(tree, places)(tuple(filled.values())))
+    result = float(compile_tree(tree, places)(tuple(filled.values())))
     if not math.isfinite(result):
         raise ValueError("no number")
     return result
@@ -103,7 +103,7 @@ def _estimate(part: Op, point: _Point, depth: int) -> float:
         return _derivative(part, point, depth)
     if len(part.args) != 4:
         raise Inexact
-    height = _function(opened(part, f"bound {depth}"), f"bound {depth}", point, depth)
+    height = _function(open_body(part, f"bound {depth}"), f"bound {depth}", point, depth)
     if part.head == "lim":
         return _limit(height, part, point, depth)
     low, high = (_end(limit, point, depth) for limit in part.args[2:])
@@ -112,9 +112,9 @@ def _estimate(part: Op, point: _Point, depth: int) -> float:
 
 def _function(body: Node, variable: str, point: _Point, depth: int) -> _Function:
     """Return the body as a function of its variable."""
-    if unevaluated(body):
+    if is_unevaluated(body):
         return lambda x: _at_point(body, {**point, variable: x}, depth)
-    closure = compiled(body, {name: place for place, name in enumerate((*point, variable))})
+    closure = compile_tree(body, {name: place for place, name in enumerate((*point, variable))})
     values = tuple(point.values())
     return lambda x: float(closure((*values, x)))
 
@@ -125,7 +125,7 @@ def _end(limit: Node, point: _Point, depth: int) -> float:
     return _at_point(limit, point, depth)
 
 
-def _agreed(first: float, second: float, tolerance: float) -> float:
+def _require_agreement(first: float, second: float, tolerance: float) -> float:
     """Return the second estimate. Raise Inexact where the first is another."""
     if not abs(first - second) <= tolerance * max(abs(first), abs(second), 1e-6):
         raise Inexact
@@ -157,7 +157,7 @@ def _integral(height: _Function, low: float, high: float) -> float:
         raise Inexact
     middle, half = (low + high) / 2, (high - low) / 2
     first, second = (half * sum(weight * height(middle + half * x) for x, weight in _nodes(order)) for order in _ORDERS)
-    return _agreed(first, second, APART / 10)
+    return _require_agreement(first, second, APART / 10)
 
 
 def _series(height: _Function, head: str, low: float, high: float) -> float:
@@ -166,7 +166,7 @@ def _series(height: _Function, head: str, low: float, high: float) -> float:
     start = int(low)
     if math.isinf(high):
         first = _total(height, head, start, start + _TERMS)
-        return _agreed(first, _total(height, head, start, start + 2 * _TERMS), 1e-9)
+        return _require_agreement(first, _total(height, head, start, start + 2 * _TERMS), 1e-9)
     if high != int(high) or not 0 <= high - low + 1 <= 2 * _TERMS:
         raise Inexact
     return _total(height, head, start, int(high) + 1)
@@ -186,8 +186,8 @@ def _limit(height: _Function, part: Op, point: _Point, depth: int) -> float:
         sign = -1 if isinstance(side, Words) and side.text in ("-", "below", "left") else 1
         near = [target + sign * size for size in (1e-2, 1e-3, 1e-4)]
     first, second, third = map(height, near)
-    _agreed(first, second, 0.03)
-    return _agreed(second, third, APART / 3)
+    _require_agreement(first, second, 0.03)
+    return _require_agreement(second, third, APART / 3)
 
 
 def _derivative(part: Op, point: _Point, depth: int) -> float:
@@ -200,7 +200,7 @@ def _derivative(part: Op, point: _Point, depth: int) -> float:
         up, down = (_at_point(part.args[0], {**point, variable.name: place + sign * step}, depth) for sign in (1, -1))
         return (up - down) / (2 * step)
 
-    return _agreed(slope(1e-3), slope(1e-4), APART / 3)
+    return _require_agreement(slope(1e-3), slope(1e-4), APART / 3)
 
 
 MAX_PARTS = 8  # sums, integrals, ... of a tree that are compared with each other
@@ -214,10 +214,10 @@ def same_forms(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether an answer equals a gold that is not evaluated. An answer that is not evaluated needs such a gold."""
     if gold == answer:
         return True
-    return unevaluated(gold) and (_same(gold, answer) or _same_when_added_up(gold, answer, rules))
+    return is_unevaluated(gold) and (_are_same_forms(gold, answer) or _same_when_added_up(gold, answer, rules))
 
 
-def _same(gold: Node, answer: Node) -> bool:
+def _are_same_forms(gold: Node, answer: Node) -> bool:
     """Whether two expressions are equal as functions of their variables and of the parts that are not evaluated."""
     if gold == answer:
         return True
@@ -236,7 +236,7 @@ def _same(gold: Node, answer: Node) -> bool:
             kept.append((part, Sym(f"part {len(kept)}")))
             values[part] = kept[-1][1]
     try:
-        return same_value(replaced(gold, values), replaced(answer, values))
+        return same_value(replace_parts(gold, values), replace_parts(answer, values))
     except (Inexact, Undefined):
         return False
 
@@ -248,7 +248,7 @@ def _factor(known: Op, part: Op) -> Node | None:
     if not is_binder(known):
         return _constant_ratio(known.args[0], part.args[0], known.args[1]) if known.args[1:] == part.args[1:] else None
     name = f"bound {known.args[1]}"
-    known_body, body = opened(known, name), opened(part, name)
+    known_body, body = open_body(known, name), open_body(part, name)
     (low, high), (other_low, other_high) = known.args[2:], part.args[2:]
     sign = 1
     if known.head in ("sum", "prod"):
@@ -258,29 +258,29 @@ def _factor(known: Op, part: Op) -> Node | None:
         if shift:
             if any(isinstance(node, Sym) and name in node.name and name != node.name for node in walk(body)):
                 return None  # the terms of a sequence
-            body = substituted(body, {name: Op("add", (Sym(name), Num(shift)))})
+            body = substitute(body, {name: Op("add", (Sym(name), Num(shift)))})
             other_high = other_high if other_high == OO else Op("add", (other_high, Num(-shift)))
         other_low = low
-    elif known.head == "int" and not _same(low, other_low):
+    elif known.head == "int" and not _are_same_forms(low, other_low):
         sign, other_low, other_high = -1, other_high, other_low
-    if not _same(low, other_low) or not _same(high, other_high):
+    if not _are_same_forms(low, other_low) or not _are_same_forms(high, other_high):
         return None
     if known.head == "prod":
-        return number(1) if _same(known_body, body) else None
+        return number(1) if _are_same_forms(known_body, body) else None
     factor = _constant_ratio(known_body, body, Sym(name))
     return Op("neg", (factor,)) if factor is not None and sign < 0 else factor
 
 
 def _constant_ratio(known: Node, body: Node, variable: Node) -> Node | None:
     """Return the constant c with body = c known as functions of the variable, None where there is none."""
-    if _same(known, body):
+    if _are_same_forms(known, body):
         return number(1)
-    if unevaluated(known) or unevaluated(body) or not isinstance(variable, Sym):
+    if is_unevaluated(known) or is_unevaluated(body) or not isinstance(variable, Sym):
         return None
     for value in (2, 3):
         at = {variable.name: number(value)}
-        factor = Op("div", (substituted(body, at), substituted(known, at)))
-        if variable.name not in symbols(factor) and _same(body, Op("mul", (factor, known))):
+        factor = Op("div", (substitute(body, at), substitute(known, at)))
+        if variable.name not in symbols(factor) and _are_same_forms(body, Op("mul", (factor, known))):
             return factor
     return None
 
@@ -293,12 +293,12 @@ def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
     names = sorted(_in_limits(gold) | _in_limits(answer))
     try:
         if not names:
-            return rules.values(_added_up(gold, rules), _added_up(answer, rules))
+            return rules.matches_value(_added_up(gold, rules), _added_up(answer, rules))
         if len(names) > 2:
             return False
         good = 0
         for values in _limits(names, gold, answer):
-            sides = [_added_up(substituted(side, values), rules) for side in (gold, answer)]
+            sides = [_added_up(substitute(side, values), rules) for side in (gold, answer)]
             try:
                 if not same_value(*sides):
                     return False
@@ -312,7 +312,7 @@ def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
 
 def contradicts(part: Node, value: Node, rules: Rules) -> bool:
     """Whether a part that is not evaluated has another value than the one that is given for it."""
-    if unevaluated(value):
+    if is_unevaluated(value):
         return False
     written = literal(value)
     places = written.places if written is not None else None
@@ -322,7 +322,7 @@ def contradicts(part: Node, value: Node, rules: Rules) -> bool:
         return symbols(part) <= symbols(value) and contradicts_estimate(part, value, rounding)
     try:
         total = _added_up(part, rules)
-        return not (rules.values(total, value) or (written is not None and approximates(total, value)))
+        return not (rules.matches_value(total, value) or (written is not None and approximates(total, value)))
     except (_NotFinite, Inexact, Undefined):
         return contradicts_estimate(part, value, rounding)
 
@@ -357,7 +357,7 @@ def _added_up(node: Node, rules: Rules) -> Node:
 
 
 def _written_out(node: Node, left: list[int]) -> Node:
-    if not isinstance(node, Op) or not unevaluated(node):
+    if not isinstance(node, Op) or not is_unevaluated(node):
         return node
     if node.head not in ("sum", "prod"):
         if node.head in ("int", "lim", "diff"):
@@ -382,6 +382,6 @@ def _at(node: Node, variable: Sym, value: int) -> Node:
     if isinstance(node, Sym):
         if node == variable:
             return Num(Fraction(value)) if value >= 0 else Op("neg", (number(-value),))
-        return renamed(node, variable.name, Sym(str(value))) if BOUND in node.name else node
+        return rename(node, variable.name, Sym(str(value))) if BOUND in node.name else node
     below = children(node)
     return with_children(node, tuple(_at(child, variable, value) for child in below)) if below else node

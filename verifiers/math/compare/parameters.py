@@ -33,7 +33,7 @@ from rlvr.verifiers.math.grammar.affixes import PARAMETERS
 from rlvr.verifiers.math.grammar.parse import dropped_conditions
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.values.identity import UNDEFINED, has_branches
-from rlvr.verifiers.math.values.numeric import Digits, Numbers, compiled, evaluate, substituted
+from rlvr.verifiers.math.values.numeric import Digits, Numbers, compile_tree, evaluate
 from rlvr.verifiers.math.values.sets import TURNED, NotASet, Piece, real_set, signs
 from rlvr.verifiers.math.values.tree import (
     PI,
@@ -48,6 +48,7 @@ from rlvr.verifiers.math.values.tree import (
     is_op,
     nodes,
     number,
+    substitute,
     symbols,
     walk,
 )
@@ -120,7 +121,7 @@ def _is_formula(progression: _Progression, names: frozenset[str], numbers: Digit
 
 def same_class(gold: Node, answer: Node) -> bool:
     r"""Whether a residue class is a progression: 1 \pmod 3 and 3k + 1, \pi/4 \pmod \pi and \pi/4 + k\pi."""
-    left, right = (_unfolded(node) for node in (gold, answer))
+    left, right = (_unfold(node) for node in (gold, answer))
     try:
         numbers = Digits(True, None, _DIGITS)
         unit = numbers.pi if any(part == PI for node in (left, right) for part in walk(node)) else numbers.of(1)
@@ -131,11 +132,11 @@ def same_class(gold: Node, answer: Node) -> bool:
         return False
 
 
-def _unfolded(node: Node) -> Node:
+def _unfold(node: Node) -> Node:
     """Return a + mk for a \\pmod m, and a + mt with its only letter."""
     if not is_op(node, "mod"):
         names = symbols(node)
-        return substituted(node, {name: Sym("k") for name in names}) if len(names) == 1 else node
+        return substitute(node, {name: Sym("k") for name in names}) if len(names) == 1 else node
     return Op("add", (node.args[0], Op("mul", (node.args[1], Sym("k")))))
 
 
@@ -200,7 +201,7 @@ def _of_value(node: Node, numbers: Digits, unit: Any) -> list[_Progression]:
     (name,) = names
 
     def at(k: int) -> Any:
-        value = evaluate(substituted(node, {name: number(k)}), {}, numbers)[0]
+        value = evaluate(substitute(node, {name: number(k)}), {}, numbers)[0]
         return value / unit
 
     for stride in (1, 2):
@@ -301,13 +302,13 @@ def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "
     if len(others) != len(names) or not all(map(is_constant_name, others)):
         return False
     if names[0] in ("c", "K"):
-        return others[0] in _LAST_TERMS and same(gold, substituted(answer, {others[0]: Sym(names[0])}))
-    if names == others == ["A", "B"] and same(gold, substituted(answer, {"A": Sym("B"), "B": Sym("A")})):
+        return others[0] in _LAST_TERMS and same(gold, substitute(answer, {others[0]: Sym(names[0])}))
+    if names == others == ["A", "B"] and same(gold, substitute(answer, {"A": Sym("B"), "B": Sym("A")})):
         return False  # y = Bx + A is another line than y = Ax + B
     linear = _same_span(gold, answer, names, others, sorted(variables))
     if linear is not None or names[0] == "A":
         return bool(linear)
-    return len(names) <= MAX_RENAMED and _renamed(gold, answer, names, others, same)
+    return len(names) <= MAX_RENAMED and _matches_renamed(gold, answer, names, others, same)
 
 
 def is_constant_name(name: str) -> bool:
@@ -405,7 +406,7 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     left, right = ([[value or 0.0 for value in tables[side][place]] for place in kept] for side in (0, 1))
     if not _is_linear(left, count) or not _is_linear(right, count):
         return None
-    left, right = _weighted(left, right)
+    left, right = _scale_rows(left, right)
     columns = [_column(left, 1 + k) for k in range(count)]
     wanted = [_column(right, 1 + k) for k in range(count)]
     rest = [a[0] - b[0] for a, b in zip(left, right, strict=True)]
@@ -415,7 +416,7 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     return all(_in_span(column, basis, _norm(column)) for column in wanted) and _in_span(rest, basis, len(kept) ** 0.5)
 
 
-def _weighted(left: list[list[float]], right: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
+def _scale_rows(left: list[list[float]], right: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
     """Return both tables with every row divided by its largest value, so that no point outweighs the others."""
     weights = [1 / (max(map(abs, row + other)) or 1.0) for row, other in zip(left, right, strict=True)]
     first, second = ([[w * v for v in row] for w, row in zip(weights, table, strict=True)] for table in (left, right))
@@ -436,7 +437,7 @@ def _table(
     The columns of single constants are differences to the first. A value is None where it is undefined.
     """
     places = {name: place for place, name in enumerate([*variables, *names])}
-    function = compiled(node, places)
+    function = compile_tree(node, places)
     count = len(names)
     units = [tuple(float(k == index) for k in range(count)) for index in range(count)]
     mixed = [tuple(0.7 + 1.3 * k for k in range(count)), tuple(-2.1 + 0.9 * k for k in range(count))]
@@ -503,10 +504,10 @@ def _in_span(column: list[float], basis: list[list[float]], size: float) -> bool
 # --- other constants --------------------------------------------------------------------------------------------------
 
 
-def _renamed(gold: Node, answer: Node, names: list[str], others: list[str], same: Same) -> bool:
+def _matches_renamed(gold: Node, answer: Node, names: list[str], others: list[str], same: Same) -> bool:
     """Whether the answer is the gold with its constants renamed; a single one also negated, doubled or halved."""
     for order in itertools.permutations(others):
-        if same(gold, substituted(answer, {old: Sym(new) for old, new in zip(order, names, strict=True)})):
+        if same(gold, substitute(answer, {old: Sym(new) for old, new in zip(order, names, strict=True)})):
             return True
     if len(names) > 1:
         return False
@@ -517,7 +518,7 @@ def _renamed(gold: Node, answer: Node, names: list[str], others: list[str], same
         Op("div", (constant, number(2))),
         Op("div", (number(1), constant)),
     )
-    return any(same(gold, substituted(answer, {old: form})) for form in forms)
+    return any(same(gold, substitute(answer, {old: form})) for form in forms)
 
 
 MAX_JOINT = 3  # variables of a condition that is tried at points

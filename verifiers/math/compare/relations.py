@@ -19,7 +19,7 @@ from typing import NamedTuple
 from rlvr.verifiers.math.compare.forms import contradicts
 from rlvr.verifiers.math.compare.parameters import same_class, same_solution
 from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.compare.structures import by_names, of_point, ordered, real_sets
+from rlvr.verifiers.math.compare.structures import by_names, matches_in_order, of_point, real_sets
 from rlvr.verifiers.math.grammar.meaning import is_labelled
 from rlvr.verifiers.math.grammar.vocabulary import FUNCTIONS
 from rlvr.verifiers.math.values.exact import Inexact, Undefined
@@ -45,11 +45,11 @@ from rlvr.verifiers.math.values.tree import (
     TooLarge,
     is_name,
     is_op,
+    is_unevaluated,
     number,
-    renamed,
-    replaced,
+    rename,
+    replace_parts,
     symbols,
-    unevaluated,
     walk,
 )
 from rlvr.verifiers.math.values.tree import is_name as _is_name
@@ -59,10 +59,10 @@ _DERIVATIVE = re.compile(r"(?:d|partial )(\d?)(.+)/(?:d|partial )(.+)")
 
 def with_primes(gold: Rel, answer: Rel) -> tuple[Rel, Rel]:
     """Return both with the names of derivatives that the other one uses: V' for dV/dt."""
-    return _primed(gold, symbols(answer)), _primed(answer, symbols(gold))
+    return _use_primes(gold, symbols(answer)), _use_primes(answer, symbols(gold))
 
 
-def _primed(node: Rel, others: frozenset[str]) -> Rel:
+def _use_primes(node: Rel, others: frozenset[str]) -> Rel:
     values: dict[Node, Node] = {}
     for name in symbols(node):
         match = _DERIVATIVE.fullmatch(name)
@@ -75,7 +75,7 @@ def _primed(node: Rel, others: frozenset[str]) -> Rel:
         for short in (match[2] + "'" * order, f"{'d' * (order - 1)}dot {match[2]}"):
             if short in others and not any(other.partition("/")[0] == name.partition("/")[0] for other in others):
                 values[Sym(name)] = Sym(short)
-    return Rel(node.ops, tuple(replaced(side, values) for side in node.sides)) if values else node
+    return Rel(node.ops, tuple(replace_parts(side, values) for side in node.sides)) if values else node
 
 
 _SETS = frozenset(("union", "inter", "minus"))
@@ -88,7 +88,7 @@ _COORDINATES = frozenset("xyz")
 
 def is_label(node: Node) -> bool:
     r"""Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y, \tan A; not a polynomial."""
-    if _is_call(node) or is_derivative(node) or unevaluated(node):
+    if _is_call(node) or is_derivative(node) or is_unevaluated(node):
         return True
     if is_to_be_solved(node):
         return False
@@ -334,11 +334,11 @@ def same_definition(gold: Rel, answer: Rel, rules: Rules) -> bool:
             if not symbols(value).isdisjoint(left.names):
                 return False
             for name, other in zip(left.names, right.names, strict=True):
-                value = _renamed(value, other, name)
-    return rules.same(left.value, value)
+                value = _rename(value, other, name)
+    return rules.matches(left.value, value)
 
 
-def renumbered(gold: Rel, answer: Rel) -> Rel | None:
+def rename_index(gold: Rel, answer: Rel) -> Rel | None:
     """Return a_k = 2k + 1 with the index of a_n = 2n + 1; None where there is nothing to rename."""
     first, second = gold.sides[0], answer.sides[0]
     if not isinstance(first, Sym) or not isinstance(second, Sym) or "_" not in first.name or first == second:
@@ -348,13 +348,13 @@ def renumbered(gold: Rel, answer: Rel) -> Rel | None:
         return None
     if old in symbols(gold) or index in symbols(answer):
         return None
-    return Rel(answer.ops, tuple(renamed(side, old, Sym(index)) for side in answer.sides))
+    return Rel(answer.ops, tuple(rename(side, old, Sym(index)) for side in answer.sides))
 
 
-def _renamed(node: Node, old: str, new: str) -> Node:
+def _rename(node: Node, old: str, new: str) -> Node:
     if isinstance(node, Sym):
         return Sym(new) if node.name == old else node
-    return Op(node.head, tuple(_renamed(arg, old, new) for arg in node.args)) if isinstance(node, Op) else node
+    return Op(node.head, tuple(_rename(arg, old, new) for arg in node.args)) if isinstance(node, Op) else node
 
 
 def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
@@ -366,7 +366,7 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     if is_identity(chain):
         return chain.sides[-1]
     sides, ops = list(chain.sides), list(chain.ops)
-    if not _may_hold(chain) or any(contradicts(side, sides[-1], rules) for side in sides[:-1] if unevaluated(side)):
+    if not _may_hold(chain) or any(contradicts(side, sides[-1], rules) for side in sides[:-1] if is_unevaluated(side)):
         return None
     named: frozenset[str] = frozenset()
     if len(sides) > 1 and is_label(sides[0]) and not is_name(sides[-1]):
@@ -385,13 +385,13 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
             if not decimal:
                 break
         kept.append(side)
-    while len(kept) > 1 and unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
+    while len(kept) > 1 and is_unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
         if contradicts(kept[-1], kept[-2], rules):
             return None
         del kept[-1]  # what restates the value: \frac{1}{1-x} = \sum x^n
     value = kept[-1]
     for side in kept[:-1]:
-        if unevaluated(side):
+        if is_unevaluated(side):
             continue
         if symbols(value) and symbols(value).isdisjoint(symbols(side)) and symbols(side) and is_to_be_solved(side):
             return None
@@ -401,7 +401,9 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         elif is_op(value, "mod"):
             continue  # 3^{100} = 4 (mod 7), which need not be computed
         elif (
-            not symbols(side) and not symbols(value) and not (rules.same(side, value) or _rounded_decimal(side, value))
+            not symbols(side)
+            and not symbols(value)
+            and not (rules.matches(side, value) or _rounded_decimal(side, value))
         ):
             return None
     return None if len(kept) > 1 and kept[0] == value and symbols(value) else value
@@ -424,7 +426,7 @@ def _may_hold(chain: Rel) -> bool:
 
 
 def _gives(value: Node, restated: Node) -> bool:
-    return not unevaluated(value) and symbols(value) <= symbols(restated)
+    return not is_unevaluated(value) and symbols(value) <= symbols(restated)
 
 
 def _rounded_decimal(side: Node, value: Node) -> bool:
@@ -452,22 +454,22 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
             value = chain_value(answer, rules, decimal=written is not None and bool(written.places))
             if value is not None and names_other_function(answer.sides[0], value):
                 return False
-            return value is not None and rules.same(gold, value)
+            return value is not None and rules.matches(gold, value)
         if answer.ops == ("in",) and (isinstance(answer.sides[0], Sym) or _is_point(answer.sides[0])):
-            return rules.same(gold, answer.sides[1])
+            return rules.matches(gold, answer.sides[1])
         return is_op(gold, *_INTERVALS) and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
         if _has_modulus(gold) and _is_name(gold.sides[0]) and not _is_residue(answer):
             return rules.shifted and same_class(gold.sides[-1], answer)  # n = 1 (mod 7) is more than 1
         ends = gold.sides[0], gold.sides[-1]
-        named = names_value(gold) or _has_modulus(gold) or any(_is_point(end) or unevaluated(end) for end in ends)
+        named = names_value(gold) or _has_modulus(gold) or any(_is_point(end) or is_unevaluated(end) for end in ends)
         if not (named or _holds(gold, rules)):
             return False
         value = chain_value(gold, rules)
-        return value is not None and rules.same(value, answer)
+        return value is not None and rules.matches(value, answer)
     if gold.ops == ("in",):
-        return rules.same(gold.sides[1], answer)
+        return rules.matches(gold.sides[1], answer)
     return isinstance(answer, Op) and (real_sets(gold, answer, rules) or _same_solutions(gold, answer, rules))
 
 
@@ -476,12 +478,12 @@ def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
     wanted, found = of_point(gold), of_point(answer)
     if wanted and found:
         alike = {item.sides[0] for item in wanted} == {item.sides[0] for item in found}
-        return rules.same(Op("list", wanted), Op("list", found)) if alike else None
+        return rules.matches(Op("list", wanted), Op("list", found)) if alike else None
     if wanted and is_labelled(answer):
-        return rules.same(Op("list", wanted), answer)
+        return rules.matches(Op("list", wanted), answer)
     if wanted and _is_tuple(answer):
-        return rules.same(Op("()", tuple(item.sides[1] for item in by_names(wanted))), answer)
-    return rules.same(gold, Op("list", found)) if found and (_is_tuple(gold) or is_labelled(gold)) else None
+        return rules.matches(Op("()", tuple(item.sides[1] for item in by_names(wanted))), answer)
+    return rules.matches(gold, Op("list", found)) if found and (_is_tuple(gold) or is_labelled(gold)) else None
 
 
 def _is_tuple(node: Node) -> bool:
@@ -495,7 +497,7 @@ def _is_point(node: Node) -> bool:
 
 def _holds(chain: Rel, rules: Rules) -> bool:
     """Whether all sides are equal: (-2a)^3 = -8a^3 is solved, whatever it is that it solves."""
-    return all(rules.same(left, right) for left, right in itertools.pairwise(chain.sides))
+    return all(rules.matches(left, right) for left, right in itertools.pairwise(chain.sides))
 
 
 def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
@@ -504,15 +506,15 @@ def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if gold.ops == ("in",) or answer.ops == ("in",):
         left = gold.sides[1] if gold.ops == ("in",) else gold
         right = answer.sides[1] if answer.ops == ("in",) else answer
-        return rules.same(left, right)
+        return rules.matches(left, right)
     if (
         gold.ops == answer.ops
         and any(symbols(side) for side in gold.sides)
-        and ordered(gold.sides, answer.sides, rules)
+        and matches_in_order(gold.sides, answer.sides, rules)
     ):
         return True
     turned = Rel(tuple(TURNED.get(op, op) for op in reversed(answer.ops)), answer.sides[::-1])
-    if gold.ops == turned.ops and ordered(gold.sides, turned.sides, rules):
+    if gold.ops == turned.ops and matches_in_order(gold.sides, turned.sides, rules):
         return True
     try:
         real_set(gold)
@@ -534,7 +536,7 @@ def _same_solutions(gold: Rel, answer: Node, rules: Rules) -> bool:
     names = symbols(gold), symbols(answer)
     if isinstance(answer, Rel) and answer.ops != ("in",) and names[0] != names[1]:
         return False
-    return same_real_set(wanted, found, rules.values)
+    return same_real_set(wanted, found, rules.matches_value)
 
 
 def _solutions(answer: Node) -> list[Piece]:
@@ -559,23 +561,27 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     given = replace(rules.within, shifted=rules.declared and rules.shifted)
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
-    if named and given.same(gold.sides[1], answer.sides[1]):
+    if named and given.matches(gold.sides[1], answer.sides[1]):
         return not has_order(_difference(gold)) or _same_equation(_difference(gold), _difference(answer), rules)
     if _is_other_call(gold.sides[0], answer.sides[0]):
         return False
     if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):
         return False
-    if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and given.same(gold.sides[1], answer.sides[1]):
+    if (
+        two
+        and _name_without_hat(gold.sides[0]) == _name_without_hat(answer.sides[0]) != ""
+        and given.matches(gold.sides[1], answer.sides[1])
+    ):
         return True
     if two and is_function_value(gold.sides[0]) and gold.sides[0] == answer.sides[0]:
         return False
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False
-    if (other := renumbered(gold, answer)) is not None:
-        return given.same(gold, other)
+    if (other := rename_index(gold, answer)) is not None:
+        return given.matches(gold, other)
     if same_definition(gold, answer, given):
         return True
-    if rules.whole and same_solution(gold, answer, rules.same):
+    if rules.whole and same_solution(gold, answer, rules.matches):
         return True
     if max(len(gold.sides), len(answer.sides)) > 2 and {*gold.ops, *answer.ops} == {"="}:
         return _same_chain(gold, answer, rules)
@@ -587,7 +593,7 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     elif gold.sides[0] != answer.sides[0]:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
-    return left is not None and right is not None and rules.same(left, right)
+    return left is not None and right is not None and rules.matches(left, right)
 
 
 def _is_other_call(gold: Node, answer: Node) -> bool:
@@ -609,7 +615,7 @@ def _is_residue(node: Node) -> bool:
     return isinstance(node, Op) and (node.head == "mod" or any(map(_is_residue, node.args)))
 
 
-def _marked(side: Node) -> str:
+def _name_without_hat(side: Node) -> str:
     """The y of \\hat{y} = ... and of y = ..."""
     return side.name.removeprefix("hat ") if isinstance(side, Sym) and symbols(side) else ""
 
@@ -627,13 +633,13 @@ def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if not symbols(value) or not symbols(other):
         left, right = chain_value(gold, rules), chain_value(answer, rules)
         if left is not None and right is not None:
-            return rules.same(left, right)
+            return rules.matches(left, right)
     if max(len(gold.sides), len(answer.sides)) > MAX_SIDES:
-        return ordered(gold.sides, answer.sides, rules)
+        return matches_in_order(gold.sides, answer.sides, rules)
     shown, wanted = _distinct(answer, rules), _distinct(gold, rules)
     steps = _steps(gold)
-    return all(any(rules.same(side, one) for one in wanted) for side in shown) and all(
-        any(rules.same(side, one) for one in shown) for side in wanted if side not in steps
+    return all(any(rules.matches(side, one) for one in wanted) for side in shown) and all(
+        any(rules.matches(side, one) for one in shown) for side in wanted if side not in steps
     )
 
 
@@ -667,7 +673,7 @@ def _distinct(chain: Rel, rules: Rules) -> list[Node]:
     """The sides of a chain without those that equal an earlier one."""
     kept: list[Node] = []
     for side in chain.sides:
-        if not any(rules.same(side, one) for one in kept):
+        if not any(rules.matches(side, one) for one in kept):
             kept.append(side)
     return kept
 
@@ -690,7 +696,7 @@ def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:
             return proportional(gold, answer)
     except (Inexact, Undefined):
         pass
-    values = rules.within.values  # whose letters are no arbitrary constants
+    values = rules.within.matches_value  # whose letters are no arbitrary constants
     return not values(answer, number(0)) and (values(gold, answer) or values(gold, Op("neg", (answer,))))
 
 

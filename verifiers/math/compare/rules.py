@@ -28,10 +28,10 @@ class Rules:
         """The rules for a part of an answer, in which a letter is given data."""
         return replace(self, whole=False)
 
-    def same(self, gold: Node, answer: Node) -> bool:
+    def matches(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
         raise NotImplementedError
 
-    def values(self, gold: Node, answer: Node) -> bool:
+    def matches_value(self, gold: Node, answer: Node) -> bool:
         """Whether two expressions are equal, exactly or to the digits that the options require."""
         raise NotImplementedError

@@ -39,8 +39,8 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     is_op,
     number,
-    renamed,
-    substituted,
+    rename,
+    substitute,
     symbols,
     with_children,
 )
@@ -81,7 +81,7 @@ def under_name_of(gold: Op, answer: Op) -> tuple[Node, ...]:
     if len(names) != 1 or len(others) != 1 or names == others or not names | others <= _PARAMETER_NAMES:
         return ()
     (name,), (other,) = names, others
-    return tuple(renamed(arg, other, Sym(name)) for arg in answer.args)
+    return tuple(rename(arg, other, Sym(name)) for arg in answer.args)
 
 
 def in_parameter_of(gold: Node, answer: Node) -> Op | None:
@@ -165,12 +165,12 @@ def same_builders(gold: Op, answer: Node, rules: Rules) -> bool:
     """Whether two sets have the same element and conditions, under the names of the gold's variables."""
     if not is_op(answer, "such") or len(gold.args) != len(answer.args):
         return False
-    wanted, given = _bound(gold), _bound(answer)
+    wanted, given = _bound_names(gold), _bound_names(answer)
     if len(wanted) != len(given):
         return False
     names = dict(zip(given, wanted, strict=True))
-    shown = [_renamed(part, names) for part in answer.args]
-    if not rules.same(gold.args[0], shown[0]):
+    shown = [_rename(part, names) for part in answer.args]
+    if not rules.matches(gold.args[0], shown[0]):
         return False
     rest = shown[1:]
     for condition in gold.args[1:]:
@@ -183,20 +183,20 @@ def same_builders(gold: Op, answer: Node, rules: Rules) -> bool:
 
 def _same_condition(gold: Node, answer: Node, rules: Rules) -> bool:
     if not isinstance(gold, Rel) or not isinstance(answer, Rel) or not (member(gold) or member(answer)):
-        return rules.same(gold, answer)
-    return member(gold) == member(answer) and rules.same(gold.sides[1], answer.sides[1])
+        return rules.matches(gold, answer)
+    return member(gold) == member(answer) and rules.matches(gold.sides[1], answer.sides[1])
 
 
-def _bound(builder: Op) -> list[str]:
+def _bound_names(builder: Op) -> list[str]:
     """The variables of the memberships, else those of the element, in order."""
     return [name for name in map(member, builder.args[1:]) if name] or sorted(symbols(builder.args[0]))
 
 
-def _renamed(node: Node, names: dict[str, str]) -> Node:
+def _rename(node: Node, names: dict[str, str]) -> Node:
     if isinstance(node, Sym):
         return Sym(names.get(node.name, node.name))
     below = node.args if isinstance(node, Op) else node.sides if isinstance(node, Rel) else ()
-    return with_children(node, tuple(_renamed(part, names) for part in below)) if below else node
+    return with_children(node, tuple(_rename(part, names) for part in below)) if below else node
 
 
 MAX_ENDS = 40
@@ -214,7 +214,7 @@ def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether two functions are equal, at least one of which is given by cases."""
     gold, answer = without_parity(gold), without_parity(answer)
     if not is_piecewise(gold) and not is_piecewise(answer):
-        return rules.values(gold, answer)
+        return rules.matches_value(gold, answer)
     left, right = _cases(gold), _cases(answer)
     names = frozenset(name for _, condition in left + right for name in symbols(condition))
     by_words = any(isinstance(c, Words) and c != OTHERWISE for _, c in left + right)
@@ -322,7 +322,7 @@ def _running(low: End, high: End) -> Node:
 def _same_at(gold: Node | None, answer: Node | None, values: dict[str, Node], rules: Rules) -> bool:
     if gold is None or answer is None:
         return gold is answer
-    return gold == answer or rules.values(substituted(gold, values), substituted(answer, values))
+    return gold == answer or rules.matches_value(substitute(gold, values), substitute(answer, values))
 
 
 def _same_cases(left: list[_Case], right: list[_Case], rules: Rules) -> bool:
@@ -330,7 +330,9 @@ def _same_cases(left: list[_Case], right: list[_Case], rules: Rules) -> bool:
     rest = list(right)
     for value, condition in left:
         named = (case for case in rest if symbols(case[1]) == symbols(condition))
-        match = next((case for case in named if rules.same(condition, case[1]) and rules.same(value, case[0])), None)
+        match = next(
+            (case for case in named if rules.matches(condition, case[1]) and rules.matches(value, case[0])), None
+        )
         if match is None:
             return False
         rest.remove(match)
@@ -348,7 +350,7 @@ def _elements(node: Node) -> list[Node]:
     return [signed for part in parts for signed in signs(part)]
 
 
-def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
+def _match_unordered(gold: Op, answer: Node, rules: Rules) -> bool:
     """Lists of solutions and sets: the same elements in any order."""
     head = answer.head if isinstance(answer, Op) else ""
     if "either" in (gold.head, head) or _are_inequalities(gold):
@@ -361,8 +363,8 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
             return head == "[]" and len(answer.args) > 2 and _match(_elements(gold), list(answer.args), rules)
         wanted = by_names(gold.args)
         return (head == "()" or len(answer.args) > 2) and (
-            ordered(wanted, answer.args, rules)
-            or ordered(wanted, under_name_of(Op("()", tuple(unknowns(gold).values())), answer), rules)
+            matches_in_order(wanted, answer.args, rules)
+            or matches_in_order(wanted, under_name_of(Op("()", tuple(unknowns(gold).values())), answer), rules)
         )
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
@@ -370,8 +372,8 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         answer = renamed
     left, right, in_order = without_other_labels(*without_numbers(_elements(gold), _elements(answer)))
     if in_order or _assigns(gold, answer):
-        return ordered(tuple(left), tuple(right), rules)
-    left, right = _unnumbered(left, right), _unnumbered(right, left)
+        return matches_in_order(tuple(left), tuple(right), rules)
+    left, right = _drop_index(left, right), _drop_index(right, left)
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)
@@ -428,21 +430,21 @@ def _alternatives(gold: Op, answer: Node, rules: Rules) -> bool | None:
         left, right = real_set(gold), real_set(answer)
     except NotASet:
         return None if both else False
-    return same_real_set(left, right, rules.values)
+    return same_real_set(left, right, rules.matches_value)
 
 
 def _match_by_name(left: list[Node], right: list[Node], rules: Rules) -> bool:
     """Whether relations are equal in this order or another, each in the same variables."""
     rest = list(right)
     for node in left:
-        match = next((one for one in rest if symbols(one) == symbols(node) and rules.same(node, one)), None)
+        match = next((one for one in rest if symbols(one) == symbols(node) and rules.matches(node, one)), None)
         if match is None:
             return False
         rest.remove(match)
     return not rest
 
 
-def _unnumbered(nodes: list[Node], others: list[Node]) -> list[Node]:
+def _drop_index(nodes: list[Node], others: list[Node]) -> list[Node]:
     """Return x_1 = 1, x_2 = 2 with the unknown x that the other list has: x = 1 or x = 2."""
     names = {part.sides[0].name if isinstance(part, Rel) and isinstance(part.sides[0], Sym) else "" for part in others}
     name = names.pop() if names else ""
@@ -489,16 +491,16 @@ def _match(left: list[Node], right: list[Node], rules: Rules) -> bool:
     if len(unmatched) > MAX_UNORDERED:
         raise TooLarge(f"more than {MAX_UNORDERED} elements that differ in form")
     owners: dict[int, Node] = {}
-    return all(_paired(node, rest, owners, set(), rules) for node in unmatched)
+    return all(_pair(node, rest, owners, set(), rules) for node in unmatched)
 
 
-def _paired(node: Node, rest: dict[int, Node], owners: dict[int, Node], tried: set[int], rules: Rules) -> bool:
+def _pair(node: Node, rest: dict[int, Node], owners: dict[int, Node], tried: set[int], rules: Rules) -> bool:
     """Give an element one that equals it; one that is taken where its owner can have another (Kuhn 1955)."""
     for place, other in rest.items():
         if place in tried or not _same_element(node, other, rules):
             continue
         tried.add(place)
-        if place not in owners or _paired(owners[place], rest, owners, tried, rules):
+        if place not in owners or _pair(owners[place], rest, owners, tried, rules):
             owners[place] = node
             return True
     return False
@@ -506,7 +508,7 @@ def _paired(node: Node, rest: dict[int, Node], owners: dict[int, Node], tried: s
 
 def _same_element(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether two elements are equal; {2} is not 2 there."""
-    return _is_set(gold) == _is_set(answer) and rules.same(gold, answer)
+    return _is_set(gold) == _is_set(answer) and rules.matches(gold, answer)
 
 
 def _is_set(node: Node) -> bool:
@@ -519,9 +521,9 @@ def _key(node: Node) -> object:
     return node if value is None else value
 
 
-def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bool:
+def matches_in_order(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bool:
     """Whether the elements are equal in this order."""
-    return len(left) == len(right) and all(rules.same(g, a) for g, a in zip(left, right, strict=True))
+    return len(left) == len(right) and all(rules.matches(g, a) for g, a in zip(left, right, strict=True))
 
 
 def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
@@ -531,17 +533,17 @@ def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
         found = by_names(answer.args)
         return (
-            ordered(gold.args, _unlabelled(found), rules)
-            or ordered(gold.args, found, rules)
-            or ordered(_unlabelled(gold.args), found, rules)
-            or ordered(gold.args, under_name_of(gold, answer), rules)
+            matches_in_order(gold.args, _drop_point_label(found), rules)
+            or matches_in_order(gold.args, found, rules)
+            or matches_in_order(_drop_point_label(gold.args), found, rules)
+            or matches_in_order(gold.args, under_name_of(gold, answer), rules)
         )
     if is_op(answer, "matrix"):
-        return _vector(answer) is not None and ordered(gold.args, _vector(answer) or (), rules)
+        return _vector(answer) is not None and matches_in_order(gold.args, _vector(answer) or (), rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
 
 
-def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:
+def _drop_point_label(entries: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return the coordinates of P(1, 2), whose label was distributed over the entries like a factor."""
     labels = {entry.args[0] if is_op(entry, "mul") else None for entry in entries}
     label = labels.pop()
@@ -553,9 +555,9 @@ def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:
 def _brackets(gold: Op, answer: Node, rules: Rules) -> bool:
     """[a, b]: a closed interval or a list in square brackets."""
     if isinstance(answer, Op) and answer.head == gold.head:
-        return ordered(gold.args, answer.args, rules)
+        return matches_in_order(gold.args, answer.args, rules)
     if is_op(answer, "list", "set") and len(gold.args) != 2:
-        return ordered(gold.args, answer.args, rules)
+        return matches_in_order(gold.args, answer.args, rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
 
 
@@ -564,7 +566,7 @@ def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
     try:
         if len(symbols(gold)) > 1 or len(symbols(answer)) > 1:
             return _same_systems(_by_name(gold), _by_name(answer), rules)
-        return same_real_set(real_set(gold), real_set(answer), lambda g, a: rules.values(g, a))
+        return same_real_set(real_set(gold), real_set(answer), lambda g, a: rules.matches_value(g, a))
     except NotASet:
         return False
 
@@ -584,7 +586,7 @@ def _by_name(node: Node) -> dict[str, list[Piece]]:
 
 def _same_systems(gold: dict[str, list[Piece]], answer: dict[str, list[Piece]], rules: Rules) -> bool:
     return gold.keys() == answer.keys() and all(
-        same_real_set(pieces, answer[name], rules.values) for name, pieces in gold.items()
+        same_real_set(pieces, answer[name], rules.matches_value) for name, pieces in gold.items()
     )
 
 
@@ -598,16 +600,16 @@ def _vector(matrix: Op) -> tuple[Node, ...] | None:
 
 def _matrix(gold: Op, answer: Node, rules: Rules) -> bool:
     if is_op(answer, "()"):
-        return ordered(_vector(gold) or (), answer.args, rules)
+        return matches_in_order(_vector(gold) or (), answer.args, rules)
     if not is_op(answer, "matrix") or len(gold.args) != len(answer.args):
         return False
     return all(
-        isinstance(g, Op) and isinstance(a, Op) and ordered(g.args, a.args, rules)
+        isinstance(g, Op) and isinstance(a, Op) and matches_in_order(g.args, a.args, rules)
         for g, a in zip(gold.args, answer.args, strict=True)
     )
 
 
-def _based(gold: Op, answer: Node, rules: Rules) -> bool:
+def _match_based(gold: Op, answer: Node, rules: Rules) -> bool:
     """52_8: the same digits in the same base; the base may be left out."""
     if is_op(answer, "based"):
         return gold == answer
@@ -633,11 +635,11 @@ def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
     """a:b as a fraction, a:b:c up to a factor."""
     parts = answer.args if is_op(answer, "ratio") else None
     if parts is None:
-        return len(gold.args) == 2 and rules.values(Op("div", gold.args), answer)
+        return len(gold.args) == 2 and rules.matches_value(Op("div", gold.args), answer)
     if len(parts) != len(gold.args):
         return False
     return all(
-        rules.values(Op("mul", (gold.args[0], other)), Op("mul", (parts[0], wanted)))
+        rules.matches_value(Op("mul", (gold.args[0], other)), Op("mul", (parts[0], wanted)))
         for wanted, other in zip(gold.args[1:], parts[1:], strict=True)
     )
 
@@ -650,11 +652,11 @@ def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
         modulus, least = rational(gold.args[1]), rational(answer)
         if modulus and least is not None and 0 <= least < modulus and (value := rational(gold.args[0])) is not None:
             return ((value - least) / modulus).denominator == 1
-        return rules.same(gold.args[0], answer)
+        return rules.matches(gold.args[0], answer)
     modulus, other = rational(gold.args[1]), rational(answer.args[1])
     left, right = rational(gold.args[0]), rational(answer.args[0])
     if modulus is None or not modulus or left is None or right is None:
-        return ordered(gold.args, answer.args, rules)
+        return matches_in_order(gold.args, answer.args, rules)
     return modulus == other and ((left - right) / modulus).denominator == 1
 
 
@@ -663,10 +665,10 @@ def _domain(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def _plus_minus(gold: Op, answer: Node, rules: Rules) -> bool:
-    return _unordered(Op("list", (gold,)), answer, rules)
+    return _match_unordered(Op("list", (gold,)), answer, rules)
 
 
-def _joined(gold: Op, answer: Node, rules: Rules) -> bool:
+def _match_joined(gold: Op, answer: Node, rules: Rules) -> bool:
     """Propositions joined by the same sign, in any order."""
     return isinstance(answer, Op) and answer.head == gold.head and _match(list(gold.args), list(answer.args), rules)
 
@@ -675,7 +677,7 @@ def _of_sets(gold: Op, answer: Node, rules: Rules) -> bool:
     """Unions, intersections and differences of sets of reals, or of sets by name."""
     if isinstance(answer, Op) and answer.head == gold.head and _are_names(gold) and _are_names(answer):
         if gold.head == "minus":
-            return ordered(gold.args, answer.args, rules)
+            return matches_in_order(gold.args, answer.args, rules)
         return _match(_distinct(list(gold.args)), _distinct(list(answer.args)), rules)
     return real_sets(gold, answer, rules)
 
@@ -685,16 +687,16 @@ def _are_names(node: Op) -> bool:
 
 
 STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
-    "list": _unordered,
-    "either": _unordered,
-    "set": _unordered,
+    "list": _match_unordered,
+    "either": _match_unordered,
+    "set": _match_unordered,
     "()": _tuple,
     "[]": _brackets,
     **dict.fromkeys(("[)", "(]", "both"), real_sets),
     **dict.fromkeys(("union", "inter", "minus"), _of_sets),
-    **dict.fromkeys(("and", "or"), _joined),
+    **dict.fromkeys(("and", "or"), _match_joined),
     "matrix": _matrix,
-    "based": _based,
+    "based": _match_based,
     "ratio": _ratio,
     "domain": _domain,
     "such": same_builders,

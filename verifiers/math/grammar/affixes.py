@@ -129,7 +129,7 @@ def is_restated(parser: Parser, value: Node) -> bool:
     return value.value == first.value / second.value
 
 
-def restated(parser: Parser, value: Node) -> None:
+def skip_restatement(parser: Parser, value: Node) -> None:
     """Move over the bracket. Raise ParseError where it holds another value."""
     parser.expect("(")
     parser.skip(*_MARKS)
@@ -280,7 +280,7 @@ def unit(parser: Parser) -> Unit | None:
                 power = 1 if parser.advance().text in ("*", "-") else -1
             elif not _goes_on(parser):
                 return total
-        one = _grouped(parser) if total is not None else None
+        one = _parse_unit_group(parser) if total is not None else None
         one = one or _simple_unit(parser, total is not None)
         if one is None:
             parser.backtrack(start)
@@ -294,7 +294,7 @@ def _goes_on(parser: Parser) -> bool:
     return token.kind == "name" and (token.upright or token.spaced) and find_unit(token.text, True) is not None
 
 
-def _grouped(parser: Parser) -> Unit | None:
+def _parse_unit_group(parser: Parser) -> Unit | None:
     """Parse the (kg K) of J/(kg K); None (and no move) where there is none."""
     start = parser.mark()
     if not parser.take("("):

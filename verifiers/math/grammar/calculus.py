@@ -54,7 +54,7 @@ def _is_variable(token: Token) -> bool:
     return token.kind == "name" and ((len(bare) == 1 and bare.isalpha() and token.text == bare) or bare in GREEK)
 
 
-def _named(token: Token) -> str:
+def _name_of_variable(token: Token) -> str:
     """The name of the variable that a token is."""
     if not _is_variable(token):
         raise ParseError(f"expected a variable, found {token.text[:20]!r}")
@@ -82,11 +82,11 @@ def _group(parser: Parser) -> list[Token]:
         tokens.append(token)
 
 
-def _bound(parser: Parser) -> Node:
+def _parse_limit(parser: Parser) -> Node:
     """Parse a limit of a sum or an integral: a group, or as in LaTeX one digit, letter or command."""
     token = parser.token
     if parser.op() == "{":
-        return _whole(parser.part(_group(parser)))
+        return _parse_all(parser.part(_group(parser)))
     rest = token.text[1:]
     if token.kind == "num" and token.text.isdigit() and rest:
         parser.replace(token._replace(text=rest, number=Num(Fraction(int(rest))), spaced=False))
@@ -97,7 +97,7 @@ def _bound(parser: Parser) -> Node:
     return parser.prefix()
 
 
-def _whole(inner: Parser) -> Node:
+def _parse_all(inner: Parser) -> Node:
     """Parse an expression that takes all tokens."""
     node = inner.expression(0)
     if inner.kind != "end":
@@ -120,7 +120,7 @@ def _sum(parser: Parser, sign: str) -> Node:
             lower = _group(parser)
             found[mark] = number(0)
         else:
-            found[mark] = _bound(parser)
+            found[mark] = _parse_limit(parser)
     if not lower:
         raise ParseError(f"a {head} without its variable")
     name, low, high = _range(parser.part(lower), found.get("^"))
@@ -188,17 +188,17 @@ def _integral(parser: Parser, _: str) -> Node:
         mark = parser.advance().text
         if mark in limits:
             raise ParseError("two limits of an integral")
-        limits[mark] = _bound(parser)
+        limits[mark] = _parse_limit(parser)
     if len(limits) == 1:
         raise ParseError("an integral with one limit")
     placed = _with_differentials(parser)
     place = _own_differential(placed)
-    name = _named(placed[place + 1].token)
+    name = _name_of_variable(placed[place + 1].token)
     integrand = [token for token, _end in placed[:place]]
     parser.advance(placed[place + 1].end)
     if not integrand and parser.kind in ("num", "name"):
         raise ParseError("an integrand after its differential")
-    body = as_products(_whole(parser.part(integrand))) if integrand else number(1)
+    body = as_products(_parse_all(parser.part(integrand))) if integrand else number(1)
     for letter in _functions_of(name, integrand):
         body = _with_calls(body, letter, name)
     if limits:
@@ -330,8 +330,8 @@ def _limit(parser: Parser, _: str) -> Node:
             break
     if len(tokens) < 3 or tokens[1].text != "to":
         raise ParseError("a limit without its variable")
-    name = _named(tokens[0])
-    target = _whole(parser.part(tokens[2:]))
+    name = _name_of_variable(tokens[0])
+    target = _parse_all(parser.part(tokens[2:]))
     start = parser.mark()
     body = parser.expression(_TERM)
     if _follows(parser, name):
@@ -355,7 +355,7 @@ def _derivative_or_fraction(parser: Parser, sign: str) -> Node:
     operand = parser.peek(len(top) + len(bottom))
     if operand.kind == "end" or (operand.kind == "op" and operand.text not in _OPENERS and operand.text not in PREFIX):
         return PREFIX[sign](parser, sign)
-    name = _named(parts[0][1])
+    name = _name_of_variable(parts[0][1])
     parser.advance(len(top) + len(bottom))
     body = parser.expression(_TERM)
     if _follows(parser, name):

@@ -26,7 +26,7 @@ class Mark(NamedTuple):
     replaced: int
 
 
-def shown(token: Token) -> str:
+def quote(token: Token) -> str:
     """Return a token as messages quote it, "the end" for the last."""
     return "the end" if token.kind == "end" else repr(token.text[:40])
 
@@ -131,7 +131,7 @@ class Cursor:
         for text in texts:
             if self.take(text):
                 return text
-        raise ParseError(f"expected {' or '.join(texts)}, found {shown(self.token)}")
+        raise ParseError(f"expected {' or '.join(texts)}, found {quote(self.token)}")
 
     def argument_text(self) -> str:
         """Skip a group or one token (an index); return its raw text."""
@@ -162,7 +162,7 @@ class Cursor:
 
     def place(self) -> str:
         """Return the token at the position and the one before it, for messages: "'@' after '3'"."""
-        return shown(self.token) + (f" after {shown(self.before)}" if self._at else "")
+        return quote(self.token) + (f" after {quote(self.before)}" if self._at else "")
 
     def mark(self) -> Mark:
         """Return the present state for `backtrack`."""

@@ -216,7 +216,7 @@ _ANY_LOG = re.compile(r"\\(?:log\s*_\s*(?:\w|\{\s*\w+\s*\})|ln|lg)(?![A-Za-z])")
 def rewritten_notations(text: str) -> str:
     r"""Return the text with `\binom{10}{3}` for C_{10}^3, names for unit vectors, and the atoms of formulas joined."""
     if "C" in text or "P" in text or "A" in text:
-        text = _counted(text)
+        text = _rewrite_counts(text)
     if "10" in text and "x" in text:
         text = _TIMES.sub(r"\1\\times 10^", text)
     if "+/-" in text:
@@ -254,7 +254,7 @@ def rewritten_notations(text: str) -> str:
     return _unit_vectors(text)
 
 
-def _counted(text: str) -> str:
+def _rewrite_counts(text: str) -> str:
     if "_" in text:
         text = _LOW_HIGH.sub(lambda m: _choose(m[1] or m[2], m[3] or m[4], m[5] or m[6], m[0]), text)
         text = _HIGH_LOW.sub(lambda m: _choose(m[1] or m[2], m[5] or m[6], m[3] or m[4], m[0]), text)
@@ -404,7 +404,7 @@ _SUBSCRIPT_RUN = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 _TRANSLATION = str.maketrans({**_SIGNS, **{letter: f"\\{name} " for letter, name in _GREEK.items()}})
 
 
-def plain(text: str) -> str:
+def to_latex(text: str) -> str:
     """Return Unicode signs as LaTeX. Letters that only look like others (Cyrillic A) stay as they are.
 
     Doubled backslashes become single ones."""
@@ -540,7 +540,7 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
-    text = rewritten_notations(regular(plain(text)))
+    text = rewritten_notations(regular(to_latex(text)))
     if ("," in text and "\\" in text) or "{" in text:
         text = _GLUE.sub(",", text).replace("{:}", ":").replace("{.}", ".")
     if "{}^" in text:

@@ -46,7 +46,7 @@ from rlvr.verifiers.math.values.tree import (
     is_op,
     nodes,
     number,
-    replaced,
+    replace_parts,
     symbols,
     walk,
     with_children,
@@ -55,7 +55,7 @@ from rlvr.verifiers.math.values.tree import (
 IN_WORDS = "in words: "
 
 
-def labelled(items: list[Node], labels: list[str]) -> list[Node]:
+def label_items(items: list[Node], labels: list[str]) -> list[Node]:
     """Return values with different labels in words as equations: Alice: 5, Bob: 3."""
     if len(set(labels)) < len(items) or "" in labels or any(isinstance(item, Rel) for item in items):
         return items
@@ -73,7 +73,7 @@ MAX_TERMS = 1_000
 DOTS = Words("...")
 
 
-def filled(items: list[Node]) -> list[Node]:
+def fill_ellipsis(items: list[Node]) -> list[Node]:
     """Return the items of a list with those that its ellipsis stands for, where they are an arithmetic or geometric
     progression of numbers. Raise ParseError where nothing but an ellipsis is there."""
     if all(item == DOTS for item in items):
@@ -144,7 +144,7 @@ def propositions(items: list[Node], joints: list[str]) -> Node:
     return found[0] if len(found) == 1 else Op("or", found)
 
 
-def chained(items: list[Node], joints: list[str]) -> list[Node]:
+def join_chain(items: list[Node], joints: list[str]) -> list[Node]:
     """Return a < b < c for a < b and b < c."""
     if not joints or not {*joints} <= {"and", "land", ","} or joints == [","] * len(joints):
         return items
@@ -293,7 +293,7 @@ def may_be_called(name: str) -> bool:
     return name in _FUNCTIONS or name in _OF_EVENTS or name in _WITH_VARIABLES
 
 
-def called(parser: Parser, node: Sym) -> Node:
+def parse_call(parser: Parser, node: Sym) -> Node:
     """Parse what follows the name of a function: primes, another function after \\circ, an argument in brackets."""
     start = parser.mark()
     name, following = node.name, parser.peek()
@@ -323,12 +323,12 @@ def with_calls(tree: Node) -> Node:
     if not calls:
         return tree
     kept = frozenset(name for call in calls if (name := _called_for_certain(call)))
-    return _labels_as_products(_multiplied(tree, kept))
+    return _labels_as_products(_multiply_calls(tree, kept))
 
 
 def as_products(tree: Node) -> Node:
     """Return the tree with products for all calls."""
-    return _multiplied(tree, frozenset())
+    return _multiply_calls(tree, frozenset())
 
 
 def _name(call: Op) -> str:
@@ -350,13 +350,13 @@ def _called_for_certain(call: Op) -> str:
     return name if plain or name == "f" or call.args[0] != Sym(name) else ""
 
 
-def _multiplied(node: Node, kept: frozenset[str]) -> Node:
-    below = tuple(_multiplied(child, kept) for child in children(node))
+def _multiply_calls(node: Node, kept: frozenset[str]) -> Node:
+    below = tuple(_multiply_calls(child, kept) for child in children(node))
     if not isinstance(node, Op):
         return with_children(node, below) if below else node
     if node.head == "apply":
         if _name(node) in kept and _EVENTS & {part.head for part in walk(node) if isinstance(part, Op)}:
-            return Sym(f"{_name(node)}({_spelled(node.args[1])})")
+            return Sym(f"{_name(node)}({_name_event(node.args[1])})")
         return Op("mul" if _name(node) not in kept else "apply", below)
     first = node.args[0] if node.args else node
     if node.head in _OPERATORS and is_op(first, "apply") and _name(first) not in kept:
@@ -370,11 +370,11 @@ def _multiplied(node: Node, kept: frozenset[str]) -> Node:
     return Op(node.head, below)
 
 
-def _spelled(event: Node) -> str:
+def _name_event(event: Node) -> str:
     """An event in one spelling: that of A and B is that of B and A."""
     if not isinstance(event, Op):
         return event.name if isinstance(event, Sym) else str(event)
-    parts = [_spelled(arg) for arg in event.args]
+    parts = [_name_event(arg) for arg in event.args]
     return f"{event.head}({', '.join(sorted(parts) if event.head in ('union', 'inter') else parts)})"
 
 
@@ -393,14 +393,14 @@ def _labels_as_products(node: Node) -> Node:
         return node
     for place in (0, -1):
         side, others = node.sides[place], [other for other in node.sides if other is not node.sides[place]]
-        if is_op(side, "apply") and not any(_name(side) in _called(one) for one in others):
+        if is_op(side, "apply") and not any(_name(side) in _find_called_names(one) for one in others):
             sides = list(node.sides)
             sides[place] = Op("mul", side.args)
             return Rel(node.ops, tuple(sides))
     return node
 
 
-def _called(node: Node) -> frozenset[str]:
+def _find_called_names(node: Node) -> frozenset[str]:
     return frozenset(_name(part) for part in walk(node) if is_op(part, "apply"))
 
 
@@ -462,7 +462,7 @@ def _with_vectors(tree: Node) -> Node:
         Sym(name): Op("()", tuple(number(int(n == place)) for n in range(size)))
         for place, name in enumerate(_UNITS[:size])
     }
-    return replaced(tree, values)
+    return replace_parts(tree, values)
 
 
 def change(parser: Parser, mark: str) -> Node:

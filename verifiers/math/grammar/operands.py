@@ -489,7 +489,7 @@ def name(parser: Parser, token: Token) -> Node:
         parser.advance()
         return E if text == "e" else IMAGINARY if text == "i" else Sym(text)
     if text.lower() in NUMBER_WORDS:
-        return _spelled(parser)
+        return _parse_number_words(parser)
     if text.lower() in OPERATIONS:
         return operation(parser)
     if text.lower() in BLOCKED or text in STOP:
@@ -504,7 +504,7 @@ def name(parser: Parser, token: Token) -> Node:
     return product(letters[:-1], letters[-1])
 
 
-def _spelled(parser: Parser) -> Node:
+def _parse_number_words(parser: Parser) -> Node:
     """A number in words, some of them hyphenated."""
     words: list[str] = []
     ends: list[int] = []  # tokens up to and with each word
@@ -552,7 +552,7 @@ def _function(parser: Parser, head: str) -> Node:
     if power == Op("neg", (number(1),)) and head in INVERSES:
         head, power = INVERSES[head], None
     arguments = _function_arguments(parser)
-    node = _applied(parser, head, arguments, base)
+    node = _apply_function(parser, head, arguments, base)
     return node if power is None else Op("pow", (node, power))
 
 
@@ -593,7 +593,7 @@ def _continues_argument(parser: Parser) -> bool:
     return token.kind == "op" and token.text in ("\\frac", "\\dfrac", "\\tfrac", "\\sqrt")
 
 
-def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
+def _apply_function(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
     wanted = ARITY.get(head, 1)
     if wanted is None and len(arguments) == 1 and is_op(arguments[0], "set"):
         arguments = arguments[0].args  # \max\{a, b\}
@@ -654,7 +654,7 @@ def _sign_root(parser: Parser, text: str) -> Node:
     return Op("root", (number(index), operand))
 
 
-def _signed(parser: Parser, text: str) -> Node:
+def _parse_sign(parser: Parser, text: str) -> Node:
     operand = parser.expression(25)
     if text == "+":
         return operand
@@ -710,17 +710,17 @@ def _bar(parser: Parser, closer: str) -> Node:
     return Op("abs", (inner,))
 
 
-def _rounded(parser: Parser, opener: str) -> Node:
+def _parse_rounding(parser: Parser, opener: str) -> Node:
     inner = parser.expression(0)
     parser.expect("r" + opener[1:])
     return Op("floor" if opener == "lfloor" else "ceil", (inner,))
 
 
-def _empty(parser: Parser, _: str) -> Node:
+def _parse_empty_set(parser: Parser, _: str) -> Node:
     return Op("set", ())
 
 
-def _decorated(parser: Parser, text: str) -> Node:
+def _parse_marked_name(parser: Parser, text: str) -> Node:
     """\\overline{AB}, \\angle ABC: a name with a mark."""
     mark = text.removeprefix("\\")
     if parser.op() == "{":
@@ -761,18 +761,18 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(_FRACTIONS, _fraction),
     **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), _binomial),
     **dict.fromkeys(("\\usqrt", "\\ucbrt", "\\uqdrt"), _sign_root),
-    **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
+    **dict.fromkeys(("+", "-", "pm", "mp"), _parse_sign),
     **dict.fromkeys(("(", "[", "]", "<("), _bracket),
     **dict.fromkeys((*COMMANDS, "\\mathbb", "\\Bbb"), domain),
-    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _decorated),
-    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _decorated),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _parse_marked_name),
+    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _parse_marked_name),
     **dict.fromkeys(("|", "||"), _bar),
-    **dict.fromkeys(("lfloor", "lceil"), _rounded),
+    **dict.fromkeys(("lfloor", "lceil"), _parse_rounding),
     "\\sqrt": _root,
     "!": lambda parser, _: Op("subfact", (parser.expression(40),)),  # !n
     "{": _group,
     "{{": _braces,
-    "emptyset": _empty,
+    "emptyset": _parse_empty_set,
     "\\partial": partial,
     "\\nabla": gradient,
     "\\begin": _environment,

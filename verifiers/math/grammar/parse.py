@@ -29,8 +29,8 @@ from rlvr.verifiers.math.grammar.affixes import (
     is_word,
     juxtaposable,
     lead,
-    restated,
     skip_condition,
+    skip_restatement,
     smaller_units,
     tail,
     without_conditions,
@@ -41,12 +41,12 @@ from rlvr.verifiers.math.grammar.lex import END, Token, tokenize
 from rlvr.verifiers.math.grammar.meaning import (
     DOTS,
     as_points,
-    called,
-    chained,
-    filled,
+    fill_ellipsis,
     is_logic,
-    labelled,
+    join_chain,
+    label_items,
     may_be_called,
+    parse_call,
     propositions,
     two_valued,
     with_calls,
@@ -102,8 +102,8 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
 
     Raise ParseError (not of the grammar) or TooLarge (beyond the bounds).
     """
-    parser = Grammar(tokenize(_trimmed(text), commas), units)
-    tree = _whole(parser)
+    parser = Grammar(tokenize(_trim(text), commas), units)
+    tree = _parse_all(parser)
     if "pm" in text or "mp" in text or not text.isascii():
         tree = two_valued(tree)
     tree = with_calls(with_names(text, tree))
@@ -112,7 +112,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     return tree
 
 
-def _whole(parser: Grammar) -> Node:
+def _parse_all(parser: Grammar) -> Node:
     tree = parser.answer()
     parser.skip(".", '"', "`")
     if parser.kind != "end":
@@ -122,12 +122,12 @@ def _whole(parser: Grammar) -> Node:
 
 def dropped_conditions(text: str) -> list[Rel]:
     """Return the conditions of an answer that `parse` leaves out. Raise as it does."""
-    parser = Grammar(tokenize(_trimmed(text)), True)
-    _whole(parser)
+    parser = Grammar(tokenize(_trim(text)), True)
+    _parse_all(parser)
     return parser.dropped
 
 
-def _trimmed(text: str) -> str:
+def _trim(text: str) -> str:
     """The answer without quotes, emphasis and the punctuation of its sentence."""
     text = text.strip().lstrip("*`\"'")
     if not text.endswith("^*"):  # \\mathbb{R}^*
@@ -187,7 +187,7 @@ class Grammar(Parser):
             if len(items) > MAX_ITEMS:
                 raise TooLarge(f"more than {MAX_ITEMS} items")
         if len(items) > 1:
-            items = labelled(chained(items, joints), labels)
+            items = label_items(join_chain(items, joints), labels)
         if not self.in_set:
             items = without_conditions(items, self.dropped)
         if len(items) > 1 and isinstance(items[0], (Rel, Op)):
@@ -195,7 +195,7 @@ class Grammar(Parser):
         if len(items) > 1 and isinstance(items[-1], (Rel, Op)):
             items = with_modulus(items)
         if Words in map(type, items) and DOTS in items:
-            items = filled(items)
+            items = fill_ellipsis(items)
         if len(items) == 1:
             return items[0]
         if {"land", "lor"} & set(joints) and is_logic(items):
@@ -280,7 +280,7 @@ class Grammar(Parser):
         self.label = label
         value = smaller_units(self, value, unit)
         if self.op() == "(" and is_restated(self, value):
-            restated(self, value)
+            skip_restatement(self, value)
         if currency is not None:
             if unit.dims and unit != currency:
                 raise ParseError("two currencies or units")
@@ -353,7 +353,7 @@ class Grammar(Parser):
         elif token.kind == "name":
             node = (matrix_name(self) if token.text in MATRIX_NAMES else None) or name(self, token)
             if isinstance(node, Sym) and may_be_called(node.name):
-                node = called(self, node)
+                node = parse_call(self, node)
         elif token.kind == "end":
             raise ParseError(f"expected a value, found {self.place()}")
         else:

@@ -408,11 +408,11 @@ _OF_VALUES = frozenset(("add", "mul", "div", "neg", "pow", "root", "abs"))
 _NO_VALUES = frozenset(("()", "[]", "[)", "(]", "set", "list", "either", "both", "such", *_SETS))
 
 
-def prepared(node: Node) -> Node:
+def prepare(node: Node) -> Node:
     """Return the tree for Converter.convert. Raise NoSymbolicForm for 0/0, A^T and arithmetic of sets."""
     if isinstance(node, Op):
         _check(node)
-    below = tuple(map(prepared, children(node)))
+    below = tuple(map(prepare, children(node)))
     if is_op(node, *_SETS):
         below = tuple(map(_open_interval, below))
     elif isinstance(node, Rel):

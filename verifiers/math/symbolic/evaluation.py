@@ -36,7 +36,7 @@ from fractions import Fraction
 from typing import Any
 
 from rlvr.verifiers.math.grammar.parse import parse
-from rlvr.verifiers.math.symbolic.conversion import Converter, NoSymbolicForm, from_sympy, prepared
+from rlvr.verifiers.math.symbolic.conversion import Converter, NoSymbolicForm, from_sympy, prepare
 from rlvr.verifiers.math.values.exact import Inexact, Undefined
 from rlvr.verifiers.math.values.identity import Undecided, same_value
 from rlvr.verifiers.math.values.numeric import Digits, Numbers, evaluate
@@ -49,11 +49,11 @@ from rlvr.verifiers.math.values.tree import (
     Sym,
     TooLarge,
     is_op,
+    is_unevaluated,
     number,
-    opened,
+    open_body,
     outermost,
-    replaced,
-    unevaluated,
+    replace_parts,
     walk,
 )
 
@@ -99,25 +99,25 @@ def value_of(node: Node) -> Any:
             return None
         names: dict[Node, Node] = {part: Sym(f"part {place}") for place, part in enumerate(parts)}
         point = {f"part {place}": values[part] for place, part in enumerate(parts)}
-        return _number(replaced(node, names), point)
+        return _number(replace_parts(node, names), point)
     except _FAILURES:
         return None
 
 
 def _number(node: Node, point: Mapping[str, Any] | None = None) -> Any:
-    if unevaluated(node):
+    if is_unevaluated(node):
         raise ValueError("not evaluated")
     return evaluate(node, point or {}, Digits(True, None, DIGITS))[0]
 
 
 def _part(part: Op) -> Any:
     body = part.args[0]
-    if part.head not in ("int", "sum") or len(part.args) != 4 or unevaluated(body):
+    if part.head not in ("int", "sum") or len(part.args) != 4 or is_unevaluated(body):
         return None
     if sum(1 for _ in walk(body)) > MAX_NODES:
         return None
     numbers = Digits(True, None, DIGITS)
-    opened_body = opened(part, _POINT)
+    opened_body = open_body(part, _POINT)
 
     def height(x: Any) -> Any:
         return evaluate(opened_body, {_POINT: x}, numbers)[0]
@@ -247,7 +247,7 @@ def to_sympy(node: Node) -> sympy.Basic:
 
     try:
         converter = Converter(node, real=False)
-        found: sympy.Basic = sympy.sympify(converter.convert(prepared(node)))
+        found: sympy.Basic = sympy.sympify(converter.convert(prepare(node)))
     except (ValueError, MemoryError):
         raise
     # As in _by_sympy.
@@ -307,17 +307,17 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 def warm_up() -> None:
     """Import sympy with the modules that it imports when they are first used."""
     for text in (r"\int_0^\infty e^{-x^2} dx", r"\sum_{k=0}^\infty \frac{x^k}{k!}", r"\lim_{x\to0} \frac{\sin x}{x}"):
-        evaluated(parse(text), None)
+        evaluate_parts(parse(text), None)
 
 
-def evaluated(node: Node, seconds: float | None) -> Node:
+def evaluate_parts(node: Node, seconds: float | None) -> Node:
     """Return the tree with the values of its sums, integrals, ... where sympy finds them. Values are kept.
 
     Raise NotInTime where one takes longer than `seconds`, or took too long before.
     """
     parts = dict.fromkeys(outermost(node))
     found = {part: _value(part, seconds) for part in parts}
-    return replaced(node, {part: value for part, value in found.items() if value is not None})
+    return replace_parts(node, {part: value for part, value in found.items() if value is not None})
 
 
 def _value(part: Op, seconds: float | None) -> Node | None:
@@ -360,10 +360,10 @@ def _is_confirmed(part: Op, value: Node) -> bool:
     """Whether a number for an integral agrees with its numeric value, where one is found."""
     import mpmath
 
-    if part.head != "int" or len(part.args) != 4 or unevaluated(part.args[0]):
+    if part.head != "int" or len(part.args) != 4 or is_unevaluated(part.args[0]):
         return True
     name = "bound"
-    body = opened(part, name)
+    body = open_body(part, name)
 
     def height(x: Any) -> Any:
         return evaluate(body, {name: float(x)}, Numbers(True))[0]
@@ -385,12 +385,12 @@ def _limit(node: Node) -> float:
 
 def is_antiderivative(gold: Node, answer: Node, seconds: float | None) -> bool:
     """Whether the derivative of an answer without integrals is the integrand of an indefinite integral."""
-    if not is_op(gold, "int") or len(gold.args) != 2 or unevaluated(answer):
+    if not is_op(gold, "int") or len(gold.args) != 2 or is_unevaluated(answer):
         return False
     variable = gold.args[1]
     derivative = _value(Op("diff", (answer, variable, _ONE)), seconds) if isinstance(variable, Sym) else None
     try:
-        return derivative is not None and not unevaluated(gold.args[0]) and same_value(gold.args[0], derivative)
+        return derivative is not None and not is_unevaluated(gold.args[0]) and same_value(gold.args[0], derivative)
     except (Inexact, Undefined, Undecided):
         return False
 

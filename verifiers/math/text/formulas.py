@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 
-from rlvr.verifiers.math.grammar.lex import plain
+from rlvr.verifiers.math.grammar.lex import to_latex
 
 MAX_SUBSTANCE = 300
 MAX_NAME = 20
@@ -63,7 +63,7 @@ def same_substances(gold: str, answer: str) -> bool:
 
 def _signs(text: str) -> str:
     """Return the letters, numbers and signs of a formula without its typesetting."""
-    return _WRAPPERS.sub("", _ARROWS.sub(">", _BOTH_WAYS.sub("⇌", plain(text)))).rstrip(".")
+    return _WRAPPERS.sub("", _ARROWS.sub(">", _BOTH_WAYS.sub("⇌", to_latex(text)))).rstrip(".")
 
 
 MAX_FORMULA = 200

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.math.grammar.lex import plain
+from rlvr.verifiers.math.grammar.lex import to_latex
 
 _ARTICLES = re.compile(r"^(?:the|a|an)\s+(?=\w)", re.IGNORECASE)
 _ABSENT = re.compile(
@@ -42,8 +42,8 @@ def normal_text(text: str) -> str:
         if "frac" in text:
             text = _FRACTION.sub("frac", text)
         if "^" in text or "_" in text:
-            text = _INDEX.sub(_braced, text)
-        return _unwrapped(text.strip('.,;:"`*'))
+            text = _INDEX.sub(_add_braces, text)
+        return _unwrap(text.strip('.,;:"`*'))
     text = " ".join(text.replace("{", "").replace("}", "").split()).strip(' .,;:"`*')
     if text.endswith("!") and _EXCLAIMED.search(text):  # elsewhere a factorial
         text = text.rstrip("! ")
@@ -54,12 +54,12 @@ def normal_text(text: str) -> str:
     return _ARTICLES.sub("", text) if text[:1] in "tTaA" else text
 
 
-def _braced(index: re.Match[str]) -> str:
+def _add_braces(index: re.Match[str]) -> str:
     sign, value = index.groups()
     return f"{sign}{{{value}}}"
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     """Mathematics without one pair of braces around the whole of it."""
     if not (text.startswith("{") and text.endswith("}")):
         return text
@@ -189,7 +189,7 @@ _WORD = re.compile(
 _ALPHABETIC = re.compile(r"[A-Za-z]{2}")
 
 
-def opposed(gold: str, answer: str) -> bool:
+def are_opposed(gold: str, answer: str) -> bool:
     """Whether words of two texts exclude one another: north and south, profit and loss."""
     if not _ALPHABETIC.search(gold) or not (wanted := _senses(gold)):
         return False
@@ -249,11 +249,11 @@ _SPELLINGS = (
 )
 
 
-def spelled(text: str) -> str:
+def unify_spelling(text: str) -> str:
     """Return a formula without what never changes its meaning: spaces, `\\left`, braces of one character."""
     if len(text) > MAX_TEXT:
         return text
-    text = plain(text)
+    text = to_latex(text)
     for sign, pattern, form in _SPELLINGS:
         if sign in text:
             text = pattern.sub(form, text)
@@ -286,7 +286,7 @@ def _is_property(gold: str, normal: str) -> bool:
 _NAMES_OF_IT = frozenset("the it this series integral sequence sum limit therefore so thus hence".split())
 
 
-def said(gold: str, normal: str) -> bool:
+def means_same(gold: str, normal: str) -> bool:
     """Return whether normalised texts mean the same: synonyms, names in any order, a word said of what is asked for."""
     if _bare(gold) == _bare(normal) or _is_property(gold, normal):
         return True

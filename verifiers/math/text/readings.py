@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rlvr.verifiers.extract import extract
 from rlvr.verifiers.extract.rejections import is_denied
-from rlvr.verifiers.math.grammar.lex import plain, written_number
+from rlvr.verifiers.math.grammar.lex import to_latex, written_number
 from rlvr.verifiers.math.grammar.meaning import in_part
 from rlvr.verifiers.math.grammar.parse import parse
 from rlvr.verifiers.math.grammar.vocabulary import numeral
@@ -25,16 +25,7 @@ from rlvr.verifiers.math.text.normal import (
     normal_text,
 )
 from rlvr.verifiers.math.text.normal import choices as choices_of
-from rlvr.verifiers.math.text.sentences import (
-    PHRASES,
-    cleaned,
-    compares,
-    in_base,
-    is_statement,
-    odds,
-    respelled,
-    rewritten,
-)
+from rlvr.verifiers.math.text.sentences import PHRASES, clean, compares, in_base, is_statement, odds, respell, rewritten
 from rlvr.verifiers.math.values.matrices import is_bold_product
 from rlvr.verifiers.math.values.numeric import literal
 from rlvr.verifiers.math.values.tree import Node, Op, ParseError, Quantity, TooLarge, Words, has_kind, number, symbols
@@ -84,7 +75,7 @@ def in_parts(pieces: list[tuple[str, str]]) -> Node | None:
         try:
             values.append(parse(piece))
         except ParseError:
-            values.append(Words(normal_text(plain(piece)).casefold()))
+            values.append(Words(normal_text(to_latex(piece)).casefold()))
         except TooLarge:
             return None
     return Op("list", tuple(in_part(label, value) for (label, _), value in zip(pieces, values, strict=True)))
@@ -138,7 +129,7 @@ class Reference:
     @functools.cached_property
     def read(self) -> Read:
         """What the text says."""
-        normal = normal_text(plain(self.text))
+        normal = normal_text(to_latex(self.text))
         trees, problem = readings(self.text, normal, gold=True)
         decimal = any((literal(tree) or number(0)).places for tree in trees)
         small = normal.casefold()
@@ -178,7 +169,7 @@ def read_reference(text: str) -> Reference:
         if found.text is None:
             raise ValueError(f"the reference holds no answer: {found.how}")
         answer = found.text
-    reference = Reference(cleaned(answer.strip()))
+    reference = Reference(clean(answer.strip()))
     if len(reference.text) <= MAX_DIGITS and reference.text.isdigit() and reference.text.isascii():
         return reference
     if len(reference.text) > _SHORT or not _HAS_DIGIT.search(reference.text) or _MAY_BE_LARGE.search(reference.text):
@@ -248,8 +239,8 @@ def _read(
         if "\\text" not in text and "\\m" not in text and has_kind(tree, Quantity):
             with contextlib.suppress(ParseError, TooLarge):
                 trees.append(parse(text, style, units=False))
-    if not trees and isinstance(problem, ParseError) and (stated := respelled(text)):
-        return readings(stated, normal_text(plain(stated)), gold=gold, decimal_comma=decimal_comma)
+    if not trees and isinstance(problem, ParseError) and (stated := respell(text)):
+        return readings(stated, normal_text(to_latex(stated)), gold=gold, decimal_comma=decimal_comma)
     return tuple(trees), problem
 
 
@@ -272,15 +263,15 @@ def answer_readings(
     if is_denied(normal) or compares(normal):
         return (), ParseError("the text denies its value")
     if is_statement(text) and (stated := rewritten(text, _is_readable)):
-        return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
+        return readings(stated, normal_text(to_latex(stated)), decimal_comma=decimal_comma)
     trees, problem = _read(text, normal, decimal_comma=decimal_comma)
     if not trees and isinstance(problem, ParseError) and (stated := rewritten(text, _is_readable)):
-        return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
+        return readings(stated, normal_text(to_latex(stated)), decimal_comma=decimal_comma)
     return trees, problem
 
 
 def _is_readable(text: str) -> bool:
-    return bool(readings(text, normal_text(plain(text)))[0])
+    return bool(readings(text, normal_text(to_latex(text)))[0])
 
 
 _COUNTED = re.compile(r"\s*[-−]?\\?\$?\d[\d,.]*\s+[A-Za-z]{3}")  # 13 cats, which is no product
@@ -290,7 +281,7 @@ def readable(text: str) -> bool:
     """Whether a text is an answer as a whole: mathematics, a choice, a time or a date."""
     if len(text) > MAX_TEXT:
         return False
-    normal = normal_text(plain(text))
+    normal = normal_text(to_latex(text))
     if choice(normal)[0] or clock_time(normal.casefold()) or calendar_date(normal.casefold()):
         return True
     trees = answer_readings(text, normal)[0]

@@ -30,7 +30,7 @@ from rlvr.core.types import Prompt
 from rlvr.verifiers.extract.last_expression import is_mathematics
 from rlvr.verifiers.math.compare.relations import is_label
 from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.grammar.lex import plain
+from rlvr.verifiers.math.grammar.lex import to_latex
 from rlvr.verifiers.math.grammar.vocabulary import ABBREVIATED, MAGNITUDES, MULTIPLIERS, NUMBER_WORDS, number_words
 from rlvr.verifiers.math.text.normal import normal_text
 from rlvr.verifiers.math.text.readings import readings
@@ -49,7 +49,7 @@ from rlvr.verifiers.math.values.tree import (
     is_op,
     nodes,
     number,
-    substituted,
+    substitute,
     symbols,
     with_children,
 )
@@ -78,16 +78,16 @@ def is_evaluated(answer: Node, gold: Node) -> bool:
 def with_multiples(node: Node, text: str) -> Node:
     """Return the tree of a text with 5 million as one number; 5 * 1000000, which has the same tree, stays a product."""
     named = {_LARGE[word.lower()] for word in _MULTIPLE.findall(text)}
-    return _multiplied(node, named) if named else node
+    return _multiply_out(node, named) if named else node
 
 
-def _multiplied(node: Node, named: set[int]) -> Node:
+def _multiply_out(node: Node, named: set[int]) -> Node:
     if is_op(node, "mul") and len(node.args) == 2:
         count, multiple = node.args
         if isinstance(count, Num) and isinstance(multiple, Num) and multiple.value in named:
             return count._replace(value=count.value * multiple.value)
     below = children(node)
-    return with_children(node, tuple(_multiplied(part, named) for part in below)) if below else node
+    return with_children(node, tuple(_multiply_out(part, named) for part in below)) if below else node
 
 
 def is_number(node: Node) -> bool:
@@ -287,7 +287,7 @@ def refusal(golds: Iterable[Node], gold: Node, tree: Node, text: str, rules: Rul
     tree = with_multiples(tree, text)
     if rules.unevaluated == "reject" and not is_evaluated(tree, gold):
         return NOT_EVALUATED
-    return REPEATED if given is not None and repeats(tree, golds, given(), rules.same) else ""
+    return REPEATED if given is not None and repeats(tree, golds, given(), rules.matches) else ""
 
 
 def expressions(trees: Iterable[Node]) -> Expressions:
@@ -432,7 +432,7 @@ def form(node: Node, strict: bool = False) -> Hashable:
 
     Unless `strict`, terms 0 and factors 1 do not count either, x x is x^2, units are left out, a term less itself is 0.
     """
-    node = node if strict else _respelled(node)
+    node = node if strict else _respell(node)
     if isinstance(node, Num):
         return ("number", node.value) if node.value >= 0 else ("add", frozenset({(("number", -node.value), -1)}))
     if isinstance(node, (Sym, Words)):
@@ -527,7 +527,7 @@ def _factors(node: Node, power: int, strict: bool) -> Iterator[tuple[Node, int]]
         yield node, power
 
 
-def _respelled(node: Node) -> Node:
+def _respell(node: Node) -> Node:
     """A logarithm of a base as a quotient of logarithms, degrees as radians; any other node as it is."""
     if isinstance(node, Quantity) and node.unit == UNITS["°"]:
         node = Op("deg", (node.value,))
@@ -595,11 +595,11 @@ def _read(prompt: str) -> Expressions:
         trees += (tree for tree in _trees(text) if tree not in trees)
         if len(trees) > MAX_TREES:
             break
-    return expressions([*trees, *_inserted(trees)])
+    return expressions([*trees, *_insert_values(trees)])
 
 
 def _trees(text: str) -> tuple[Node, ...]:
-    return readings(text, normal_text(plain(text)))[0] if len(text) <= MAX_RUN else ()
+    return readings(text, normal_text(to_latex(text)))[0] if len(text) <= MAX_RUN else ()
 
 
 def _texts(prompt: str) -> Iterator[str]:
@@ -704,7 +704,7 @@ def _rewritten(prose: str) -> str:
         before = prose
         for pattern, form in _RULES:
             prose = pattern.sub(form, prose)
-        prose = _LISTED.sub(_listed, prose)
+        prose = _LISTED.sub(_join_list, prose)
         if prose == before:
             break
     return prose
@@ -716,7 +716,7 @@ def _digits(match: re.Match[str]) -> str:
     return str(found[0]) if found is not None and found[1] == len(words) else match[0]
 
 
-def _listed(match: re.Match[str]) -> str:
+def _join_list(match: re.Match[str]) -> str:
     """((2 + 3 + 4)/3) for "average of 2, 3 and 4"."""
     items = _ITEM.findall(match["items"])
     name = match["name"].lower()
@@ -748,7 +748,7 @@ def _runs(prose: str) -> Iterator[str]:
 # --- definitions ------------------------------------------------------------------------------------------------------
 
 
-def _inserted(trees: Sequence[Node]) -> list[Node]:
+def _insert_values(trees: Sequence[Node]) -> list[Node]:
     """Return expressions of the trees with the functions that they define applied, and the values that they give."""
     values: dict[str, Node] = {}
     functions: dict[str, tuple[str, Node]] = {}
@@ -764,7 +764,7 @@ def _inserted(trees: Sequence[Node]) -> list[Node]:
         return []
     found: list[Node] = []
     for part in dict.fromkeys(part for tree in trees for part in nodes(tree) if not isinstance(part, Rel)):
-        new = substituted(_applied(part, functions), values)
+        new = substitute(_apply_functions(part, functions), values)
         if new != part and isinstance(new, Op):
             found.append(new)
         if len(found) >= MAX_INSERTED:
@@ -780,11 +780,11 @@ def _call(node: Node) -> tuple[str, Node] | None:
     return (name.name, argument) if isinstance(name, Sym) else None
 
 
-def _applied(node: Node, functions: dict[str, tuple[str, Node]], depth: int = 0) -> Node:
+def _apply_functions(node: Node, functions: dict[str, tuple[str, Node]], depth: int = 0) -> Node:
     if not isinstance(node, Op) or not functions or depth > MAX_ROUNDS:
         return node
     call = _call(node)
     if call is not None and call[0] in functions:
         variable, body = functions[call[0]]
-        return substituted(body, {variable: _applied(call[1], functions, depth + 1)})
-    return Op(node.head, tuple(_applied(arg, functions, depth + 1) for arg in node.args))
+        return substitute(body, {variable: _apply_functions(call[1], functions, depth + 1)})
+    return Op(node.head, tuple(_apply_functions(arg, functions, depth + 1) for arg in node.args))

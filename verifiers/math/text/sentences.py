@@ -161,7 +161,7 @@ _SPACE = re.compile(r"[$~]|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])")
 _TWO_LETTERS = re.compile(r"[A-Za-z]{2,}")
 
 
-def respelled(text: str) -> str | None:
+def respell(text: str) -> str | None:
     """Return an answer in a form that the grammar may read; None where no rule knows the text."""
     if value := _value_of_unevaluated(text):
         return value
@@ -323,7 +323,7 @@ def _of_pattern(pattern: re.Pattern[str], form: str) -> Callable[[str], str | No
     return rule
 
 
-def _mapped(text: str) -> str | None:
+def _read_mapping(text: str) -> str | None:
     """x |-> x^2."""
     match = _ARROW.fullmatch(text)
     if match is None or not re.search(rf"(?<![A-Za-z\\]){match['name']}|\d{match['name']}", match["value"]):
@@ -341,7 +341,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str | None]], ...] = (
     ((" y ", " e "), _of_pattern(_SPANISH, r"\g<first>, \g<last>")),
     (("1",), _of_pattern(_PRODUCT, r"\g<last>!")),
     (("<",), _of_pattern(_ANGLED, r"(\g<entries>)")),
-    (("mapsto", "↦"), _mapped),
+    (("mapsto", "↦"), _read_mapping),
     (("forall", "∀"), _of_pattern(_FOR_ALL, r"\g<formula>\\text{ for all }\g<names>")),
 )
 
@@ -358,7 +358,7 @@ _ONE_CELL = re.compile(
 )
 
 
-def cleaned(text: str) -> str:
+def clean(text: str) -> str:
     r"""Return an answer without emoji, the module of a function (np.arcsin), and the environment around one cell."""
     if not text.isascii():
         text = _PICTURES.sub(" ", text.replace("➖", "-").replace("➕", "+")).strip()
@@ -435,13 +435,13 @@ def rewritten(text: str, readable: Callable[[str], bool]) -> str | None:
     text = " ".join(text.replace("~", " ").split()).strip(" .*")
     if is_denied(text):
         return None
-    for candidate in _stated(text):
+    for candidate in _find_stated(text):
         if readable(candidate):
             return candidate
     return None
 
 
-def _stated(text: str) -> Iterator[str]:
+def _find_stated(text: str) -> Iterator[str]:
     if (remark := _REMARK.fullmatch(text)) and not (_changes(remark["words"]) or _is_number(remark["words"])):
         yield remark["value"]
     words = _outside(text)

@@ -131,7 +131,7 @@ def bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
-def _bounded(value: Fraction) -> Fraction:
+def _check_bits(value: Fraction) -> Fraction:
     if bits(value) > MAX_BITS:
         raise TooLarge(f"a number of more than {MAX_BITS} bits")
     return value
@@ -140,7 +140,7 @@ def _bounded(value: Fraction) -> Fraction:
 def _add(*args: Node) -> Fraction:
     total, work = Fraction(0), 0
     for arg in args:
-        total = _bounded(total + exact(arg))
+        total = _check_bits(total + exact(arg))
         work = _more_work(work, total)
     return total
 
@@ -148,7 +148,7 @@ def _add(*args: Node) -> Fraction:
 def _mul(*args: Node) -> Fraction:
     total, work = Fraction(1), 0
     for arg in args:
-        total = _bounded(total * exact(arg))
+        total = _check_bits(total * exact(arg))
         work = _more_work(work, total)
     return total
 
@@ -166,7 +166,7 @@ def _div(top: Node, bottom: Node) -> Fraction:
     above, below = exact(top), exact(bottom)
     if below == 0:
         raise Undefined("a division by zero")
-    return _bounded(above / below)
+    return _check_bits(above / below)
 
 
 def _pow(base: Node, exponent: Node) -> Fraction:
@@ -309,7 +309,7 @@ _EXACT: dict[str, Callable[..., Fraction]] = {
     "floor": lambda x: Fraction(math.floor(exact(x))),
     "ceil": lambda x: Fraction(math.ceil(exact(x))),
     "gcd": lambda *args: Fraction(math.gcd(*_integers(args))),
-    "lcm": lambda *args: _bounded(Fraction(math.lcm(*_integers(args)))),
+    "lcm": lambda *args: _check_bits(Fraction(math.lcm(*_integers(args)))),
     "min": lambda *args: min(exact(arg) for arg in args),
     "max": lambda *args: max(exact(arg) for arg in args),
 }

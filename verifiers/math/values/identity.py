@@ -42,10 +42,9 @@ from rlvr.verifiers.math.values.numeric import (
     Numbers,
     OutsideReals,
     Value,
-    compiled,
+    compile_tree,
     evaluate,
     extent,
-    substituted,
 )
 from rlvr.verifiers.math.values.tree import (
     IMAGINARY,
@@ -60,6 +59,7 @@ from rlvr.verifiers.math.values.tree import (
     is_op,
     nodes,
     number,
+    substitute,
     symbols,
     walk,
 )
@@ -270,7 +270,7 @@ def _compiled_kinks(nodes: list[Node], names: list[str], log_base: int | None) -
     functions: list[Kink] = []
     for node in nodes:
         try:
-            functions.append(_total(compiled(node, places, log_base)))
+            functions.append(_total(compile_tree(node, places, log_base)))
         except (Inexact, Undefined):
             continue
     return functions
@@ -291,7 +291,7 @@ def branch_cells(tree: Node, places: Mapping[str, int], log_base: int | None) ->
         if not is_op(node, *_BRANCHING) or not symbols(node):
             continue
         for part in _signs(node) or [node]:
-            functions.append(_cell_of(_total(compiled(part, places, log_base))))
+            functions.append(_cell_of(_total(compile_tree(part, places, log_base))))
     return functions
 
 
@@ -455,7 +455,7 @@ def _same_residue(gold: Node, answer: Node, names: list[str], rng: random.Random
 def _apart_somewhere(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
     """Whether floats at a random point differ where residues do not: the difference may be a multiple of the primes."""
     try:
-        return _apart(gold, answer, {name: 0.3 + 3 * rng.random() for name in names}, Numbers(False))
+        return _differ(gold, answer, {name: 0.3 + 3 * rng.random() for name in names}, Numbers(False))
     except _SKIP:
         return False
 
@@ -510,7 +510,7 @@ class Comparison:
         self.gold, self.answer = gold, answer
         self.names, self.integers, self.log_base = names, integers, log_base
         places = {name: place for place, name in enumerate(names)}
-        self._gold, self._answer = (compiled(tree, places, log_base) for tree in (gold, answer))
+        self._gold, self._answer = (compile_tree(tree, places, log_base) for tree in (gold, answer))
         self._branches = branch_cells(gold, places, log_base)
         self._agreed: list[Values] = []
         self._shown: set[tuple[object, ...]] = set()
@@ -558,14 +558,14 @@ class Comparison:
                         self._hidden.add(self._cell(point))
                     continue
             if g is None or a is None:
-                if self._doubts < MAX_DOUBTS and self._confirmed(point):
+                if self._doubts < MAX_DOUBTS and self._confirm(point):
                     return True
                 continue
-            if g == a or _near(g, a):
+            if g == a or _is_near(g, a):
                 self._agreed.append(point)
                 if self._branches:
                     self._shown.add(self._cell(point))
-            elif self._confirmed(point):
+            elif self._confirm(point):
                 return True
         return False
 
@@ -575,7 +575,7 @@ class Comparison:
         places = {name: place for place, name in enumerate(self.names)}
         for node in set(nodes(self.answer)) - known:
             if type(node) is Op and node.head in ("floor", "ceil") and symbols(node):
-                step = compiled(node, places, self.log_base)
+                step = compile_tree(node, places, self.log_base)
                 if len({step(point) for point in self._agreed}) == 1:
                     return True
         return False
@@ -583,7 +583,7 @@ class Comparison:
     def _cell(self, point: Values) -> tuple[object, ...]:
         return tuple(cell(point) for cell in self._branches)
 
-    def _confirmed(self, point: Values) -> bool:
+    def _confirm(self, point: Values) -> bool:
         """Whether the values differ by more than their errors: exactly, in floats, or at 60 digits."""
         self._doubts += 1
         spend(self._precise)
@@ -591,13 +591,13 @@ class Comparison:
             return False
         filled = {name: Num(Fraction(value)) for name, value in zip(self.names, point, strict=True)}
         try:
-            return exact(substituted(self.gold, filled)) != exact(substituted(self.answer, filled))
+            return exact(substitute(self.gold, filled)) != exact(substitute(self.answer, filled))
         except (Inexact, Undefined, TooLarge):
             pass
         place: dict[str, Any] = dict(zip(self.names, point, strict=True))
         for numbers in (Numbers(True, self.log_base), Digits(True, self.log_base, 60)):
             try:
-                apart = _apart(self.gold, self.answer, place, numbers)
+                apart = _differ(self.gold, self.answer, place, numbers)
             except _SKIP:
                 continue
             if apart or numbers.precise:
@@ -632,7 +632,7 @@ class Comparison:
         return True if checked else None
 
 
-def _near(left: Any, right: Any) -> bool:
+def _is_near(left: Any, right: Any) -> bool:
     """Whether two values are equal as far as floats usually tell."""
     try:
         return bool(abs(left - right) * 10**11 <= abs(left) + abs(right))
@@ -648,7 +648,7 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
     for point in points:
         spend(10 * work)
         try:
-            if _apart(gold, answer, point, Numbers(False, base)):
+            if _differ(gold, answer, point, Numbers(False, base)):
                 return False
         except TooLarge as error:
             too_large = error
@@ -674,7 +674,7 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
     return True if checked and good else None
 
 
-def _apart(gold: Node, answer: Node, point: dict[str, float], numbers: Numbers) -> bool:
+def _differ(gold: Node, answer: Node, point: dict[str, float], numbers: Numbers) -> bool:
     """Whether the values differ by more than their errors."""
     g, a = evaluate(gold, point, numbers), evaluate(answer, point, numbers)
     return _distance(g, a) > 8 * (g[1] + a[1])
@@ -693,7 +693,7 @@ def _close(
     """Whether the values agree within errors that are small relative to them."""
     if floats:
         try:
-            if _apart(gold, answer, point, Numbers(real, base)):
+            if _differ(gold, answer, point, Numbers(real, base)):
                 return False
         except (TooLarge, Undefined, OutsideReals, Inexact):
             raise

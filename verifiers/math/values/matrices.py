@@ -53,12 +53,12 @@ class _NoArithmetic(ValueError):
     """Not an expression of matrices, or one whose sizes do not fit."""
 
 
-def resolved(node: Node) -> Node:
+def resolve(node: Node) -> Node:
     """Return an expression of matrices or vectors as one matrix, vector or scalar; any other tree as it is.
 
     Raise TooLarge beyond the bounds.
     """
-    found = distributed(node)
+    found = distribute(node)
     if found is not node or not is_op(node, *_OPERATIONS):
         return found
     if heads(node).isdisjoint(("matrix", "()")):
@@ -72,7 +72,7 @@ def resolved(node: Node) -> Node:
     return result
 
 
-def distributed(node: Node) -> Node:
+def distribute(node: Node) -> Node:
     """Return a matrix with its scalar factor, its sign and its transposition applied to the entries."""
     if not isinstance(node, Op):
         return node
@@ -82,14 +82,14 @@ def distributed(node: Node) -> Node:
         return node
     first = node.args[0]
     if node.head == "pow" and is_op(first, "[]") and node.args[1] == Sym("T"):
-        return _transposed(Op("()", first.args))  # [1, 2, 3]^T
+        return _transpose(Op("()", first.args))  # [1, 2, 3]^T
     places = [n for n, arg in enumerate(node.args) if is_op(arg, "matrix", "()")]
     if len(places) != 1:
         return node
     matrix = node.args[places[0]]
     assert isinstance(matrix, Op)
     if node.head == "pow":
-        return _transposed(matrix) if places == [0] and node.args[1] in (Sym("T"), Sym("\\top")) else node
+        return _transpose(matrix) if places == [0] and node.args[1] in (Sym("T"), Sym("\\top")) else node
 
     def entry(cell: Node) -> Node:
         return Op(node.head, (*node.args[: places[0]], cell, *node.args[places[0] + 1 :]))
@@ -102,7 +102,7 @@ def distributed(node: Node) -> Node:
     )
 
 
-def _transposed(matrix: Op) -> Op:
+def _transpose(matrix: Op) -> Op:
     if matrix.head == "()":
         return Op("matrix", tuple(Op("row", (cell,)) for cell in matrix.args))
     rows = [row.args for row in matrix.args if isinstance(row, Op)]
@@ -139,7 +139,7 @@ def _is_scalar(node: Node) -> bool:
 def _value(node: Node) -> Node:
     """Return a matrix, a vector or a scalar. Raise _NoArithmetic."""
     if not is_op(node, *_OPERATIONS):
-        return distributed(node)
+        return distribute(node)
     handler = _HANDLERS[node.head]
     return handler(tuple(_value(arg) for arg in node.args))
 
@@ -172,10 +172,10 @@ def _mul(args: tuple[Node, ...]) -> Node:
     product = others[0]
     for other in others[1:]:
         product = _within_bounds(_product(product, other))
-    return _scaled(scalars, product) if scalars else product
+    return _scale(scalars, product) if scalars else product
 
 
-def _scaled(scalars: tuple[Node, ...], node: Node) -> Node:
+def _scale(scalars: tuple[Node, ...], node: Node) -> Node:
     if _is_scalar(node):
         return Op("mul", (*scalars, node))
     rows = _rows(node)
@@ -208,11 +208,11 @@ def _dot(left: tuple[Node, ...], right: tuple[Node, ...]) -> Node:
 def _div(args: tuple[Node, ...]) -> Node:
     if not _is_scalar(args[1]):
         raise _NoArithmetic
-    return Op("div", args) if _is_scalar(args[0]) else _scaled((Op("div", (number(1), args[1])),), args[0])
+    return Op("div", args) if _is_scalar(args[0]) else _scale((Op("div", (number(1), args[1])),), args[0])
 
 
 def _neg(args: tuple[Node, ...]) -> Node:
-    return Op("neg", args) if _is_scalar(args[0]) else _scaled((Op("neg", (number(1),)),), args[0])
+    return Op("neg", args) if _is_scalar(args[0]) else _scale((Op("neg", (number(1),)),), args[0])
 
 
 def _pow(args: tuple[Node, ...]) -> Node:
@@ -220,7 +220,7 @@ def _pow(args: tuple[Node, ...]) -> Node:
     if _is_scalar(base) and _is_scalar(exponent):
         return Op("pow", args)
     if exponent in _TRANSPOSE:
-        return distributed(Op("pow", (base, Sym("T"))))
+        return distribute(Op("pow", (base, Sym("T"))))
     rows, power = _rows(base), rational(exponent)
     if rows is None or len(rows) != len(rows[0]) or power is None or power.denominator != 1 or abs(power) > MAX_POWER:
         raise _NoArithmetic
@@ -244,13 +244,13 @@ def _determinant(rows: Rows) -> Node:
     """Laplace's expansion, along the first row; of rational entries Gaussian elimination."""
     values = [[rational(entry) for entry in row] for row in rows]
     if all(value is not None for row in values for value in row):
-        return _simple(_eliminated([[value for value in row if value is not None] for row in values]))
+        return _simple(_eliminate([[value for value in row if value is not None] for row in values]))
     if len(rows) > MAX_SYMBOLIC:
         raise _NoArithmetic
     return _laplace(rows)
 
 
-def _eliminated(rows: list[list[Fraction]]) -> Node:
+def _eliminate(rows: list[list[Fraction]]) -> Node:
     total = Fraction(1)
     for k in range(len(rows)):
         pivot = next((i for i in range(k, len(rows)) if rows[i][k]), None)
@@ -458,9 +458,9 @@ class _Algebra:
     def draw(self) -> None:
         """Choose a prime, and a value for each name."""
         self._prime = PRIMES[self._rng.randrange(len(PRIMES))][0]
-        self._at = {name: self._drawn(name) for name in self._names}
+        self._at = {name: self._draw_value(name) for name in self._names}
 
-    def _drawn(self, name: str) -> Any:
+    def _draw_value(self, name: str) -> Any:
         if name in self._unit:
             return self.matrix(1)
         if name not in self._matrices:

@@ -33,12 +33,12 @@ from rlvr.verifiers.math.values.tree import (
     Num,
     Op,
     Quantity,
-    Rel,
     Sym,
     TooLarge,
     is_op,
     nodes,
     number,
+    substitute,
     symbols,
 )
 from rlvr.verifiers.math.values.units import UNITS
@@ -70,7 +70,7 @@ class Numbers:
     def of(self, value: Any) -> Any:
         return float(value)
 
-    def added(self, value: Any, error: Any) -> None:
+    def note_term(self, value: Any, error: Any) -> None:
         """Take note of a term of a sum."""
 
     def call(self, name: str, x: Any) -> Any:
@@ -120,7 +120,7 @@ class Digits(Numbers):
         self.epsilon = self.context.mpf(10) ** (2 - digits)
         self.pi, self.e, self.i = +self.context.pi, +self.context.e, self.context.mpc(0, 1)
 
-    def added(self, value: Any, error: Any) -> None:
+    def note_term(self, value: Any, error: Any) -> None:
         size = abs(value)
         if size > error and size < self.smallest:
             self.smallest = size
@@ -233,7 +233,7 @@ def apply(head: str, argument: Value, numbers: Numbers) -> Value:
         raise TooLarge("an exponential beyond what is evaluated")
     value = function(numbers, x)
     if numbers.precise and head in _OF_TWO_EXPONENTIALS and abs(x) > 1:
-        numbers.added(numbers.call("exp", -2 * abs(x)), 0)
+        numbers.note_term(numbers.call("exp", -2 * abs(x)), 0)
     try:
         grown = 2 * slope(numbers, x, value) * error
     except ZeroDivisionError:  # at the ends of arcsin's domain the error grows like a square root
@@ -284,11 +284,11 @@ Args = tuple[Node, ...]
 def _sum(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
     total, error = evaluate(args[0], point, numbers)
     if numbers.precise:
-        numbers.added(total, error)
+        numbers.note_term(total, error)
     for arg in args[1:]:
         value, extra = evaluate(arg, point, numbers)
         if numbers.precise:
-            numbers.added(value, extra)
+            numbers.note_term(value, extra)
         total = total + value
         error = error + extra + abs(total) * numbers.epsilon
     return total, error
@@ -302,7 +302,7 @@ def _times(left: Value, right: Value, numbers: Numbers) -> Value:
     return value, error
 
 
-def _kept(value: Any, numbers: Numbers) -> Any:
+def _check_underflow(value: Any, numbers: Numbers) -> Any:
     """Return a value that is not 0 mathematically. Raise OverflowError where floats have lost its digits."""
     if not numbers.precise and abs(value) < _TINY:
         raise OverflowError
@@ -367,7 +367,7 @@ def _integer_power(base: Value, n: int, numbers: Numbers) -> Value:
         return _inverse(_integer_power(base, -n, numbers), numbers)
     if n > 1 and size and n * abs(_log_size(size)) > MAX_LOG:
         raise TooLarge("a power beyond what is evaluated")
-    value = _kept(x**n, numbers) if size else x**n
+    value = _check_underflow(x**n, numbers) if size else x**n
     relative = n * (error / size + numbers.epsilon) if size else 0
     if relative > 0.1:
         raise Undefined("a power without a significant digit")
@@ -388,7 +388,7 @@ def _general_power(base: Value, exponent: Value, numbers: Numbers) -> Value:
     log_size = _log_size(size)
     if abs(y) * (abs(log_size) + 4) > MAX_LOG:
         raise TooLarge("a power beyond what is evaluated")
-    value = _kept(numbers.power(x, y), numbers)
+    value = _check_underflow(numbers.power(x, y), numbers)
     relative = abs(y) * dx / size + (abs(log_size) + 4) * (dy + abs(y) * numbers.epsilon) + numbers.epsilon
     if relative > 0.1:
         raise Undefined("a power without a significant digit")
@@ -463,7 +463,7 @@ def _apply(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
     return angle[0] + share[0], angle[1] + share[1] + abs(angle[0]) * numbers.epsilon
 
 
-def _rounded(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
+def _round_by(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
     def rounded(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
         value, error = evaluate(args[0], point, numbers)
         if numbers.is_complex(value):
@@ -497,7 +497,7 @@ def _exactly(head: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]
 
     def at_point(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
         values = {name: Num(Fraction(value)) for name, value in point.items()}
-        filled = tuple(substituted(arg, values) for arg in args)
+        filled = tuple(substitute(arg, values) for arg in args)
         value = numbers.of(exact(Op(head, filled)))
         return value, abs(value) * numbers.epsilon
 
@@ -519,17 +519,6 @@ def extent(tree: Node) -> int:
     return int(largest * LOG_10_E) if largest > FEW else 0
 
 
-def substituted(node: Node, values: Mapping[str, Node]) -> Node:
-    """Return the tree with variables replaced."""
-    if isinstance(node, Sym):
-        return values.get(node.name, node)
-    if isinstance(node, Op):
-        return Op(node.head, tuple(substituted(arg, values) for arg in node.args))
-    if isinstance(node, Rel):
-        return Rel(node.ops, tuple(substituted(side, values) for side in node.sides))
-    return node
-
-
 _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = {
     "add": _sum,
     "mul": _product,
@@ -544,7 +533,7 @@ _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = 
     "logb": _log_of_base,
     "apply": _apply,
     **{head: _of_complex(head) for head in ("arg", "re", "im")},
-    **{head: _rounded(head) for head in ("floor", "ceil")},
+    **{head: _round_by(head) for head in ("floor", "ceil")},
     **{head: _extreme(head) for head in ("min", "max")},
     **{head: _exactly(head) for head in ("fact", "multifact", "subfact", "binom", "gcd", "lcm")},
 }
@@ -558,7 +547,7 @@ MAX_POWER_BITS = 20_000
 _LARGEST = 1e12  # argument of a periodic function whose value still has digits
 
 
-def compiled(node: Node, places: Mapping[str, int], log_base: int | None = None) -> Closure:
+def compile_tree(node: Node, places: Mapping[str, int], log_base: int | None = None) -> Closure:
     """Return the value of a tree as a function of a point; `places` gives the place of each variable in it.
 
     Raise Inexact where the tree is not an expression in real numbers.
@@ -571,7 +560,7 @@ def compiled(node: Node, places: Mapping[str, int], log_base: int | None = None)
         raise Inexact
     if node.head == "pow":
         return _power(node, places, log_base)
-    functions = [compiled(arg, places, log_base) for arg in node.args]
+    functions = [compile_tree(arg, places, log_base) for arg in node.args]
     if node.head == "root":
         return _root(node, functions[1])
     if node.head == "log":
@@ -643,26 +632,26 @@ def _logb(base: Closure, argument: Closure) -> Closure:
 
 
 def _power(node: Op, places: Mapping[str, int], log_base: int | None) -> Closure:
-    base, exponent = compiled(node.args[0], places, log_base), rational(node.args[1])
+    base, exponent = compile_tree(node.args[0], places, log_base), rational(node.args[1])
     if exponent is None:
-        power = compiled(node.args[1], places, log_base)
-        return lambda p: _raised(base(p), power(p))
+        power = compile_tree(node.args[1], places, log_base)
+        return lambda p: _raise_power(base(p), power(p))
     if exponent.denominator == 1:
         whole = exponent.numerator
-        return lambda p: _raised(base(p), whole)
+        return lambda p: _raise_power(base(p), whole)
     part, odd = float(exponent), exponent.denominator % 2 == 1 and exponent.denominator < 100
     negative = exponent.numerator % 2 == 1
 
     def fractional(p: Point) -> Any:
         x = base(p)
         if odd and x < 0:
-            return -_raised(-x, part) if negative else _raised(-x, part)
-        return _raised(x, part)
+            return -_raise_power(-x, part) if negative else _raise_power(-x, part)
+        return _raise_power(x, part)
 
     return fractional
 
 
-def _raised(x: Any, y: Any) -> Any:
+def _raise_power(x: Any, y: Any) -> Any:
     if isinstance(x, int) and isinstance(y, int):
         if abs(y) * x.bit_length() > MAX_POWER_BITS:
             raise OverflowError
@@ -729,14 +718,14 @@ def _sgn(x: Any) -> int:
     return 1 if x > 0 else -1
 
 
-def _whole(x: Any) -> int:
+def _to_integer(x: Any) -> int:
     if x != int(x):
         raise ValueError("no integer")
     return int(x)
 
 
 def _natural(x: Any) -> int:
-    n = _whole(x)
+    n = _to_integer(x)
     if n > MAX_ARGUMENT:
         raise OverflowError
     if n < 0:
@@ -745,7 +734,7 @@ def _natural(x: Any) -> int:
 
 
 def _binomial(top: Any, bottom: Any) -> int:
-    n, k = _whole(top), _whole(bottom)
+    n, k = _to_integer(top), _to_integer(bottom)
     if n > 10 * MAX_ARGUMENT:
         raise OverflowError
     if n < 0 or k < 0:
@@ -800,8 +789,8 @@ _BUILDERS: dict[str, Callable[..., Closure]] = {
     "apply": _of_values(lambda f, x: math.atan(x + f) + f * x / (1 + x * x)),
     "multifact": _of_values(lambda x, step: multifactorial(_natural(x), step)),
     "binom": _of_values(_binomial),
-    "gcd": _of_values(lambda *args: math.gcd(*map(_whole, args))),
-    "lcm": _of_values(lambda *args: math.lcm(*map(_whole, args))),
+    "gcd": _of_values(lambda *args: math.gcd(*map(_to_integer, args))),
+    "lcm": _of_values(lambda *args: math.lcm(*map(_to_integer, args))),
     "min": _of_values(min),
     "max": _of_values(max),
 }

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, exact, rational
 from rlvr.verifiers.math.values.identity import UNDEFINED, Undecided, base_points, same_value
-from rlvr.verifiers.math.values.numeric import Numbers, compiled, evaluate, substituted
+from rlvr.verifiers.math.values.numeric import Numbers, compile_tree, evaluate
 from rlvr.verifiers.math.values.tree import (
     OO,
     Node,
@@ -30,6 +30,7 @@ from rlvr.verifiers.math.values.tree import (
     Words,
     is_op,
     number,
+    substitute,
     symbols,
     walk,
 )
@@ -128,7 +129,7 @@ def real_set(node: Node) -> list[Piece]:
         pieces: list[Piece] = []
         for arg in node.args:
             pieces += real_set(arg)
-        return merged(pieces)
+        return merge(pieces)
     if node.head == "inter":
         result = ALL
         for arg in node.args:
@@ -139,7 +140,7 @@ def real_set(node: Node) -> list[Piece]:
     if node.head == "minus":
         return intersection(real_set(node.args[0]), _complement(real_set(node.args[1])))
     if node.head == "set":
-        return merged([piece for arg in node.args for piece in _piece(_end(arg, True), _end(arg, True))])
+        return merge([piece for arg in node.args for piece in _piece(_end(arg, True), _end(arg, True))])
     if node.head == "domain" and isinstance(node.args[0], Words) and node.args[0].text in _DOMAINS:
         return real_set(_DOMAINS[node.args[0].text])
     raise NotASet
@@ -184,7 +185,7 @@ def _piece(low: End, high: End) -> list[Piece]:
     return [Piece(low, high)]
 
 
-def merged(pieces: list[Piece]) -> list[Piece]:
+def merge(pieces: list[Piece]) -> list[Piece]:
     """Return the pieces sorted, with touching pieces joined."""
     if len(pieces) > MAX_PIECES:
         raise NotASet
@@ -247,7 +248,7 @@ def _relation(chain: Rel) -> list[Piece]:
         if variable is None or symbols(right):
             raise NotASet
         names.add(variable.name)
-        result = intersection(result, _reached(left, op, right))
+        result = intersection(result, _solve_bare(left, op, right))
     if len(names) != 1:
         raise NotASet
     return result
@@ -260,7 +261,7 @@ def _bare(node: Node) -> Sym | None:
     return node if isinstance(node, Sym) and symbols(node) else None
 
 
-def _reached(left: Node, op: str, bound: Node) -> list[Piece]:
+def _solve_bare(left: Node, op: str, bound: Node) -> list[Piece]:
     """The numbers x for which x, -x or |x| has the relation to a bound."""
     opposite: Node = bound.args[0] if is_op(bound, "neg") else Op("neg", (bound,))
     if isinstance(left, Sym):
@@ -270,13 +271,13 @@ def _reached(left: Node, op: str, bound: Node) -> list[Piece]:
     if op in ("=", "!=") or _end(bound, True).place <= 0:
         raise NotASet
     above, below = _half(op, bound), _half(TURNED[op], opposite)
-    return intersection(above, below) if op in ("<", "<=") else merged(below + above)
+    return intersection(above, below) if op in ("<", "<=") else merge(below + above)
 
 
 def _half(op: str, bound: Node) -> list[Piece]:
     if op in ("=", "!="):
         points = [point for one in signs(bound) for point in _piece(_end(one, True), _end(one, True))]
-        return points if op == "=" else _complement(merged(points))
+        return points if op == "=" else _complement(merge(points))
     end = _end(bound, op in ("<=", ">="))
     if op in ("<", "<="):
         return [Piece(LOWEST, end)]
@@ -299,11 +300,11 @@ def solution_set(chain: Rel) -> list[Piece]:
         raise NotASet
     result = ALL
     for op, left, right in zip(chain.ops, chain.sides, chain.sides[1:], strict=False):
-        result = intersection(result, _solved(op, left, right, names[0]))
+        result = intersection(result, _solve(op, left, right, names[0]))
     return result
 
 
-def _solved(op: str, left: Node, right: Node, name: str) -> list[Piece]:
+def _solve(op: str, left: Node, right: Node, name: str) -> list[Piece]:
     if _is_abs(right):
         op, left, right = TURNED[op], right, left
     if _is_abs(left):
@@ -333,7 +334,7 @@ def _quotient(node: Node, name: str) -> _Quotient:
     """Return numerator and denominator of a rational function of one variable. Raise NotASet."""
     value = rational(node)
     if value is not None:
-        return _trimmed([value]), [Fraction(1)]
+        return _trim([value]), [Fraction(1)]
     if node == Sym(name):
         return [Fraction(0), Fraction(1)], [Fraction(1)]
     if not isinstance(node, Op):
@@ -364,7 +365,7 @@ def _quotient(node: Node, name: str) -> _Quotient:
     return top, bottom
 
 
-def _trimmed(polynomial: _Polynomial) -> _Polynomial:
+def _trim(polynomial: _Polynomial) -> _Polynomial:
     while polynomial and not polynomial[-1]:
         polynomial = polynomial[:-1]
     if len(polynomial) > MAX_DEGREE + 1:
@@ -375,7 +376,7 @@ def _trimmed(polynomial: _Polynomial) -> _Polynomial:
 def _plus(left: _Polynomial, right: _Polynomial) -> _Polynomial:
     size = max(len(left), len(right))
     padded = [values + [Fraction(0)] * (size - len(values)) for values in (left, right)]
-    return _trimmed([a + b for a, b in zip(*padded, strict=True)])
+    return _trim([a + b for a, b in zip(*padded, strict=True)])
 
 
 def _times(left: _Polynomial, right: _Polynomial) -> _Polynomial:
@@ -383,7 +384,7 @@ def _times(left: _Polynomial, right: _Polynomial) -> _Polynomial:
     for i, a in enumerate(left):
         for j, b in enumerate(right):
             result[i + j] += a * b
-    return _trimmed(result)
+    return _trim(result)
 
 
 def _at(polynomial: _Polynomial, x: Fraction) -> Fraction:
@@ -417,7 +418,7 @@ def _where(op: str, top: _Polynomial, bottom: _Polynomial) -> list[Piece]:
         if not places[end.place][1] and _holds(op, Fraction(0)):
             closed = end._replace(closed=True)
             pieces.append(Piece(closed, closed))
-    return merged(pieces)
+    return merge(pieces)
 
 
 def _holds(op: str, value: Fraction) -> bool:
@@ -439,7 +440,7 @@ def _roots(polynomial: _Polynomial) -> list[tuple[float, Node]]:
     while len(whole) > 3 or (len(whole) > 1 and not whole[0]):
         root = _rational_root(whole)
         found[root] = None
-        whole = _divided(whole, root)
+        whole = _divide(whole, root)
     roots: list[tuple[float, Node]] = [(float(root), Num(root)) for root in found]
     if len(whole) == 2:
         root = Fraction(-whole[0], whole[1])
@@ -472,7 +473,7 @@ def _divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
-def _divided(whole: list[int], root: Fraction) -> list[int]:
+def _divide(whole: list[int], root: Fraction) -> list[int]:
     """Return the polynomial without one factor (x - root), with integer coefficients."""
     result: list[Fraction] = []
     value = Fraction(0)
@@ -531,7 +532,7 @@ def _difference(chain: Rel) -> Op:
 def _factor(left: Op, right: Op, names: list[str]) -> tuple[bool, Node, Node] | None:
     """Return whether left / right is positive, and both at one point; None where the quotient is not constant."""
     places = {name: place for place, name in enumerate(names)}
-    functions = [compiled(tree, places) for tree in (left, right)]
+    functions = [compile_tree(tree, places) for tree in (left, right)]
     ratio = point = None
     for values in base_points(names, {}, [], random.Random(f"{left}|{right}"), _POINTS):
         values = tuple(round(value * 64) / 64 for value in values)
@@ -547,4 +548,4 @@ def _factor(left: Op, right: Op, names: list[str]) -> tuple[bool, Node, Node] | 
     if ratio is None or point is None:
         return None
     filled: dict[str, Node] = {name: Num(Fraction(value)) for name, value in zip(names, point, strict=True)}
-    return ratio > 0, substituted(left, filled), substituted(right, filled)
+    return ratio > 0, substitute(left, filled), substitute(right, filled)

@@ -187,7 +187,7 @@ def is_binder(node: Node) -> bool:
     return is_op(node, *CALCULUS_HEADS) and len(node.args) == 4
 
 
-def unevaluated(node: Node) -> bool:
+def is_unevaluated(node: Node) -> bool:
     """Whether a tree has a sum, product, integral, limit or derivative in it."""
     return not CALCULUS_HEADS.isdisjoint(heads(node))
 
@@ -207,7 +207,7 @@ def bind(head: str, body: Node, name: str, *rest: Node) -> Op:
     """Return the operation that binds the variable `name` in `body`; "i" is also the imaginary unit there."""
     level = 1 + max((_level(part) for part in walk(body)), default=0)
     variable = Sym(f"{BOUND}{level}")
-    return Op(head, (renamed(body, name, variable), variable, *rest))
+    return Op(head, (rename(body, name, variable), variable, *rest))
 
 
 def _level(node: Node) -> int:
@@ -215,14 +215,14 @@ def _level(node: Node) -> int:
     return int(variable.name.removeprefix(BOUND)) if isinstance(variable, Sym) else 0
 
 
-def opened(node: Op, name: str) -> Node:
+def open_body(node: Op, name: str) -> Node:
     """Return the body with `name`, which must not be used in it, for the bound variable."""
     variable = node.args[1]
     assert isinstance(variable, Sym)
-    return renamed(node.args[0], variable.name, Sym(name))
+    return rename(node.args[0], variable.name, Sym(name))
 
 
-def renamed(node: Node, old: str, new: Sym) -> Node:
+def rename(node: Node, old: str, new: Sym) -> Node:
     """Return the tree with the variable `new` for `old`, in indices too (x_k)."""
     if isinstance(node, Sym):
         if node.name == old or (old == "i" and node == IMAGINARY):
@@ -230,7 +230,7 @@ def renamed(node: Node, old: str, new: Sym) -> Node:
         name, mark, index = node.name.partition("_")
         return Sym(name + mark + _renamed_index(index, old, new.name)) if index else node
     below = children(node)
-    return with_children(node, tuple(renamed(child, old, new) for child in below)) if below else node
+    return with_children(node, tuple(rename(child, old, new) for child in below)) if below else node
 
 
 def _renamed_index(index: str, old: str, new: str) -> str:
@@ -248,18 +248,18 @@ def _renamed_index(index: str, old: str, new: str) -> str:
     return _LETTERS.sub(letters, index)
 
 
-def substituted(node: Node, values: Mapping[str, Node]) -> Node:
+def substitute(node: Node, values: Mapping[str, Node]) -> Node:
     """Return the tree with values for free variables."""
     if isinstance(node, Sym):
         return values.get(node.name, node)
     below = children(node)
-    return with_children(node, tuple(substituted(child, values) for child in below)) if below else node
+    return with_children(node, tuple(substitute(child, values) for child in below)) if below else node
 
 
-def replaced(node: Node, values: dict[Node, Node]) -> Node:
+def replace_parts(node: Node, values: dict[Node, Node]) -> Node:
     """Return the tree with other trees in the place of some of its subtrees."""
     found = values.get(node)
     if found is not None:
         return found
     below = children(node)
-    return with_children(node, tuple(replaced(child, values) for child in below)) if below else node
+    return with_children(node, tuple(replace_parts(child, values) for child in below)) if below else node

@@ -1,14 +1,99 @@
-"""Which settings of different groups can work together. Rules within a group are beside its fields."""
+"""The settings of a training run: all its groups, rules across groups, and the record of them in config.json."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from rlvr.config.settings import Rules
+from rlvr.algo.algorithms import ALGORITHMS
+from rlvr.config.algo import AlgoConfig
+from rlvr.config.model import CriticConfig, ModelConfig, OptimConfig
+from rlvr.config.run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
+from rlvr.config.sampler import SAMPLERS, SamplerConfig, TorchSamplerConfig
+from rlvr.config.settings import Rules, check_groups, groups_of, require, settings_of
 from rlvr.core.files.models import is_adapter
+from rlvr.core.types import Sampling
 
-if TYPE_CHECKING:
-    from rlvr.config import Config
+
+@dataclass(frozen=True)
+class Config:
+    """A run. `critic` exists with algorithms that train one, and is made where it is not given; `monitor` may not."""
+
+    run: RunConfig = field(default_factory=RunConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    algo: AlgoConfig = field(default_factory=AlgoConfig)
+    critic: CriticConfig | None = None
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    monitor: MonitorConfig | None = None
+    sft: SFTConfig = field(default_factory=SFTConfig)
+
+    def __post_init__(self) -> None:
+        name = getattr(self.algo, "name", None)  # check() refuses an `algo` without one
+        if self.critic is None and name in list(ALGORITHMS) and ALGORITHMS[name].critic:
+            object.__setattr__(self, "critic", CriticConfig())
+
+    def sampling(self) -> Sampling:
+        """Return how training completions are sampled."""
+        r = self.rollout
+        return Sampling(r.max_new_tokens, r.temperature, r.top_p, r.top_k, r.stop)
+
+    def eval_sampling(self) -> Sampling:
+        """Return how held-out completions are sampled."""
+        r, e = self.rollout, self.eval
+        return Sampling(e.max_new_tokens or r.max_new_tokens, e.temperature, e.top_p, 0, r.stop)
+
+    def staleness(self, step: int) -> int:
+        """Return the steps between the weights that batch `step` (from 0) is sampled from and those that it trains."""
+        return min(step, self.sampler.max_staleness)
+
+    def check(self) -> None:
+        """Raise ValueError with one line for the first setting that cannot work."""
+        check_groups(self)
+        require(rules(self))
+
+
+def to_json(config: Any) -> str:
+    """Return a config as indented JSON."""
+    return json.dumps(dataclasses.asdict(config), indent=2, default=str)
+
+
+def read_config(record: Mapping[str, Any]) -> Config:
+    """Return the config of a run's record, its config.json. Settings that it lacks have their default.
+
+    ValueError for an algorithm or a sampler that does not exist.
+    """
+    algo, sampler = record.get("algo", {}).get("name", "grpo"), record.get("sampler", {}).get("name", "torch")
+    if algo not in ALGORITHMS or sampler not in SAMPLERS:
+        raise ValueError(
+            f"config.json of a run with algo {algo!r} and sampler {sampler!r}: no such algorithm or sampler"
+        )
+    kinds: dict[str, type] = {name: type(value) for name, value in groups_of(Config())}
+    kinds["sampler"] = SAMPLERS[sampler]
+    if ALGORITHMS[algo].critic:
+        kinds["critic"] = CriticConfig
+    if record.get("monitor"):
+        kinds["monitor"] = MonitorConfig
+    return Config(**{name: read_group(kind, record.get(name) or {}) for name, kind in kinds.items()})
+
+
+def read_group(kind: type, values: Mapping[str, Any]) -> Any:
+    """Return a group from JSON values: lists become tuples, texts paths where the setting is one."""
+    hints = {setting.name: str(setting.hint) for setting in settings_of(kind)}
+    taken = {f.name: values[f.name] for f in dataclasses.fields(kind) if f.init and f.name in values}
+    for name, value in taken.items():
+        if isinstance(value, list):
+            taken[name] = tuple(value)
+        elif isinstance(value, str) and "Path" in hints[name]:
+            taken[name] = Path(value)
+    return kind(**taken)
 
 
 def rules(config: Config) -> Rules:
@@ -93,7 +178,7 @@ def sampling_rules(config: Config) -> Rules:
             "weights; set --algo.importance token",
         ),
         (
-            (r.top_p == 1 and r.top_k == 0) or a.importance == "none",
+            (r.top_p == 1 and r.top_k == 0) or not a.corrects_mismatch,
             f"rollout.top_p {r.top_p} or top_k {r.top_k} with algo.importance {a.importance}: completions are drawn "
             "from the tokens kept, and the policy that is trained gives mass to all; leave them at 1 and 0, or set "
             "--algo.importance none to train off policy (mismatch/* says how far)",

@@ -1,7 +1,7 @@
 """The verifier `smt`: an assignment that satisfies constraints in SMT-LIB, or the claim that there is none; z3 decides.
 
-Of the completion only names and values are read: literals of the declared sorts are made of them here. Nothing that it
-writes reaches the solver as text.
+Only names and values are read from the completion. This module writes them as literals of the declared sorts, so no
+text of the completion reaches the solver.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rlvr.core.types import (
     unparseable,
 )
 from rlvr.sandbox.external import ExternalLimits, run_external, workplace
+from rlvr.sandbox.limits import check_count, check_seconds
 from rlvr.verifiers.extract.sections import fenced_answer
 
 MAX_COMPLETION, MAX_DIGITS = 100_000, 1000  # characters; digits of a value
@@ -39,14 +40,14 @@ _TOKEN = re.compile(r';[^\n]*|\(|\)|\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";]+')
 _COMMANDS = ("set-logic", "declare-const", "declare-fun", "define-fun", "assert")
 _LETTERS = r"[\w.!@$%^&*~?]"
 _NAME = re.compile(rf"[A-Za-z_]{_LETTERS}*", re.ASCII)
-# A name begins where no letter is before it: time grows with the text, not with its square.
+# A name starts only after a sign that is no letter; otherwise the time would grow with the square of the text.
 _PAIR = re.compile(rf'(?<!{_LETTERS})"?({_NAME.pattern})"?\s*(?::=|=|:)\s*"?([-+]?[\w./#]+)"?', re.ASCII)
 _OPEN = ("/", "div", "mod", "rem", "^")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:/\d+)?", re.ASCII)
 
 
 def _parse(text: str) -> list[Any]:
-    """Return the s-expressions of a text as nested lists. Raises ValueError."""
+    """Return the s-expressions of a text as nested lists. Raises ValueError for other text."""
     stack: list[list[Any]] = [[]]
     for token in _TOKEN.findall(text):
         if token == "(":
@@ -63,7 +64,7 @@ def _parse(text: str) -> list[Any]:
 
 
 def constants_of(reference: Any) -> dict[str, Any]:
-    """Return {name: sort} of the constants to assign in a reference. Raises ValueError where it cannot be used."""
+    """Return {name: sort} of the constants in a reference. Raises ValueError if it cannot be used."""
     if not isinstance(reference, str) or len(reference) > MAX_COMPLETION:
         raise ValueError(f"the reference {reference!r:.80}: expected constraints in SMT-LIB")
     return dict(_constants(reference))
@@ -96,7 +97,7 @@ def _sort(sort: Any) -> str:
 
 
 def literal(value: str, sort: Any) -> str:
-    """Return a value as a literal of the sort. Raises ValueError where it is none."""
+    """Return a value as a literal of the sort. Raises ValueError if it has another form."""
     kind = _sort(sort)
     if kind == "Bool":
         if value.lower() not in ("true", "false"):
@@ -120,35 +121,33 @@ def literal(value: str, sort: Any) -> str:
 
 @register("smt")
 class SmtVerifier:
-    """Whether the completion's assignment satisfies constraints, or whether they have no solution where it says so.
+    """Whether the completion's values satisfy constraints; or, if it says *unsat*, whether there is no solution.
 
     The reference is SMT-LIB: declare-const (Int, Real, Bool, (_ BitVec n)), define-fun and assert. The completion, or
-    its last fence, holds `name = value` for each constant, in any order ("x = 3, y = -1/2, b = true"), or the word
-    `unsat` alone. z3, a process in the sandbox, checks the constraints with these values, within `timeout` seconds of
-    processor time. Where it says *unknown*, or takes longer over `unsat`, the verdict is *error*, never a pass. SMT-LIB
-    lets a division by zero give any value: an assignment must satisfy the constraints whatever it gives. `slots` (0:
-    one for each core) of its processes run at once, each with `memory_mb`. `path`: z3's program, "" for the package's
-    or one on PATH.
+    its last fenced block, holds `name = value` for each constant, in any order ("x = 3, y = -1/2, b = true"), or only
+    the word `unsat`. z3 runs in the sandbox and checks the constraints with these values, within `timeout` seconds of
+    processor time. If it answers *unknown*, or takes longer for `unsat`, the verdict is *error*, never a pass. In
+    SMT-LIB a division by zero may have any value, so the constraints must hold for every such value.
+
+    slots: how many z3 run at once, 0 for one on each core, each with memory_mb. path: z3's program, "" for the one in
+    the package z3-solver, or on PATH.
     """
 
     isolate: ClassVar[bool] = False
 
     def __init__(self, *, path: str = "", timeout: float = 5.0, memory_mb: int = 1024, slots: int = 0) -> None:
-        if not 0 < timeout <= 3600:
-            raise ValueError(f"verifier smt: timeout {timeout}; expected seconds above 0, at most 3600")
-        if memory_mb < 256:
-            raise ValueError(f"verifier smt: memory_mb {memory_mb}; expected at least 256")
-        if slots < 0:
-            raise ValueError(f"verifier smt: slots {slots}; expected 0 or more")
+        check_seconds("verifier smt: timeout", timeout, most=3600)
+        check_count("verifier smt: memory_mb", memory_mb, least=256)
+        check_count("verifier smt: slots", slots, least=0)
         self._path, self._slots = path, slots or os.cpu_count() or 1
         self._limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb, file_kb=1024)
 
     def open_answers(self, reference: Any) -> bool:
-        """Several assignments may satisfy the constraints."""
+        """Return True: several assignments may satisfy the constraints."""
         return True
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where the reference cannot be used."""
+        """Raise ValueError if the reference cannot be used."""
         constants_of(reference)
 
     def null_completions(self, reference: Any) -> dict[str, str]:
@@ -191,7 +190,8 @@ class SmtVerifier:
             why = "the constraints have a solution" if wanted == "unsat" else "a constraint does not hold"
             return incorrect(why, answer[:1000])
         if wanted == "sat" and _may_divide_by_zero(constraints):
-            # With all values given, the constraints hold whatever a division by zero gives, or for some results alone.
+            # All values are given, so what is open is the result of a division by zero: ask whether one breaks a
+            # constraint.
             said = self._ask(f"{_negate(constraints)}\n{values}", wanted)
             if said != "unsat":
                 why = "rests on the result of a division by zero"
@@ -199,7 +199,7 @@ class SmtVerifier:
         return correct(answer[:1000])
 
     def _ask(self, constraints: str, wanted: str) -> str | Verdict:
-        """Return what z3 says, "sat" or "unsat", or the verdict where it says neither."""
+        """Return z3's answer, "sat" or "unsat", or the verdict if it gives another one."""
         program = shutil.which(self._path) if self._path else z3_program()
         if program is None:
             return error(f"{self._path} is no program" if self._path else MISSING)
@@ -223,7 +223,7 @@ class SmtVerifier:
 
 
 def _may_divide_by_zero(constraints: str) -> bool:
-    """Whether an operation that SMT-LIB leaves open for zero has an operand that is not a number above zero."""
+    """Whether a division, or another operation that is open for 0, has an operand that is not a number above 0."""
     left = [_parse(constraints)]
     while left:
         item = left.pop()
@@ -238,7 +238,7 @@ def _positive(term: Any) -> bool:
 
 
 def _negate(constraints: str) -> str:
-    """Return the constraints with one assertion: that not all of the given ones hold."""
+    """Return constraints that hold if and only if one of the given assertions fails."""
     found: list[str] = []
     facts: list[str] = []
     at = depth = 0
@@ -254,7 +254,7 @@ def _negate(constraints: str) -> str:
 
 
 def _assignment(text: str, sorts: dict[str, Any]) -> dict[str, str]:
-    """Return {constant: literal}. Raises ValueError unless the text assigns one value to each constant."""
+    """Return {constant: literal}. Raises ValueError unless the text gives each constant exactly one value."""
     found: dict[str, str] = {}
     names = {name.strip("|"): name for name in sorts}
     for name, value in _PAIR.findall(text):
@@ -272,6 +272,6 @@ def _assignment(text: str, sorts: dict[str, Any]) -> dict[str, str]:
 
 
 def z3_program() -> str | None:
-    """Return the path of z3's program: of the package z3-solver in this environment, else on PATH."""
+    """Return the path of z3: from the package z3-solver in this environment, otherwise from PATH."""
     beside = os.path.join(sysconfig.get_path("scripts"), "z3")
     return beside if os.access(beside, os.X_OK) else shutil.which("z3")

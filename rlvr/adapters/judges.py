@@ -1,7 +1,11 @@
-"""A verifier as other programs use it: problems by id or from a reference, verdicts from worker processes."""
+"""What the adapters share: a `Judge` gives verdicts to another program, a `Rollout` plays a pack's environment for it.
+
+Also reads what other programs pass: chat messages with their thinking, and references as data sets store them.
+"""
 
 from __future__ import annotations
 
+import importlib
 import random
 import threading
 import uuid
@@ -17,9 +21,7 @@ from rlvr.sandbox import forks
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import call_guarded, log_failure
 
-# What other programs pass: prompts and completions as chat messages, references as data sets store them.
-
-# Names under which messages hold what was thought, apart from their content.
+# Fields of a message that hold its thinking apart from its content.
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -41,7 +43,7 @@ def read_prompt(prompt: Any) -> Prompt:
 
 
 def completion_text(completion: Any) -> str:
-    """Return what the model said: a text; of a message its text; of messages that of the last one of the assistant.
+    """Return what the model said: the text, or that of the last message of the assistant, thinking included.
 
     Content is a text, null, or a list of parts, of which those of text count. Thinking that was cut off (a field of the
     message, or parts of it) is put back between its tags. Raise TypeError for anything else.
@@ -139,7 +141,7 @@ class Judge:
 
     def __reduce__(self) -> Any:
         state = {name: value for name, value in vars(self).items() if name not in ("_runner", "_lock")}
-        return _arrived, (type(self), self._key, state)
+        return _receive, (type(self), self._key, state)
 
     def after_fork(self) -> None:
         """In a forked child: another thread of the parent may have held the lock."""
@@ -279,7 +281,7 @@ MOST_ARRIVED = 8
 _judges: dict[str, Judge] = {}  # the copies that were sent to this process, the last one last
 
 
-def _arrived(kind: type[Judge], key: str, state: dict[str, Any]) -> Judge:
+def _receive(kind: type[Judge], key: str, state: dict[str, Any]) -> Judge:
     """Return this process's copy of a judge that was sent to it."""
     copied = _judges.pop(key, None)
     if copied is None:
@@ -295,7 +297,7 @@ def _arrived(kind: type[Judge], key: str, state: dict[str, Any]) -> Judge:
 # Rollouts of a pack's problems, turn by turn, as other programs play them.
 
 
-class World:
+class Rollout:
     """One rollout of a problem in the environment of its pack; where the pack has none, of a single turn.
 
     seed: of the environment's random numbers. The environment starts with the first turn. What it raises ends the

@@ -26,7 +26,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Unscored, World, reward_of, score_of
+from rlvr.adapters.judges import Judge, Rollout, Unscored, reward_of, score_of
 from rlvr.core.types import Verdict
 
 
@@ -82,11 +82,11 @@ def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> An
 
     class PackAgent(AgentInstanceBase):  # type: ignore[misc]
         def __init__(self, *unused: Any, **options: Any) -> None:
-            self.world: World | None = None
+            self.world: Rollout | None = None
 
         async def reset(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
             label, prompt = states.get("label"), states.get("observation", "")
-            self.world = World(pack, pack.problem(label if pack.named else None, prompt, label), "openrlhf")
+            self.world = Rollout(pack, pack.problem(label if pack.named else None, prompt, label), "openrlhf")
             return states
 
         async def step(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judges import Judge, World, score_of
+from rlvr.adapters.judges import Judge, Rollout, score_of
 from rlvr.core.types import Problem, Reply, Verdict
 
 MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
@@ -43,7 +43,7 @@ def environment(pack: Judge) -> Any:
             key = given.get("problem") or truth if pack.named else None
             most = given.get("max_turns")
             self.max_turns = math.inf if most is None else most
-            self._world = World(pack, pack.problem(key, "", truth), "skyrl")
+            self._world = Rollout(pack, pack.problem(key, "", truth), "skyrl")
 
         @property
         def problem(self) -> Problem:

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, World, completion_text, messages, reward_of
+from rlvr.adapters.judges import Judge, Rollout, completion_text, messages, reward_of
 from rlvr.core.types import Verdict
 
 Reward = Callable[..., list[float | None]]
@@ -81,14 +81,14 @@ def environment(pack: Judge) -> type:
 
     class PackEnvironment:
         def __init__(self) -> None:
-            self._world: World | None = None
+            self._world: Rollout | None = None
 
         def reset(self, *, problem: str | None = None, **columns: Any) -> None:
             if self._world is not None:
                 self._world.close()
             if problem is None:
                 raise LookupError("a row without the column 'problem'; rows(pack) has it")
-            self._world = World(pack, pack.problem(problem), "trl")
+            self._world = Rollout(pack, pack.problem(problem), "trl")
 
         def act(self, text: str) -> str:
             """

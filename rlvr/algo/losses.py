@@ -1,7 +1,7 @@
 """Losses: ratios, clipping, KL estimators, normalization; DPO and KTO; the critic's. Tensors are (b, T) unless noted.
 
 A loss is a function and its row in LOSSES. Its keyword-only arguments are settings: `--algo.sapo-temperature-pos` is
-the argument `sapo_temperature_pos` of `sapo`, and is read only where that loss is chosen. A new loss touches two places:
+the argument `sapo_temperature_pos` of `sapo`, read only where that loss is chosen. So a new loss touches two places:
 
 1. here, the function with its row;
 2. for a setting of its own, a field of `AlgoConfig` in rlvr/config/algo.py, marked READ_BY_LOSS.

@@ -1,20 +1,67 @@
-"""From a config to a finished run: task, policy, verifier, fine-tuning, training, evaluation, report.
+"""From a config to a finished run, in four phases. Part of the command line: it knows the verifiers and the packs.
 
-Part of the command line: it knows the verifiers and the packs, which the trainer does not.
+| phase | does | where |
+|---|---|---|
+| resolve | decides what the run begins with: another run's model, the caller's task or the config's | here |
+| check | settings, names, machine, data: what is wrong is told before torch is imported, which takes seconds | here |
+| open | folder, processes, model, verifiers, sampler; restores what is saved | execute.py |
+| run | evaluates, trains, evaluates again, and says what came out | execute.py |
+
+One `Session` goes through all of them; each phase fills in what the later ones read.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config import Config
+from rlvr.commands.machine import check_device, check_optimizer_extra
+from rlvr.commands.task import build_monitor, build_task, check_names, check_turns
+from rlvr.config import Config, RunConfig
+from rlvr.core.files.models import find_model
 from rlvr.core.types import Task, Verifier
-from rlvr.launch.prepare import prepare
+from rlvr.runs.trackers import check_trackers
+from rlvr.sampling.samplers import check_sampler
+from rlvr.tasks.base import judge_with, seal_task
+from rlvr.training.checkpoint.resume import started_from
+from rlvr.training.problems.pass_rates import choose_problems
+from rlvr.training.sft.demonstrations import with_demonstrations
 from rlvr.training.supervision.signals import StopRequest
 
 if TYPE_CHECKING:
-    from rlvr.training.callbacks import TrainerCallback
+    from accelerate import Accelerator
+
+    from rlvr.commands.console import Display
+    from rlvr.model.load.policy import Policy
+    from rlvr.training.callbacks import Reporter, TrainerCallback
+    from rlvr.training.run import Run
+
+
+@dataclass
+class Session:
+    """A run on its way from settings to its end.
+
+    stop: the request of a signal to stop, which also says what would be lost. named: the config names both task and
+    verifier, so that another command can use them too. notes: lines to print when the run begins.
+    """
+
+    config: Config
+    stop: StopRequest
+    named: bool
+    callbacks: Sequence[TrainerCallback] = ()
+    # Set by `check`.
+    task: Task = field(init=False)
+    monitor: Verifier | None = field(init=False)
+    notes: list[str] = field(default_factory=list)
+    # Set by `open_run`. start: the step to go on from.
+    accelerator: Accelerator = field(init=False)
+    display: Display = field(init=False)
+    policy: Policy = field(init=False)
+    reporter: Reporter = field(init=False)
+    run: Run = field(init=False)
+    start: int = field(init=False)
 
 
 def launch(
@@ -31,8 +78,68 @@ def launch(
     after a checkpoint (the message says how to resume), or at once.
     """
     with StopRequest().answering() as stop:
-        stop.left = lambda: "nothing was written; run the same command again"
-        prepared = prepare(config, task, verifier, stop)
+        stop.doing, stop.left = "reading the task", lambda: "nothing was written; run the same command again"
+        session = resolve(config, task, verifier, callbacks, stop)
+        check(session, task, verifier)
         from rlvr.launch.execute import execute  # torch takes seconds, for which a wrong name does not wait
 
-        return execute(prepared, callbacks, stop)
+        return execute(session)
+
+
+def resolve(
+    config: Config,
+    task: Task | None,
+    verifier: Verifier | None,
+    callbacks: Sequence[TrainerCallback],
+    stop: StopRequest,
+) -> Session:
+    """Return the session of a config, with the model of the run that it starts from."""
+    return Session(started_from(config), stop, task is None and verifier is None, callbacks)
+
+
+def check(session: Session, task: Task | None, verifier: Verifier | None) -> None:
+    """Check settings, names and the machine; then read the task, and check it against the settings.
+
+    Raises ValueError, LookupError or OSError with one line for what is wrong.
+    """
+    config = session.config
+    config.check()
+    check_device(config.model.device)
+    check_sampler(config.sampler)
+    check_optimizer_extra(config.optim)
+    check_trackers(config.run)
+    check_names(config if task is None else dataclasses.replace(config, run=RunConfig()))
+
+    # The data. Everything above is told without reading them.
+    task, chosen = choose_problems(seal_task(task or build_task(config)), config.curriculum)
+    task = with_demonstrations(task, config.sft)
+    task = task if verifier is None else judge_with(task, verifier)
+    check_turns(task, config.rollout, "rollout.")
+    session.task, session.monitor = task, build_monitor(config, task)
+    session.notes += [chosen] if chosen else []
+    check_demonstrations(config, task)
+    check_turn_credit(config, task)
+
+    # Last, since it may ask the hub.
+    if config.model.name != "tiny":
+        session.stop.doing = "looking for the model"
+        find_model(config.model.name, config.model.revision)
+
+
+def check_demonstrations(config: Config, task: Task) -> None:
+    """Raise ValueError where the fine-tuning or the pretraining mix has no demonstrations."""
+    wanted = {"sft.steps": config.sft.steps, "algo.ptx_coef": config.algo.ptx_coef}
+    for name, value in wanted.items():
+        if value and not task.demonstrations:
+            raise ValueError(
+                f"{name} is {value} and task {task.name!r} has no demonstrations; set --{name.replace('_', '-')} 0, "
+                "or --sft.data to a file with prompt and completion"
+            )
+
+
+def check_turn_credit(config: Config, task: Task) -> None:
+    """Raise ValueError for credit per turn without an environment: a rollout is one turn then."""
+    if config.algo.credit == "turn" and task.environment is None:
+        raise ValueError(
+            f"algo.credit turn, and task {task.name!r} has no environment: a rollout is one turn, so leave it out"
+        )

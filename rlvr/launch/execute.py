@@ -1,9 +1,9 @@
-"""The part of a run that needs torch: policy, verifiers, fine-tuning, training, evaluation, report."""
+"""The phases that need torch: open (policy, verifiers, sampler, restored state) and run (train, evaluate, report)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +19,7 @@ from rlvr.commands.task import corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.core.types import Task, Verifier
-from rlvr.launch.prepare import Prepared
+from rlvr.launch import Session
 from rlvr.model.cpu.processor import tuned_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.pretrained import pick_device
@@ -33,7 +33,7 @@ from rlvr.runs.log import RunLog, append_event
 from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
-from rlvr.training.callbacks import Reporter, TrackerCallback, TrainerCallback, recorded_end
+from rlvr.training.callbacks import Reporter, TrackerCallback, recorded_end
 from rlvr.training.checkpoint.folders import describe_checkpoints, list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
 from rlvr.training.monitor.guards import GuardStop, RollBack, act_on_regression, find_regression
@@ -44,55 +44,57 @@ from rlvr.training.rollout.worker import RolloutWorker
 from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end
 from rlvr.training.saving import restore, roll_back
 from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.signals import StopRequest
 from rlvr.training.supervision.stopping import stop_requested, stopped, what_is_left
 from rlvr.training.supervision.watchdog import naming_lost, watching
 from rlvr.verifiers.runner import Runner
 
 
 @tuned_cpu()
-def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: StopRequest) -> list[dict[str, Any]]:
-    """Run what is prepared from its start to its end, or from its last checkpoint on. Return the lines of eval.jsonl.
+def execute(session: Session) -> list[dict[str, Any]]:
+    """Open what a checked run needs, and run it. Return the lines of eval.jsonl.
 
     Raises ValueError for what cannot work and shows only now: the folder, the processes, the model.
     """
-    config, task = prepared.config, prepared.task
-    stop.left = lambda: what_is_left(config)
+    config = session.config
+    session.stop.left = lambda: what_is_left(config)
     check_optimizer(config.optim, pick_device(config.model.device))
     disable_progress_bar()
-    folder = train_folder(config, task.fingerprint)
+    folder = train_folder(config, session.task.fingerprint)
     folder.check()
-    accelerator = open_accelerator(config)
-    display = Display(enabled=accelerator.is_main_process)
-    if prepared.chosen:
-        display.say(prepared.chosen)
+    session.accelerator = open_accelerator(config)
+    session.display = Display(enabled=session.accelerator.is_main_process)
+    for line in session.notes:
+        session.display.say(line)
     if config.run.dry_run:
-        dry_run(config, task, display.say)
+        dry_run(config, session.task, session.display.say)
         return []
-    stop.quiet, stop.bars, stop.doing = not accelerator.is_main_process, display.height, "loading the model"
-    policy = open_policy(config, task, accelerator)
-    task = fit_task(config, task, policy, run_limit(config, policy.causal.config), display.say)
-    display.say(check_rows(config, task, policy))
+    load(session)
     with ExitStack() as stack:
-        stack.callback(display.close)
-        claim(stack, folder, accelerator, display.say)
-        start_trackers(config, accelerator)
-        for line in (describe_start(config, task, policy, accelerator), *task.split_notes, *task.notes):
-            display.say(line, wrap=True)
-        all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
-        reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
+        stack.callback(session.display.close)
+        claim(session, folder, stack)
         with (
-            recorded_end(reporter),
-            naming_lost(accelerator),
-            watching(accelerator, config.run.stall_timeout, reporter.warn),
+            recorded_end(session.reporter),
+            naming_lost(session.accelerator),
+            watching(session.accelerator, config.run.stall_timeout, session.reporter.warn),
         ):
-            run, start = open_run(stack, config, task, prepared.monitor, policy, reporter, display.say, stop)
-            carry_out(run, start, display)
-        evaluations = run.reporter.log.read("eval")
-        if accelerator.is_main_process:
-            finish(config, evaluations, display, named=prepared.named)
-    accelerator.end_training()
+            open_run(session, stack)
+            carry_out(session)
+        evaluations = session.reporter.log.read("eval")
+        if session.accelerator.is_main_process:
+            finish(session, evaluations)
+    session.accelerator.end_training()
     return evaluations
+
+
+def load(session: Session) -> None:
+    """Load the policy, and try it on rows as long as the run's."""
+    config, stop = session.config, session.stop
+    stop.quiet, stop.bars = not session.accelerator.is_main_process, session.display.height
+    stop.doing = "loading the model"
+    policy = session.policy = open_policy(config, session.task, session.accelerator)
+    limit = run_limit(config, policy.causal.config)
+    session.task = fit_task(config, session.task, policy, limit, session.display.say)
+    session.display.say(check_rows(config, session.task, policy))
 
 
 def open_accelerator(config: Config) -> Accelerator:
@@ -129,17 +131,24 @@ def check_rows(config: Config, task: Task, policy: Policy) -> str:
     return policy.check_rows(longest, samples=config.sampler.name == "torch")
 
 
-def claim(stack: ExitStack, folder: RunFolder, accelerator: Accelerator, say: Callable[[str], None]) -> None:
-    """Lock the run's folder until `stack` closes, and write the settings into it; on the main process."""
+def claim(session: Session, folder: RunFolder, stack: ExitStack) -> None:
+    """Lock the run's folder until `stack` closes and write the settings into it; open the logs and the trackers."""
+    config, accelerator, display = session.config, session.accelerator, session.display
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         lines = stack.enter_context(folder.lock())
         known = len((folder.read_held() or {}).get("history", ()))
         for line in (*lines, *folder.claim()):
-            say(line)
+            display.say(line)
         for entry in (folder.read_held() or {}).get("history", ())[known:]:
             append_event(folder.path, entry["step"], "changed", describe_changes(entry))
     accelerator.wait_for_everyone()
+    start_trackers(config, accelerator)
+    task = session.task
+    for line in (describe_start(config, task, session.policy, accelerator), *task.split_notes, *task.notes):
+        display.say(line, wrap=True)
+    callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *session.callbacks]
+    session.reporter = Reporter(RunLog(config.run.out_dir), accelerator, callbacks)
 
 
 def describe_start(config: Config, task: Task, policy: Policy, accelerator: Accelerator) -> str:
@@ -149,21 +158,11 @@ def describe_start(config: Config, task: Task, policy: Policy, accelerator: Acce
     return f"{config.run.task}: {sizes}; {policy.describe()}{processes}"
 
 
-def open_run(
-    stack: ExitStack,
-    config: Config,
-    task: Task,
-    monitor: Verifier | None,
-    policy: Policy,
-    reporter: Reporter,
-    say: Callable[[str], None],
-    stop: StopRequest,
-) -> tuple[Run, int]:
-    """Open verifiers and sampler, and restore what is saved. Return the run and the step it starts from.
-
-    What is opened is closed with `stack`.
-    """
-    r, accelerator, log = config.rollout, reporter.accelerator, reporter.log
+def open_run(session: Session, stack: ExitStack) -> None:
+    """Open verifiers and sampler, and restore what is saved. What is opened is closed with `stack`."""
+    config, task, policy, stop = session.config, session.task, session.policy, session.stop
+    reporter, accelerator = session.reporter, session.accelerator
+    r, monitor = config.rollout, session.monitor
 
     def enter_runners(verifier: Verifier) -> dict[str, Runner]:
         opened = open_runners(verifier, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget)
@@ -176,7 +175,7 @@ def open_run(
         learner.demonstrations = task.demonstrations
         learner.plan = plan_of(policy, task, config.rollout)
     stop.doing = "loading the last checkpoint"
-    start = restore(learner, task, reporter, say, stop)
+    session.start = restore(learner, task, reporter, session.display.say, stop)
     check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
     if stop_requested(stop, accelerator):
         raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
@@ -188,19 +187,19 @@ def open_run(
     if monitors:
         assert config.monitor is not None
         accelerator.wait_for_everyone()  # until the logs have been truncated to the checkpoint
-        watched = Monitor(monitors["verifier"], config.monitor, log.read("metrics"))
+        watched = Monitor(monitors["verifier"], config.monitor, reporter.log.read("metrics"))
     run = Run(learner, worker, reporter, watched, stop=stop)
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
     held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
     run.held_out = held_out
-    return run, start
 
 
-def carry_out(run: Run, start: int, display: Display) -> None:
+def carry_out(session: Session) -> None:
     """Evaluate, train from step `start`, and evaluate again; after a rollback once more, from an earlier step.
 
     Raises Stopped where a signal ended the run, GuardStop where a guard did.
     """
+    run, start, display = session.run, session.start, session.display
     asked: RollBack | None = None
     while True:
         try:
@@ -241,11 +240,9 @@ def carry_on(run: Run, start: int, display: Display) -> None:
             act_on_regression(config.eval.on_regression, config.run.steps, reason, run.reporter.warn)
 
 
-def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, *, named: bool) -> None:
-    """Show the table of pass@k, what happened, where the checkpoints and the report are, and what to type next.
-
-    named: the task and the verifier are those that the config names, so that another command can use them too.
-    """
+def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:
+    """Show the table of pass@k, what happened, where the checkpoints and the report are, and what to type next."""
+    config, display = session.config, session.display
     if evaluations:
         display.print_table(evaluation_table(evaluations))
     for comparable in group_comparable(config.run.out_dir, evaluations)[-1:]:
@@ -255,7 +252,7 @@ def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, 
     for line in lines or [f"{name}: {folder}" for name, folder in checkpoints]:
         display.say(line)
     display.say(f"report: {write_report(config.run.out_dir)}")
-    if checkpoints and named:
+    if checkpoints and session.named:
         display.say("next, to measure it on all held-out problems:")
         display.say(f"  {eval_command(config, checkpoints[0][1])}")
     for line in conclusions_of(config.run.out_dir):

@@ -13,7 +13,7 @@ from rlvr.adapters import skyrl as skyrl_adapter
 from rlvr.adapters import tinker as tinker_adapter
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
-from rlvr.adapters.judges import World
+from rlvr.adapters.judges import Rollout
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Reply, Status, Verdict, error
 from rlvr.verifiers import VerifierErrors
@@ -66,7 +66,7 @@ def says_error(problem, rng):
 def test_an_environment_that_fails_gives_no_score(environment):
     """The model is not to blame: the rollout ends, and its reward is None, not that of the last text."""
     pack = played(environment)
-    found = World(pack, PROBLEM, 0).say("7")
+    found = Rollout(pack, PROBLEM, 0).say("7")
     assert (found.status, found.score) == (Status.ERROR, None)
     world = trl_adapter.environment(pack)()
     world.reset(problem="p")
@@ -140,7 +140,7 @@ def test_process_rewards_are_part_of_the_reward():
         assert trl_adapter.reward(made)(["?"], ["abc"], reference=["4"]) == [0.25]
         found = verl_adapter.compute_score(made)("x", "abc", "4")
         assert (found["score"], found["acc"]) == (0.25, 0.0)
-        assert World(made, problem).say("abc").score == 0.0
+        assert Rollout(made, problem).say("abc").score == 0.0
 
 
 def whitened():
@@ -219,7 +219,7 @@ def test_a_forked_process_does_not_wait_for_a_lock_of_its_parent(copied):
 def test_no_score_is_never_zero_in_a_rollout():
     """Of a single turn, too."""
     with Judge(fails) as made:
-        assert World(made, PROBLEM).say("7").score is None
+        assert Rollout(made, PROBLEM).say("7").score is None
         with pytest.raises(Unscored, match="no service"):
             made.score(PROBLEM, "7")
 

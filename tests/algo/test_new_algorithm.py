@@ -8,9 +8,9 @@ import pytest
 from accelerate import Accelerator
 from torch import Tensor
 
-from rlvr.algo import losses
 from rlvr.algo.advantages import Rewards, scored
-from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss, per_group
+from rlvr.algo.algorithms import ALGORITHMS, Algorithm, per_group
+from rlvr.algo.losses import LOSSES, Loss
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.config.settings import settings_of
 from rlvr.core.printable import expected
@@ -84,24 +84,25 @@ def test_a_row_that_is_added_trains(tmp_path, monkeypatch, trains_on):
 
 
 def test_a_loss_that_is_added_trains(tmp_path, monkeypatch):
-    """Its rows in the two tables are enough: algo.loss offers it, and its function makes the gradient."""
+    """Its row is enough: algo.loss offers it, its arguments are settings, and its function makes the gradient."""
     calls = []
 
-    def mine(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: losses.LossSettings) -> Tensor:
-        calls.append(algo)
+    def mine(ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_high: float) -> Tensor:
+        calls.append(clip_high)
         return -advantages * ratio
 
     offered = "auto, clip, gspo, luspo, sequence, cispo, sapo, vespo, nll"
     with pytest.raises(ValueError, match=rf"algo\.loss 'mine': expected one of {offered}$"):
         AlgoConfig(loss="mine").check("algo.")
-    monkeypatch.setitem(LOSSES, "mine", PolicyLoss("mine", "none"))
-    monkeypatch.setitem(losses.LOSSES, "mine", (losses.token_log_ratio, mine))
-    [setting] = [setting for setting in settings_of(AlgoConfig) if setting.name == "loss"]
-    assert expected(setting.hint) == f"one of {offered}, mine"
+    monkeypatch.setitem(LOSSES, "mine", Loss("mine", "none", mine))
+    settings = {setting.name: setting for setting in settings_of(AlgoConfig)}
+    assert expected(settings["loss"].hint) == f"one of {offered}, mine"
     run = make_run(tmp_path, "grpo", "mine")
+    assert settings["clip_high"].find_unmet(run.config) is None
+    assert settings["clip_low"].find_unmet(run.config) is not None
     train(run)
     assert calls
-    assert all(settings == run.config.algo for settings in calls)
+    assert set(calls) == {run.config.algo.clip_high}
     assert all(line["grad_norm"] > 0 for line in run.reporter.log.read("metrics"))
 
 

@@ -29,7 +29,7 @@ from rlvr.core.files import jsonl as json_lines
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
-from rlvr.tasks.sources import first, read_file
+from rlvr.tasks.sources import read_file
 from tests.bad_files import GOOD, contents, line
 from tests.helpers.files import ROOT
 
@@ -128,7 +128,6 @@ LIBRARY = {
         "problem 'a'",
     ),
     "Generated: fewer than none": (lambda: Generated(-1, str), "-1 problems"),
-    "first: from the end": (lambda: first([{}, {}], -1, "num_test"), "num_test -1"),
     "key_values: no value": (lambda: key_values(["a"], "--verifier-option"), "expected key=value"),
     "key_values: twice": (lambda: key_values(["a=1", "a=2"], "--verifier-option"), "a is given twice"),
 }

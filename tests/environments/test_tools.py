@@ -9,8 +9,7 @@ import pytest
 
 from rlvr.core.registry import make_environment
 from rlvr.core.types import Problem, Status
-from rlvr.environments.tools import Tools, tool, tools
-from rlvr.environments.tools import builtin as calculator
+from rlvr.environments.tools import Tools, calculator, tool, tools
 from rlvr.environments.tools.calls import read_calls, shown
 from rlvr.environments.tools.tool import ToolError
 from tests.helpers.environments import conversation, fenced, hermes, llama

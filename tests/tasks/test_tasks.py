@@ -306,7 +306,7 @@ def test_missing_and_empty_files(tmp_path: Path) -> None:
     """What is not there, or holds no rows, is said in one line."""
     with pytest.raises(FileNotFoundError, match="no such file"):
         make_task("gsm8k", data=tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no train file"):
+    with pytest.raises(FileNotFoundError, match="no test file"):
         make_task("gsm8k", data=tmp_path)
     (tmp_path / "test.jsonl").write_text("\n")
     with pytest.raises(ValueError, match="the data set is empty"):

@@ -15,7 +15,7 @@ from rlvr.algo.losses import loss_denominator
 from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Completion, Group, Problem, Turn, Verdict, correct, error, incorrect
-from rlvr.launch.prepare import check_turn_credit
+from rlvr.launch import check_turn_credit
 from rlvr.training.step.rewards import (
     check_credit,
     credit_metrics,

@@ -1,4 +1,7 @@
-"""The verifier `proof`: a statement with a hole, which the completion's tactics fill; Coq or Lean decides."""
+"""The verifier `proof`: the completion's tactics must prove a statement; Coq or Lean decides.
+
+`statement` reads the reference, `coq_script` and `lean_script` read the tactics, `coq` and `lean` run the prover.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from rlvr.core.printable import in_one_line
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
 from rlvr.sandbox.external import ExternalLimits
+from rlvr.sandbox.limits import check_count, check_seconds
 from rlvr.verifiers.extract.sections import fenced_answer
 from rlvr.verifiers.proof.coq import Cache, Coq
 from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge, tactic_script
@@ -28,20 +32,23 @@ _KEPT = 65_536  # verdicts
 class ProofVerifier:
     """Whether the completion's tactics prove the statement, checked by Coq or Lean 4.
 
-    The reference is a statement, or {"statement": "forall n : nat, n + 0 = n", "imports": ["Lia"], "definitions": ""}
-    with modules to import and text of the task's author to put before it. In Lean it may also be a theorem ("theorem a
-    (n : ℕ) : n + 0 = n := by sorry"), with namespaces to open in "open". The completion is a tactic script, or holds
-    one in its last fence; "Proof." before and "Qed." behind, or "by", may be there, and the theorem itself. Commands of
-    the prover are refused, and Coq's fix and cofix.
+    The reference is a statement, or {"statement": "forall n : nat, n + 0 = n", "imports": ["Lia"], "definitions": ""}:
+    modules to import, and text of the task's author that comes before the statement. In Lean it may also be a theorem
+    ("theorem a (n : ℕ) : n + 0 = n := by sorry"), with namespaces to open in "open".
 
-    A pass needs several runs of the prover: the script compiled as a proof of the statement; the compiled proof's type
-    compared, where the script is not loaded, with the statement compiled by itself, its assumptions listed; and
-    coqchk's own check, or `replay` by Lean's kernel. `axioms`: names that a proof may rest on, as the prover spells
-    them; in Lean beside propext, Classical.choice and Quot.sound. `path`: the directory of the prover's programs, ""
-    for PATH. `project`: a built Lake project for Lean's imports. `url`: a Lean server that answers as Kimina's does,
-    instead of programs here; it checks in one process, and `memory_mb` is its own. `timeout` (seconds of processor
-    time) and `memory_mb` apply to each run, `slots` (0: one for each core) run at once. A prover that is missing, and
-    a Lean that does not judge known proofs rightly, give *error*.
+    The completion is a tactic script, or its last fenced block is one. "Proof." and "Qed.", or "by", may stand around
+    it, and the theorem itself before it. Commands of the prover are refused, and Coq's fix and cofix.
+
+    A pass needs several runs of the prover. The script is compiled as a proof of the statement. Where the script is not
+    loaded, the compiled proof's type is compared with the statement, which was compiled by itself, and the assumptions
+    are listed. Then coqchk checks everything again, or Lean's kernel does (`replay`).
+
+    axioms: names that a proof may use, as the prover spells them; in Lean propext, Classical.choice and Quot.sound are
+    always allowed. path: the directory of the prover's programs, "" for PATH. project: a built Lake project for Lean's
+    imports. url: a Lean server with Kimina's interface, instead of programs on this machine; it checks in one process
+    and has its own memory limit. timeout (seconds of processor time) and memory_mb apply to each run. slots: how many
+    run at once, 0 for one on each core. If the prover is missing, or a Lean misjudges known proofs, the verdict is
+    *error*.
     """
 
     isolate: ClassVar[bool] = False
@@ -61,12 +68,9 @@ class ProofVerifier:
     ) -> None:
         if language not in ("coq", "lean"):
             raise ValueError(f"verifier proof: language {language!r}; expected coq or lean")
-        if not 0 < timeout <= 3600:
-            raise ValueError(f"verifier proof: timeout {timeout}; expected seconds above 0, at most 3600")
-        if memory_mb < 256:
-            raise ValueError(f"verifier proof: memory_mb {memory_mb}; expected at least 256")
-        if slots < 0:
-            raise ValueError(f"verifier proof: slots {slots}; expected 0 or more")
+        check_seconds("verifier proof: timeout", timeout, most=3600)
+        check_count("verifier proof: memory_mb", memory_mb, least=256)
+        check_count("verifier proof: slots", slots, least=0)
         if language == "coq" and (project or url or not replay):
             raise ValueError("verifier proof: project, url and replay are for language lean")
         if url and (path or project or not replay):
@@ -87,15 +91,15 @@ class ProofVerifier:
         return read_statement(reference) if self._language == "coq" else read_lean_statement(reference)
 
     def open_answers(self, reference: Any) -> bool:
-        """A statement has many proofs."""
+        """Return True: a statement has many proofs."""
         return True
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where the reference holds no statement."""
+        """Raise ValueError if the reference holds no statement."""
         self._statement(reference)
 
     def missing(self) -> str:
-        """Return one line that says what of the prover is missing, or ""."""
+        """Return one line that says what the prover lacks, or ""."""
         return self._prover.missing()
 
     def null_completions(self, reference: Any) -> dict[str, str]:
@@ -109,7 +113,7 @@ class ProofVerifier:
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Return all verdicts, in order; a script is checked once for a statement, and its verdict kept."""
+        """Return all verdicts, in order. A script is checked once for a statement; its verdict is cached."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         wanted = list(dict.fromkeys(item for item in prepared if isinstance(item, tuple)))
         missing = self.missing() if wanted else ""
@@ -127,7 +131,7 @@ class ProofVerifier:
             found = self._prover.judge(*item)
         except OSError as failed:  # no room for files, no process to be had
             return error(in_one_line(str(failed)))
-        if found.status in ("correct", "incorrect"):  # no limit and no error: these may depend on the moment
+        if found.status in ("correct", "incorrect"):  # a limit or an error may be another one the next time
             self._known.put(item, found)
         return found
 

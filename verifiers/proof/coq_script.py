@@ -1,9 +1,9 @@
-"""Reading a tactic script: its sentences, without comments; refused where one of them is no tactic.
+"""Reading a tactic script for Coq: its sentences without comments. A sentence that is no tactic refuses the script.
 
-The text that the prover gets is made here from what was read: no comments, plain spaces, one sentence a line. What ends
-a sentence for this reader and for the prover is then the same. That is the first of two defences; the second does not
-depend on it (`coq`): the compiled proof is compared with the statement by a process that never sees the script. What
-errors of the prover's own kernel would let through, this reader alone keeps out (`_REFUSED`).
+The prover gets text that is written here from what was read: no comments, plain spaces, one sentence on each line. So
+the reader and the prover agree where a sentence ends. This is the first of two defences. The second (`coq`) does not
+depend on it: a process that never sees the script compares the compiled proof with the statement. This reader alone
+keeps out what errors in the prover's own kernel would let through (`_REFUSED`).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class _Token(NamedTuple):
     text: str
 
 
-# A word is of ASCII: another letter or sign may end a word for the prover (x\u00b2fix) and begins another one here.
+# A word is ASCII. The prover may end a word at another letter or sign (x\u00b2fix), so a new word begins there.
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_']*")
-# A number ends where a letter follows it: the prover reads the words 2 and fix in 2fix, and 1e5 and fix in 1e5fix.
+# A letter right after a number is refused: the prover reads 2fix as 2 and fix, and 1e5fix as 1e5 and fix.
 _NUMBER = re.compile(r"(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?![A-Za-z_])")
 _DOTS = re.compile(r"\.+(?:\s|\Z)?")
-# Marks between sentences: bullets, braces, and goals that a brace or a tactic is for.
+# Marks between sentences: bullets, braces, and the goals that a brace or a tactic applies to.
 _MARK = re.compile(r"(?:[-+*]+|\{|\}|(?:\d+|\[\w+\])\s*:\s*\{)\s*")
 _SELECTOR = re.compile(r"(?:all|par|!|\d+(?:\s*-\s*\d+)?(?:\s*,\s*\d+(?:\s*-\s*\d+)?)*)\s*:(?!=)\s*")
 _ENDS = frozenset({"Qed.", "Defined."})
 _THEOREM = re.compile(
     r"(?:(?:Theorem|Lemma|Corollary|Proposition|Fact|Remark|Example)\s+[\w']+\s*:|Goal\b)(.*)\.", re.DOTALL
 )
-# Tactics whose result the kernel does not check, that start programs, leave goals open or read the clock; and fix and
-# cofix: the guard checkers of Coq 8.16 to 9.2, coqchk's too, accept some that do not end, which prove False.
+# Tactics whose result the kernel does not check, or that start programs, leave goals open or read the clock; and fix
+# and cofix: the guard checkers of Coq 8.16 to 9.2, also coqchk's, accept some that do not end, and these prove False.
 _REFUSED = frozenset(
     """admit give_up native_compute timeout fix cofix exact_no_check change_no_check vm_cast_no_check
     native_cast_no_check convert_concl_no_check ltac2""".split()
 )
-# Commands of the prover. A script has no use for these words, wherever they stand; Set is a sort, too.
+# Commands of the prover. No script needs these words, wherever they stand. Set is not listed, since it is a sort, too.
 _COMMANDS = frozenset(
     """Abort About Admit Admitted Arguments Axiom Axioms Back BackTo Backtrack Bind Canonical Cd Check Class
     CoFixpoint CoInductive Coercion Combined Compute Conjecture Conjectures Context Corollary Create Debug Declare
@@ -62,10 +62,10 @@ _COMMANDS = frozenset(
 
 
 def tactic_script(text: str, statement: str = "") -> str:
-    """Return the script, one sentence a line, without comments; "Proof." before and "Qed." behind are left out.
+    """Return the script, one sentence on each line, without comments, "Proof." and "Qed.".
 
-    statement: what is to be proved. A text that repeats it, as "Theorem NAME : STATEMENT.", is read from there on;
-    another theorem is refused. Raises ScriptError for what is no list of tactics, and ScriptTooLarge.
+    statement: what is to be proved. If the text repeats it as "Theorem NAME : STATEMENT.", the script starts after
+    that; another theorem is refused. Raises ScriptError if the text is no list of tactics, and ScriptTooLarge.
     """
     if len(text) > MAX_SCRIPT:
         raise ScriptTooLarge(f"a script of {len(text):,} characters; at most {MAX_SCRIPT:,} are read")
@@ -87,8 +87,10 @@ def tactic_script(text: str, statement: str = "") -> str:
 
 
 def _without_comments(text: str) -> str:
-    """Return the text with a space for each comment. What ends a sentence is looked for in what is left: a period is
-    followed by a space where it is followed by a comment and a space."""
+    """Return the text with a space in place of each comment.
+
+    The ends of sentences are looked for in the result: a period before a comment and a space ends a sentence.
+    """
     found: list[str] = []
     at = 0
     while at < len(text):
@@ -105,7 +107,7 @@ def _without_comments(text: str) -> str:
 
 
 def _after_comment(text: str, at: int) -> int:
-    """Return the position behind a comment. Comments nest, and a string in one may hold its marks."""
+    """Return the position after a comment. Comments nest, and a string in a comment may hold the marks of one."""
     depth = 0
     while at < len(text):
         if text.startswith("(*", at):
@@ -159,7 +161,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _period(text: str, at: int) -> _Token:
-    """Return the end of a sentence, "." or "..." before a space, or a period within one."""
+    """Return the end of a sentence ("." or "..." before a space), or a period within a sentence."""
     match = _DOTS.match(text, at)
     dots = match.group() if match else "."
     if dots == dots.rstrip(" \n\t\r") and at + len(dots) < len(text):
@@ -177,7 +179,7 @@ def _number(text: str, at: int) -> _Token:
 
 
 def _sentences(tokens: list[_Token]) -> list[list[_Token]]:
-    """Return the sentences; marks may follow the last one, such as a closing brace."""
+    """Return the sentences. Marks, such as a closing brace, may follow the last one."""
     found: list[list[_Token]] = [[]]
     for token in tokens:
         if token.kind != "space" or (found[-1] and found[-1][-1].kind != "space"):
@@ -199,16 +201,16 @@ def _behind_marks(text: str) -> str:
 
 
 def _without_end(sentence: list[_Token]) -> list[list[_Token]]:
-    """Return the last sentence without "Qed." or "Defined."; closing braces may stand before it."""
+    """Return the last sentence without "Qed." or "Defined."; closing braces before it stay."""
     if _behind_marks(_text(sentence)) not in _ENDS:
         return [sentence]
     return [sentence[:-2]] if len(sentence) > 2 else []
 
 
 def _check(sentence: list[_Token], names: frozenset[str]) -> None:
-    """Raise ScriptError unless the sentence is marks, and a tactic behind them, or brings back shelved goals.
+    """Raise ScriptError unless the sentence is a tactic, perhaps after marks, or brings back shelved goals.
 
-    names: words that the statement has, which may stand in a tactic though they are commands elsewhere.
+    names: words of the statement, which may stand in a tactic even if they are commands elsewhere.
     """
     if _text(sentence) == "Unshelve.":
         return

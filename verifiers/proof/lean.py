@@ -1,10 +1,19 @@
-"""Proofs in Lean 4 by a toolchain on this machine: compiled in one sandbox, compared with the statement in others.
+"""Proofs in Lean 4: the files that Lean gets and what its answers mean; a toolchain on this machine; a server.
 
-1. `RlvrTrusted` (definitions and statement) is compiled, without the completion, once for all of its completions.
-2. `RlvrSolution`, the theorem with the completion's tactics, is compiled in a run of its own.
-3. `RlvrCheck`, where only the compiled file of step 2 goes: the comparison of `lean_files`.
-4. `lean --run` of `lean_files.REPLAY`: the declarations of step 2 are read as data, and Lean's kernel checks each of
-   them again beside the statement. Nothing of the completion is elaborated or imported there.
+The statement is a definition, `RlvrTrusted.statement`, which Lean elaborates before it sees the completion. After the
+theorem with the completion's tactics stand `theorem RlvrCheck.CODE : RlvrTrusted.statement := @RlvrSolution.goal` and
+`#print axioms RlvrCheck.CODE`. CODE is random for each check, and a pass needs an answer that names it.
+
+With a toolchain (`Lean`), each step is a run of its own in the sandbox:
+
+1. `RlvrTrusted` (definitions and statement) is compiled without the completion, once for all of its completions.
+2. `RlvrSolution`, the theorem with the completion's tactics, is compiled.
+3. `RlvrCheck` is compiled, where only the compiled file of step 2 is: it compares, and prints the axioms.
+4. `lean --run` of `REPLAY` reads the declarations of step 2 as data. Lean's kernel checks each of them again beside the
+   statement. Nothing of the completion is elaborated or imported there.
+
+A server (`LeanServer`) has the HTTP interface of the Kimina Lean server (`POST /verify`). It gets one text with the
+statement, the theorem and the comparison, and one process elaborates it.
 """
 
 from __future__ import annotations
@@ -16,7 +25,6 @@ import secrets
 import shutil
 import subprocess
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,18 +32,19 @@ from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedRes
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
-from rlvr.verifiers.proof.coq import MAX_COMPILED, read_compiled, write_files
+from rlvr.verifiers.proof.coq import (
+    MAX_COMPILED,
+    Cache,
+    Compiled,
+    explain_ended_run,
+    read_compiled,
+    write_files,
+)
 from rlvr.verifiers.proof.statement import Statement
-
-# The files that Lean is given, and what its answers mean.
-#
-# The statement is a definition, `RlvrTrusted.statement`, which is elaborated before the completion is read. Behind the
-# theorem of the completion's tactics stands `theorem RlvrCheck.CODE : RlvrTrusted.statement := @RlvrSolution.goal` and
-# `#print axioms RlvrCheck.CODE`, where CODE is drawn for each check: a pass needs an answer that names it.
 
 AXIOMS = ("propext", "Classical.choice", "Quot.sound")
 TRUSTED, SOLUTION, CHECK = "RlvrTrusted", "RlvrSolution", "RlvrCheck"
-# Known pairs, which tell whether what answers is a Lean that checks: the first proof is right, the others are not.
+# Known proofs, which show whether a Lean really checks: the first is right, the others are wrong.
 PROBES = ((True, "  exact fun _ _ h => h.1\n"), (False, "  sorry\n"), (False, "  exact fun _ _ h => h.2\n"))
 PROBE = Statement("∀ p q : Prop, p ∧ q → p")
 REPLAY = """import Lean.Replay
@@ -102,7 +111,7 @@ def trusted_file(statement: Statement) -> str:
 
 
 def theorem(statement: Statement, block: str) -> str:
-    """Return the theorem of a block of `tactic_block`. The bracket makes whatever ends the block early an error."""
+    """Return the theorem with a block of tactics. Because of the bracket, a block that ends early is an error."""
     return f"theorem {SOLUTION}.goal {statement.header} := (by\n{block})\n"
 
 
@@ -119,12 +128,12 @@ def comparison(code: str) -> str:
 
 
 def check_file(code: str) -> str:
-    """Return the module that compares, where the completion is not."""
+    """Return the module that compares; it does not hold the completion."""
     return f"import {SOLUTION}\n{comparison(code)}"
 
 
 def whole_file(statement: Statement, block: str, code: str) -> str:
-    """Return all of it in one text, for a server."""
+    """Return everything in one text, for a server."""
     return f"{trusted_file(statement)}{theorem(statement, block)}{comparison(code)}"
 
 
@@ -133,7 +142,7 @@ def _opens(statement: Statement) -> str:
 
 
 def first_error(messages: Iterable[Message]) -> str:
-    """Return the first error, or what says that something is left unproved, in one line; "" where there is none."""
+    """Return the first error, or the first warning of an unproved goal, in one line; "" if there is none."""
     for message in messages:
         text = in_one_line(" ".join(message.data.split()))[:200]
         if message.severity not in ("warning", "information", "info", "trace"):
@@ -144,13 +153,13 @@ def first_error(messages: Iterable[Message]) -> str:
 
 
 def judge(messages: Sequence[Message], code: str, allowed: Sequence[str]) -> Verdict:
-    """Return the verdict on what Lean says of `comparison(code)`, and of what stands before it."""
+    """Return the verdict on what Lean says about `comparison(code)` and the text before it."""
     if why := first_error(messages):
         return incorrect(why)
-    told = [message.data for message in messages if code in message.data]
+    answers = [message.data for message in messages if code in message.data]
     name = rf"'?{CHECK}\.{code}'?"
-    if len(told) != 1 or not (
-        match := re.fullmatch(rf"{name} (?:(does not)|depends) .*?(?:\[(.*)\])?", told[0].strip(), re.DOTALL)
+    if len(answers) != 1 or not (
+        match := re.fullmatch(rf"{name} (?:(does not)|depends) .*?(?:\[(.*)\])?", answers[0].strip(), re.DOTALL)
     ):
         return incorrect("Lean has not said what the proof rests on")
     if bool(match[1]) == (match[2] is not None):
@@ -159,7 +168,7 @@ def judge(messages: Sequence[Message], code: str, allowed: Sequence[str]) -> Ver
 
 
 def judge_axioms(names: Iterable[str], allowed: Sequence[str]) -> Verdict:
-    """Return *correct* where all names are allowed."""
+    """Return *correct* if all names are allowed."""
     for name in filter(None, (name.strip() for name in names)):
         if name not in allowed:
             return incorrect(f"rests on {in_one_line(name)[:100]}")
@@ -173,25 +182,18 @@ _KEPT = 4096
 
 
 class Place(NamedTuple):
-    """Where Lean is. `program`: the executable; `prefix`: its installation; `library`: folders of compiled modules."""
+    """Where Lean is. program: the executable; prefix: its installation; library: folders of compiled modules."""
 
     program: str
     prefix: str
     library: tuple[str, ...]
 
 
-class Compiled(NamedTuple):
-    """The compiled statement, or the verdict that says why there is none."""
-
-    data: bytes
-    failure: Verdict | None
-
-
 class Lean:
     """A Lean toolchain.
 
-    path: the folder of the program `lean`, "" for PATH. project: a Lake project that is built, whose modules may be
-    imported, "" for none. replay: whether step 4 is run. axioms: names allowed beside `lean_files.AXIOMS`.
+    path: the folder of the program `lean`, "" for PATH. project: a built Lake project whose modules may be imported, ""
+    for none. replay: whether step 4 is run. axioms: names that are allowed besides AXIOMS.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Lean:
         self._limits = ExternalLimits(
             seconds=limits.seconds, memory_mb=limits.memory_mb + _MAPPED_MB, file_kb=MAX_COMPILED >> 10
         )
-        self._compiled: OrderedDict[Statement, Compiled] = OrderedDict()
+        self._compiled: Cache[Statement, Compiled] = Cache(_KEPT)
         self._lock = threading.Lock()
         self._place: Place | None = None
         self._missing: str | None = None
@@ -213,7 +215,7 @@ class Lean:
         return Lean, self._settings
 
     def missing(self) -> str:
-        """Return one line that says what is missing, or "". The first call finds Lean and asks it for known proofs."""
+        """Return one line that says what is missing, or "". The first call looks for Lean and tries known proofs."""
         with self._lock:
             known = self._missing
         if known is None:
@@ -252,44 +254,40 @@ class Lean:
         return ""
 
     def judge(self, statement: Statement, block: str) -> Verdict:
-        """Return the verdict on a block of `lean_script.tactic_block`."""
-        trusted = self._trusted(statement)
+        """Return the verdict on a block that `lean_script.tactic_block` has read."""
+        trusted = self._compile_once(statement)
         if trusted.failure is not None:
             return trusted.failure
-        built = {f"{TRUSTED}.olean": trusted.data}
+        built = trusted.files
         found, solution = self._compile(SOLUTION, solution_file(statement, block), built)
         if found.status != "ok" or solution is None:
-            return _failure(found)
+            return _explain_failure(found)
         if why := first_error(_messages(found.stdout)):
             return incorrect(why)
         code = new_code()
         found, _ = self._compile(CHECK, check_file(code), {**built, f"{SOLUTION}.olean": solution})
         if found.status != "ok":
-            return _failure(found, "what is proved is not the statement: ")
+            return _explain_failure(found, "what is proved is not the statement: ")
         verdict = judge(_messages(found.stdout), code, self._allowed)
         if verdict.correct and self._replay:
-            return self._replayed(built, solution)
+            return self._replay_proof(built, solution)
         return verdict
 
-    def _trusted(self, statement: Statement) -> Compiled:
-        with self._lock:
-            known = self._compiled.get(statement)
+    def _compile_once(self, statement: Statement) -> Compiled:
+        known = self._compiled.get(statement)
         if known is None:
             found, data = self._compile(TRUSTED, trusted_file(statement), {})
-            if found.status != "ok" and (found.status != "failed" or _failure(found).status == "limit"):
-                return Compiled(
-                    b"", error(f"the statement was not compiled: {found.status}, {in_one_line(found.detail)}")
-                )
-            why = first_error(_messages(found.stdout)) or ("" if data else _first_error(found))
-            known = Compiled(data or b"", bad_reference(f"Lean refuses the statement: {why}") if why else None)
-            with self._lock:
-                self._compiled[statement] = known
-                if len(self._compiled) > _KEPT:
-                    self._compiled.popitem(last=False)
+            if found.status != "ok" and (found.status != "failed" or _explain_failure(found).status == "limit"):
+                why = f"the statement was not compiled: {found.status}, {in_one_line(found.detail)}"
+                return Compiled({}, error(why))
+            why = first_error(_messages(found.stdout)) or ("" if data else _read_first_error(found))
+            refusal = bad_reference(f"Lean refuses the statement: {why}") if why else None
+            known = Compiled({f"{TRUSTED}.olean": data or b""}, refusal)
+            self._compiled.put(statement, known)
         return known
 
     def _compile(self, name: str, text: str, built: dict[str, bytes]) -> tuple[Finished, bytes | None]:
-        """Compile one module in a sandbox of its own, which reads `built`. Return the run, and the compiled file."""
+        """Compile one module in a sandbox that can read `built`. Return the run, and the compiled file."""
         with workplace() as place:
             write_files(place, "lib", built)
             write_files(place, "out", {f"{name}.lean": text.encode()})
@@ -307,7 +305,7 @@ class Lean:
         out = os.path.join(place, "out")
         return run_external(command, out, read=read, limits=self._limits, environment=environment)
 
-    def _replayed(self, built: dict[str, bytes], solution: bytes) -> Verdict:
+    def _replay_proof(self, built: dict[str, bytes], solution: bytes) -> Verdict:
         """Return the verdict of the kernel on the compiled proof, read as data (step 4)."""
         code = new_code()
         with workplace() as place:
@@ -315,32 +313,25 @@ class Lean:
             write_files(place, "out", {"Replay.lean": REPLAY.encode(), "proof.olean": solution})
             found = self._run(place, ["--run", "Replay.lean", code, "proof.olean"])
         if found.status != "ok":
-            return _failure(found, "the kernel's second look: ")
-        told = [line for line in found.stdout.splitlines() if line.startswith(f"{code} #[") and line.endswith("]")]
-        if len(told) != 1:
+            return _explain_failure(found, "the kernel's second look: ")
+        answers = [line for line in found.stdout.splitlines() if line.startswith(f"{code} #[") and line.endswith("]")]
+        if len(answers) != 1:
             return incorrect("the kernel's second look has said nothing")
-        verdict = judge_axioms(told[0][len(code) + 3 : -1].split(","), self._allowed)
+        verdict = judge_axioms(answers[0][len(code) + 3 : -1].split(","), self._allowed)
         return correct(reason="Lean and its kernel's second look accept the proof") if verdict.correct else verdict
 
 
 def _ask(command: list[str], project: str) -> str:
-    """Return what a program of the toolchain prints in one line. It is trusted, as the project is."""
-    done = subprocess.run(
-        command,
-        cwd=project or None,
-        capture_output=True,
-        text=True,
-        timeout=_ASKED,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    """Return the last line that a program of the toolchain prints. The program and the project are trusted."""
+    settings = {"cwd": project or None, "stdin": subprocess.DEVNULL, "timeout": _ASKED}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **settings)  # type: ignore[call-overload]
     if done.returncode or not done.stdout.strip():
         raise ValueError(f"{' '.join(command)}: {(done.stderr.strip() or 'no answer').splitlines()[-1]}")
     return done.stdout.strip().splitlines()[-1]
 
 
 def _messages(text: str) -> list[Message]:
-    """Return the messages of `lean --json`, one a line. What is none, such as a program's own output, is left out."""
+    """Return the messages of `lean --json`, one on each line. Other lines, such as a program's output, are skipped."""
     found = []
     for line in text.splitlines():
         try:
@@ -351,49 +342,41 @@ def _messages(text: str) -> list[Message]:
     return found
 
 
-def _failure(found: Finished, before: str = "") -> Verdict:
-    if found.status == "sandbox_error":
-        return error(f"sandbox_error: {in_one_line(found.detail)}")
-    if found.status == "timeout":
-        return timeout(f"Lean took {found.detail}")
-    if found.status == "limit":
-        return limit(f"Lean wrote {found.detail}")
+def _explain_failure(found: Finished, before: str = "") -> Verdict:
+    if ended := explain_ended_run(found):
+        return ended
     if found.status == "ok":
         return limit(f"{before}a compiled proof of more than {MAX_COMPILED >> 20} MB, or none")
-    why = first_error(_messages(found.stdout)) or _first_error(found)
+    why = first_error(_messages(found.stdout)) or _read_first_error(found)
     if any(sign in why for sign in ("memory", "Stack overflow", "ended by signal")):
         return limit(f"{before}{why}")
     return incorrect(f"{before}{why}")
 
 
-def _first_error(found: Finished) -> str:
+def _read_first_error(found: Finished) -> str:
     text = found.stderr.strip() or found.stdout.strip() or found.detail
     return in_one_line(" ".join(text.split()))[:200]
 
 
-# Proofs in Lean 4 by a server: the HTTP interface of the Kimina Lean server (`POST /verify`), a REPL behind it.
-#
-# One text holds the statement, the theorem and the comparison (`lean_files.whole_file`), which one process elaborates.
-
 KEY = "RLVR_LEAN_API_KEY"  # in the environment: sent as a bearer token
 _PATH = "/verify"
 _SCHEMA = "the Kimina Lean server's"
-_KEPT_STATEMENTS = 4096
 _SLACK = 30.0  # seconds beyond the proof's own time: the server's queue and imports
 
 
-class Answer:
-    """A server's answer on one text: its messages, or what it failed of.
+class Answer(NamedTuple):
+    """A server's answer about one text: its messages, or why it failed.
 
-    failure: "" where the text was elaborated. slow: whether the failure is the server's time limit.
+    failure: "" if the text was elaborated. slow: whether the failure is the server's time limit.
     """
 
-    def __init__(self, messages: Sequence[Message], failure: str = "", slow: bool = False) -> None:
-        self.messages, self.failure, self.slow = list(messages), failure, slow
+    messages: list[Message]
+    failure: str = ""
+    slow: bool = False
 
 
 class LeanServer:
-    """A server at `url`. seconds: time of one proof; axioms: names allowed beside `lean_files.AXIOMS`."""
+    """A server at `url`. seconds: time of one proof; axioms: names that are allowed besides AXIOMS."""
 
     def __init__(self, url: str, seconds: float, axioms: Sequence[str] = (), slack: float = _SLACK) -> None:
         self._settings = (url, seconds, tuple(axioms), slack)
@@ -404,13 +387,13 @@ class LeanServer:
         )
         self._lock = threading.Lock()
         self._proven = False
-        self._sound: dict[Statement, str] = {}
+        self._errors: Cache[Statement, str] = Cache(_KEPT)
 
     def __reduce__(self) -> tuple[type[LeanServer], tuple[object, ...]]:
         return LeanServer, self._settings
 
     def missing(self) -> str:
-        """Return one line that says why the server cannot be used, or "", once it has judged known proofs rightly."""
+        """Return one line that says why the server cannot be used, or "" once it has judged known proofs rightly."""
         with self._lock:
             if not self._proven:
                 why = self._probe()
@@ -430,14 +413,13 @@ class LeanServer:
         return ""
 
     def judge(self, statement: Statement, block: str) -> Verdict:
-        """Return the verdict on a block of `lean_script.tactic_block`.
+        """Return the verdict on a block that `lean_script.tactic_block` has read.
 
-        Where the server fails on it, the known proofs tell whose doing that is: *limit* or *timeout* where they pass,
-        else *error*.
+        If the server fails on it, the known proofs decide: *limit* or *timeout* if they pass, otherwise *error*.
         """
         verdict = self._verdict(statement, block)
         if isinstance(verdict, Verdict):
-            if verdict.status == "incorrect" and (why := self._unsound(statement)):
+            if verdict.status == "incorrect" and (why := self._find_statement_error(statement)):
                 return bad_reference(f"Lean refuses the statement: {why}")
             return verdict
         if self._probe():
@@ -445,22 +427,22 @@ class LeanServer:
         refused = timeout if "timed out" in verdict else limit
         return refused(f"the Lean server failed on this proof, and not on others: {in_one_line(verdict)}")
 
-    def _unsound(self, statement: Statement) -> str:
-        """Return what Lean says against the statement, "" where it elaborates; asked once for each statement."""
-        if statement not in self._sound:
+    def _find_statement_error(self, statement: Statement) -> str:
+        """Return Lean's error about the statement, "" if it elaborates. Lean is asked once for each statement."""
+        known = self._errors.get(statement)
+        if known is None:
             try:
                 answer = self._ask(trusted_file(statement))
             except (ServerLost, RequestRefused, UnexpectedResponse):
                 return ""
             if answer.failure:
                 return ""
-            if len(self._sound) >= _KEPT_STATEMENTS:
-                self._sound.clear()
-            self._sound[statement] = first_error(answer.messages)
-        return self._sound.get(statement, "")
+            known = first_error(answer.messages)
+            self._errors.put(statement, known)
+        return known
 
     def _verdict(self, statement: Statement, block: str) -> Verdict | str:
-        """Return the verdict, or what the server failed of."""
+        """Return the verdict, or why the server failed."""
         code = new_code()
         try:
             answer = self._ask(whole_file(statement, block, code))
@@ -478,7 +460,7 @@ class LeanServer:
 
 
 def _read(answer: Any, name: str) -> Answer:
-    """Return what an answer says of the text `name`. Raises ValueError, TypeError or LookupError for another form."""
+    """Return what an answer says about the text `name`. Raises ValueError, TypeError or LookupError for other forms."""
     (result,) = answer["results"]
     if result["custom_id"] != name:
         raise ValueError("an answer to another text")

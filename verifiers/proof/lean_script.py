@@ -1,8 +1,8 @@
 """Reading a block of Lean tactics: no comments, no command of Lean, nothing that runs programs at compile time.
 
-The text that Lean gets is made here from what was read: comments are gone, columns are kept, since Lean reads the
-layout. `lean_files` puts it in brackets of a theorem, so that what ends the block early is an error; the checks of
-`lean_files` and `lean` do not depend on this reader.
+Lean gets text that is written here from what was read. Comments are removed, but columns stay, since Lean reads the
+layout. `lean` puts the block into brackets, so that a block that ends early is an error. The checks in `lean` do not
+depend on this reader.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 from rlvr.verifiers.proof.coq_script import MAX_NESTING, ScriptError, ScriptTooLarge
 
-# Words that a block of Lean tactics has no use for.
-
-# What begins or belongs to a command of Lean, Batteries or Mathlib. Most are tokens, which no variable can be named by.
+# Words of commands of Lean, Batteries or Mathlib. Most are tokens, so that no variable can have such a name.
 COMMANDS = frozenset(
     """abbrev add_decl_doc alias assert_not_exists assert_not_imported attribute axiom binder_predicate
     builtin_dsimproc builtin_dsimproc_decl builtin_initialize builtin_simproc builtin_simproc_decl class
@@ -38,7 +36,7 @@ COMMANDS = frozenset(
 )
 # Tactics that leave a goal unproved, trust compiled code, or ask a server.
 TACTICS = frozenset("admit stop native slim_check plausible polyrith".split())
-# Terms that leave a goal unproved, trust compiled code, or run programs; wherever they stand in a name.
+# Terms that leave a goal unproved, trust compiled code, or run programs. Refused wherever they stand in a name.
 REFUSED = frozenset(
     """sorry sorryAx native_decide nativeDecide ofReduceBool ofReduceNat reduceBool reduceNat
     trustCompiler bv_decide bv_check bv_omega_nat implemented_by csimp run_tac run_conv by_elab elabTermEnsuringType
@@ -54,7 +52,8 @@ NAMESPACES = frozenset({"Lean", "Elab", "Lake", "System", "Mathlib", "Batteries"
 MAX_SCRIPT = 100_000  # characters
 _INDENT = "  "
 _CLOSING = {")": "(", "]": "[", "}": "{", "⟩": "⟨"}
-# What Lean's own reader takes for a name. A wider class would hide a word of Lean that such a sign follows.
+# The letters of names, as Lean's own reader has them. With more letters here, a refused word beside one would be
+# missed.
 _FIRST = "A-Za-z_\u0391-\u039f\u03a1\u03a4-\u03a9\u03b1-\u03ba\u03bc-\u03fb\u2100-\u214f\U0001d49c-\U0001d59f"
 _REST = _FIRST + "0-9'!?\u2080-\u2089\u2090-\u209c\u1d62-\u1d6a\u2c7c"
 _NAME = re.compile(rf"[{_FIRST}][{_REST}]*(?:\.[{_FIRST}][{_REST}]*)*")
@@ -63,9 +62,10 @@ _STRING = re.compile(r'"[^"\\\n{}]*"')
 _CHARACTER = re.compile(r"'(?:[A-Za-z0-9 ]|\\[nt])'")
 _COMMENT = re.compile("/-|-/")
 _OPTION = re.compile(r"set_option[ ]+(?:maxHeartbeats|maxRecDepth)[ ]+\d{1,9}[ \n]+in\b")
-# A number of elements (#s) and arrays (#[1, 2]); commands such as #eval have longer names.
+# The number of elements (#s) and arrays (#[1, 2]). Commands such as #eval have longer names.
 _COUNT = re.compile(rf"#(?:[\[(]|[A-Za-z]['₀-₉]*(?![{_REST}.]))")
-# Blocks of letters and signs that Lean and Mathlib use, beyond ASCII. Others may look like these.
+# Blocks of letters and signs beyond ASCII that Lean and Mathlib use. Others are refused, since they may look like
+# these.
 _BLOCKS = (
     (0x00AC, 0x00AC), (0x00AF, 0x00B9), (0x00D7, 0x00D7), (0x00F7, 0x00F7), (0x02B0, 0x02B8), (0x02E0, 0x02E4),
     (0x0370, 0x03FF), (0x15EE, 0x15EE), (0x1D2C, 0x1D6A), (0x1D9C, 0x1DBF),
@@ -73,7 +73,8 @@ _BLOCKS = (
     (0x2070, 0x209C), (0x2100, 0x214F), (0x2190, 0x23FF), (0x25A0, 0x25FF), (0x2605, 0x2606), (0x266D, 0x266F),
     (0x2713, 0x2713), (0x271D, 0x271D), (0x27C0, 0x27FF), (0x2900, 0x2AFF), (0x2C7C, 0x2C7C), (0x1D400, 0x1D7FF),
 )  # fmt: skip
-# A line that ends so goes on in the next, deeper one; one that begins so is a tactic, not the rest of another.
+# A line that ends like _OPENER goes on in the next, deeper line. A line that begins like _TACTIC is a tactic of its
+# own.
 _OPENER = re.compile(r"(?:\b(?:with|by|calc|do|at|then|from|fun)|=>|:=|[↦,(\[{⟨←|=+*<≤-])$")
 _TACTIC = re.compile(
     r"\s*(?:[·.<]|(?:aesop|apply|assumption|by_cases|by_contra|calc|cases|change|classical|congr|constructor|contrapose|"
@@ -90,11 +91,11 @@ class _Token(NamedTuple):
 
 
 def tactic_block(text: str, header: str = "") -> str:
-    """Return the tactics, indented by two columns, without comments; "by" before them is left out.
+    """Return the tactics, indented by two columns, without comments and without "by" before them.
 
-    header: the theorem as the author wrote it, without its name ("(n : ℕ) : n + 0 = n"). A text that repeats it, as
-    "theorem NAME HEADER := by", is read from there on; another theorem is refused. Raises ScriptError for what is no
-    block of tactics, and ScriptTooLarge.
+    header: the theorem as the author wrote it, without its name ("(n : ℕ) : n + 0 = n"). If the text repeats it as
+    "theorem NAME HEADER := by", the block starts after that; another theorem is refused. Raises ScriptError if the text
+    is no block of tactics, and ScriptTooLarge.
     """
     if len(text) > MAX_SCRIPT:
         raise ScriptTooLarge(f"a script of {len(text):,} characters; at most {MAX_SCRIPT:,} are read")
@@ -109,7 +110,7 @@ def tactic_block(text: str, header: str = "") -> str:
 
 
 def _without_comments(text: str) -> str:
-    """Return the text with spaces for comments, so that columns stay. Raises ScriptError for one that does not end."""
+    """Return the text with spaces in place of comments, so that columns stay. ScriptError if a comment does not end."""
     found: list[str] = []
     at = 0
     while at < len(text):
@@ -143,7 +144,7 @@ def _after_comment(text: str, at: int) -> int:
 
 
 def _without_header(text: str, header: str) -> str:
-    """Return what is behind "by", or behind the repeated theorem."""
+    """Return the text after "by", or after the repeated theorem."""
     start = text.lstrip()
     if match := re.match(r"(?:theorem|lemma)\s+\S+\s|example\s", start):
         parts = re.split(r":=\s*by\b", start[match.end() :], maxsplit=1)
@@ -187,10 +188,10 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _quote(text: str, at: int) -> _Token:
-    """Return what "'" begins or ends: a character, such as 'a', the sign '', or a sign such as ⁻¹'.
+    """Return the token that "'" begins or ends: a character such as 'a', the sign '', or a sign such as ⁻¹'.
 
-    Lean reads '(' as a character behind a space, and behind a sign as "(" where one of its signs ends with "'". What
-    could be either is refused: its bracket would count for one of the two readers alone.
+    After a space Lean reads '(' as a character; after a sign that can end with "'" it reads "(" as a bracket. A text
+    that could be either is refused: its bracket would count for only one of the two readers.
     """
     before = text[at - 1 : at]
     if before in (*_CLOSING.values(), "", ",", ";") or before.isspace() or (before.isascii() and before.isalnum()):
@@ -229,7 +230,7 @@ def _check_sign(text: str, at: int) -> None:
 
 
 def _follow(here: str, opened: list[str]) -> None:
-    """Follow brackets: none may close one that the block did not open."""
+    """Follow brackets: the block may close only what it has opened."""
     if here in _CLOSING.values():
         opened.append(here)
         if len(opened) > MAX_NESTING:
@@ -240,7 +241,7 @@ def _follow(here: str, opened: list[str]) -> None:
 
 def _check_name(name: str) -> None:
     parts = name.split(".")
-    if len(parts) == 1 and name in COMMANDS:  # with a point it is a name
+    if len(parts) == 1 and name in COMMANDS:  # with a point in it, it is a name
         raise ScriptError(f"the command {name} has no place in a proof")
     for part in parts:
         if part in REFUSED or (len(parts) == 1 and part in TACTICS):
@@ -250,7 +251,7 @@ def _check_name(name: str) -> None:
 
 
 def _laid_out(text: str) -> str:
-    """Return the block with its first column at two; a first line that lost its indentation gets that of the next."""
+    """Return the block with its first column at two. A first line that lost its indentation gets that of the next."""
     lines = [line.rstrip() for line in text.split("\n")]
     while lines and not lines[0]:
         del lines[0]

@@ -1,4 +1,4 @@
-"""The reference of a proof: the statement, and what it needs before it."""
+"""The reference of a proof: the statement, and what comes before it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _LEAN_COMMAND = re.compile(r":=$|\b(?:theorem|lemma|axiom|def|sorry)\b")
 
 @dataclass(frozen=True)
 class Statement:
-    """What is to be proved. `imports`: modules; `definitions`: text of the task's author that comes before it.
+    """What is to be proved.
 
-    `opens`: namespaces, and `binders`, such as "(n : ℕ) (h : 0 < n)", are Lean's.
+    imports: modules; definitions: text of the task's author that comes before the statement. For Lean only: opens are
+    namespaces, and binders are such as "(n : ℕ) (h : 0 < n)".
     """
 
     statement: str
@@ -28,12 +29,12 @@ class Statement:
 
     @property
     def header(self) -> str:
-        """The binders and the statement, as they follow a theorem's name."""
+        """The binders and the statement, as they stand after a theorem's name."""
         return f"{self.binders} : {self.statement}"
 
 
 def read_statement(reference: Any) -> Statement:
-    """Return the statement in Coq that a reference holds. Raises ValueError, in one line, where it holds none."""
+    """Return the Coq statement in a reference. Raises ValueError, in one line, if there is none."""
     reference = _read(reference, _KEYS)
     statement = " ".join(reference["statement"].split()).removesuffix(".")
     if not statement or ". " in statement or ":=" in statement:
@@ -45,9 +46,9 @@ def read_statement(reference: Any) -> Statement:
 
 
 def read_lean_statement(reference: Any) -> Statement:
-    """Return the statement in Lean that a reference holds. Raises ValueError, in one line, where it holds none.
+    """Return the Lean statement in a reference. Raises ValueError, in one line, if there is none.
 
-    It is a proposition ("∀ n : ℕ, n + 0 = n") or a theorem ("theorem a (n : ℕ) : n + 0 = n := by sorry").
+    A statement is a proposition ("∀ n : ℕ, n + 0 = n") or a theorem ("theorem a (n : ℕ) : n + 0 = n := by sorry").
     """
     reference = _read(reference, _LEAN_KEYS)
     text = " ".join(reference["statement"].split())

@@ -1,4 +1,4 @@
-"""Calling a verifier once; turning its exceptions into verdicts and log records."""
+"""Calling a verifier once; turning its exceptions into verdicts and log records; checks of options and references."""
 
 from __future__ import annotations
 
@@ -24,24 +24,17 @@ logger = logging.getLogger("rlvr.verifiers")
 T = TypeVar("T")
 
 OUT_OF_MEMORY = "out of memory"
-# The traits of rlvr.core.types.VerifierTraits that are checked for misspelling. Names of those for components (`merge`,
-# `measure`) are common words, which other attributes may resemble.
-_TRAITS = (
-    "isolate",
-    "fast_path",
-    "verify_batch",
-    "warm_up",
-    "check_reference",
-    "whole_batch",
-    "reads_prompt",
-)
+# The traits that are checked for misspelling. The traits of components (`merge`, `measure`) are left out: their names
+# are common words, which other attributes may resemble.
+_TRAITS = ("isolate", "fast_path", "verify_batch", "warm_up", "check_reference", "whole_batch", "reads_prompt")
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception in a verifier. `kind`: the verifier, the exception's type and the line that raised it.
+    """An exception in a verifier.
 
-    The first line of `text` says what failed and where, the rest may hold a traceback.
+    kind: the verifier, the exception's type and the line that raised it. text: the first line says what failed and
+    where; the rest may hold a traceback.
     """
 
     kind: str
@@ -49,7 +42,7 @@ class Failure:
 
 
 class FailureLog:
-    """Logs the first failure of each kind with its traceback. May be called from any thread."""
+    """Logs the first failure of each kind, with its traceback. May be called from any thread."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -57,7 +50,7 @@ class FailureLog:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a forked child: another thread of the parent may have held the lock."""
+        """In a forked child: make a new lock, since another thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def __call__(self, failure: Failure) -> None:
@@ -70,7 +63,7 @@ class FailureLog:
         logger.error("%s", "\n".join([f"{first}; more of this kind are counted only", *rest]))
 
 
-# Log each kind of failure once per process, whichever runner met it.
+# Logs each kind of failure once per process, whichever runner met it.
 log_failure = FailureLog()
 
 
@@ -92,16 +85,16 @@ def attempt(
 
 
 def call_guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure | None]:
-    """Return what `call` returns, or the verdict for its exception and the failure record. `verifier` is for names.
+    """Return what `call` returns, or the verdict on its exception and the failure record. verifier: for the messages.
 
-    Every call of a verifier goes through this. The verifier is to blame, not the model, so the verdict
-    is an error without a score. Running out of memory is blamed on the completion: status limit, score 0.
+    Every call of a verifier goes through this function. For an exception the verifier is to blame, not the model, so
+    the verdict is an error without a score. Running out of memory is blamed on the completion: status limit, score 0.
     """
     try:
         return call(), None
     except MemoryError:
         return limit(OUT_OF_MEMORY), None
-    # A verifier that calls sys.exit must not end the run any more than one that raises.
+    # A verifier that calls sys.exit must not end the run either.
     except (Exception, SystemExit) as error:
         return make_failure(verifier, error)
 
@@ -115,15 +108,16 @@ def make_failure(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure
 
 
 def place_of(raised: BaseException, called: Any) -> tuple[str, int] | None:
-    """Return file and line of the user's code that raised; where none did, those where `called` is defined.
+    """Return file and line of the user's code that raised.
 
-    Where that is ours: the last line that was running. None for an exception that was never raised.
+    If no user's code did: where `called` is defined, if a user defined it; otherwise the last line that was running.
+    None for an exception that was never raised.
     """
     return (None if raised_by_user(raised) else _find_definition(called)) or raised_at(raised)
 
 
 def _find_definition(called: Any) -> tuple[str, int] | None:
-    """Return file and line where a user's function, or the call of a user's object, is defined; None for ours."""
+    """Return file and line where a user's function, or the `__call__` of a user's class, is defined; None for ours."""
     called = inspect.unwrap(called.func if isinstance(called, functools.partial) else called)
     called = called if inspect.isroutine(called) else inspect.getattr_static(type(called), "__call__", None)
     code = getattr(called, "__code__", None)
@@ -140,7 +134,7 @@ def describe(verifier: Any) -> str:
 
 
 def misspelt_traits(verifier: Any) -> dict[str, str]:
-    """Return attributes whose names nearly are those of traits, with the traits' names: {"isolated": "isolate"}."""
+    """Return attributes that are named almost like a trait, with that trait: {"isolated": "isolate"}."""
     names = {trait.replace("_", ""): trait for trait in _TRAITS}
     own = vars(verifier) if inspect.isroutine(verifier) else dir(verifier)
     found = {}
@@ -152,7 +146,7 @@ def misspelt_traits(verifier: Any) -> dict[str, str]:
 
 
 def check_choices(verifier: Any) -> None:
-    """Raise ValueError where an option of a dataclass is not among the choices of its type (a Literal)."""
+    """Raise ValueError if an option of a dataclass is not one of the choices of its type (a Literal)."""
     for name, choices in _choices(verifier.__class__).items():
         value = getattr(verifier, name)
         if value not in choices:
@@ -160,7 +154,7 @@ def check_choices(verifier: Any) -> None:
 
 
 def allows(verifier: Any, name: str, value: object) -> bool:
-    """Whether an option of a dataclass may have this value: any, unless its type is a Literal."""
+    """Whether an option of a dataclass may have this value. Every value may be, unless the type is a Literal."""
     choices = _choices(verifier.__class__)
     return name not in choices or value in choices[name]
 
@@ -172,9 +166,9 @@ def _choices(kind: type) -> dict[str, tuple[str, ...]]:
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
-    """Raise ValueError that names the first problem whose reference the verifier's `check_reference` rejects.
+    """Check all references. Raise ValueError with the first problem whose reference `check_reference` rejects.
 
-    Raise RunError where the check itself fails: it raises another exception, or returns False instead of raising.
+    Raise RunError if the check itself fails: it raises another exception, or returns False instead of raising.
     """
     check = VerifierTraits.of(verifier).check_reference
     if check is None:
@@ -184,7 +178,7 @@ def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
             run_check(check, problem.reference)
         except ValueError as error:
             raise ValueError(f"problem {problem.id!r}: {error}") from error
-        # The check is a user's code, which may raise anything.
+        # The check may be a user's code, which may raise anything.
         except Exception as error:
             file, line = place_of(error, check) or ("?", 0)
             what = describe_raised(error, None)
@@ -195,6 +189,6 @@ def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
 
 
 def run_check(check: Callable[[Any], Any], reference: Any) -> None:
-    """Call a verifier's `check_reference`. Raise what it raises, and TypeError where it returns False."""
+    """Call a verifier's `check_reference`. Raise what it raises, and TypeError if it returns False."""
     if check(reference) is False:
         raise TypeError("it returned False")

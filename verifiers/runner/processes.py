@@ -55,21 +55,21 @@ class PoolError(RunError):
 
 
 class Ending(NamedTuple):
-    """The end of a worker process, in words, and whether it was out of memory."""
+    """How a worker process ended, in words, and whether it was out of memory."""
 
     text: str
     out_of_memory: bool = False
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle a value for a worker, which imports no script and no notebook. `pickle.loads` reads it."""
+    """Pickle a value for a worker, which cannot import the caller's script or notebook. `pickle.loads` reads it."""
     buffer = io.BytesIO()
     _Pickler(buffer).dump(value)
     return buffer.getvalue()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles by value, as cloudpickle does, also what a fresh process would find in no module, or in another one."""
+    """cloudpickle, which also pickles by value what a fresh process would not find, or would find in another file."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, (type, types.FunctionType)) or type(value) is _Cached:
@@ -89,7 +89,7 @@ _Cached = type(functools.lru_cache(lambda: None))
 
 
 def _make_cached(parameters: dict[str, Any]) -> Callable[..., Any]:
-    """Return a cached function without its content, which may refer to it."""
+    """Return a cached function that is still empty: what it calls may refer to it, and is filled in later."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return call.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
@@ -128,27 +128,23 @@ def _can_import(module: types.ModuleType) -> bool:
 
 
 def pickle_verifier(verifier: Any) -> bytes:
-    """Pickle the verifier for the worker processes. Raise ValueError where it cannot be sent to another process."""
+    """Pickle the verifier for the worker processes. Raise ValueError if it cannot be sent to another process."""
     try:
         return dumps(verifier)
     # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
     except Exception as error:
         raise ValueError(
             f"the verifier {describe(verifier)} cannot be pickled for the worker processes, which make a hanging "
-            f"verifier killable ({_first_line(error)}); define it in a module of its own, make open files, "
-            f"locks and connections inside the call, or {OPT_OUT}"
+            f"verifier killable ({(str(error).strip().splitlines() or [type(error).__name__])[0]}); define it in a "
+            f"module of its own, make open files, locks and connections inside the call, or {OPT_OUT}"
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 class WorkerServer:
-    """A running server process with the verifier loaded. Raises PoolError when it cannot be started.
+    """A running server process with the verifier loaded. Raises PoolError if it cannot be started.
 
-    `pickled` is the result of `pickle_verifier`, `memory_bytes` the memory of each worker beyond what it starts with.
-    The server dies with the thread that makes this object.
+    pickled: the result of `pickle_verifier`. memory_bytes: the memory of each worker beyond what it starts with. The
+    server dies with the thread that makes this object.
     """
 
     def __init__(self, pickled: bytes, memory_bytes: int) -> None:
@@ -180,7 +176,7 @@ class WorkerServer:
         self.control.settimeout(None)
 
     def spawn(self, number: int) -> socket.socket:
-        """Fork worker `number`. Returns the (non-blocking) socket to it."""
+        """Fork worker `number`; return the non-blocking socket to it."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._request(SPAWN, number, theirs)
@@ -188,11 +184,11 @@ class WorkerServer:
         return ours
 
     def kill(self, number: int) -> None:
-        """Kill worker `number`, if it still runs, and what it has started."""
+        """Kill worker `number`, if it still runs, and the processes that it has started."""
         self._request(KILL, number)
 
     def reports(self) -> list[tuple[int, Ending]] | None:
-        """Read `control` once: return the workers that have ended, and how; None when the server itself has."""
+        """Read `control` once: return the workers that have ended, and how; None if the server itself has ended."""
         try:
             data = self.control.recv(4096)
         except ConnectionResetError:
@@ -208,12 +204,12 @@ class WorkerServer:
         return ended
 
     def abandon(self) -> None:
-        """In a forked process: close this copy of the connection; the server is the parent's."""
+        """In a forked process: close this copy of the connection. The server is the parent's."""
         self.control.close()
         self._process.returncode = 0  # not a child of this process: nothing to wait for
 
     def stop(self) -> None:
-        """End the server, which kills its workers and what they have started."""
+        """End the server, which kills its workers and the processes that they have started."""
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)
@@ -224,7 +220,7 @@ class WorkerServer:
 
     def _request(self, kind: bytes, number: int, sock: socket.socket | None = None) -> None:
         fds = [] if sock is None else [sock.fileno()]
-        # The pool notices a dead server when it reads `control`.
+        # If the server is dead, the pool notices when it reads `control`.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self.control, [REQUEST.pack(kind, number)], fds)
 
@@ -244,9 +240,10 @@ START_SECONDS = 30.0
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """Items submitted in one call. `done` is set when `verdicts` is complete, or `error` says why it never will be.
+    """The items of one call.
 
-    Set `abandoned` to have the items that have not begun dropped.
+    `done` is set when `verdicts` is complete, or when `error` says why it never will be. Set `abandoned` to drop the
+    items that have not begun.
     """
 
     verdicts: list[Verdict | None]
@@ -268,7 +265,7 @@ class Submission:
         self.done.set()
 
     def wait(self) -> list[Verdict | None]:
-        """Wait for the verdicts. Raise PoolError where the pool failed or was closed."""
+        """Wait for the verdicts. Raise PoolError if the pool has failed or was closed."""
         self.done.wait()
         if self.error is not None:
             raise self.error
@@ -276,7 +273,7 @@ class Submission:
 
 
 class Call(NamedTuple):
-    """What a worker verifies: a completion of a pickled problem. answer: the problem's reference where it is a text."""
+    """What a worker verifies: a completion of a pickled problem. answer: the reference as a text, if it is one."""
 
     problem: bytes
     completion: str
@@ -287,9 +284,10 @@ class Call(NamedTuple):
 class Item:
     """One check to run.
 
-    `deaths`: workers that ended while they ran it, `verdicts_before`: verdicts of the pool at the first of these.
-    `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.blame. `late_after`: seconds
-    after which it was stopped at its deadline, `late_at_start`: in the first call of its process, for the first time.
+    `deaths`: how many workers ended while they ran it; `verdicts_before`: verdicts of the pool before the first of
+    these. `control_of`: the item that this one is a control for (see rlvr.verifiers.runner.blame). `late_after`:
+    seconds after which it was stopped at its deadline; `late_at_start`: that was, for the first time, in the first call
+    of a process.
     """
 
     call: Call
@@ -302,7 +300,7 @@ class Item:
     late_at_start: bool = False
 
     def settle(self, verdict: Verdict) -> None:
-        """Put its verdict into its submission."""
+        """Put the verdict into the submission."""
         self.submission.settle(self.index, verdict)
 
 
@@ -310,9 +308,9 @@ class Item:
 class Worker:
     """A worker process as the pool sees it.
 
-    It has a `pid` once it runs, and has `answered` once its first item is done. It works on the first item of `queue`,
-    since the time `since`; while `dispatching`, that item's message is not sent completely. `waited`: the seconds for
-    which it was ready and had no processor, until then. `served` counts the items given to it.
+    `pid` is known once the worker runs; `answered` is set once its first item is done. It works on the first item of
+    `queue`, since the time `since`. While `dispatching`, the message with that item is not sent completely. `waited`:
+    seconds for which it was ready and had no processor, until `since`. `served`: how many items it was given.
     """
 
     number: int
@@ -328,7 +326,7 @@ class Worker:
     received: bytearray = field(default_factory=bytearray)
 
     def give(self, items: Sequence[Item]) -> None:
-        """Queue items and send as much of them as the socket takes."""
+        """Queue items, and send as much of them as the socket takes."""
         if not self.queue:
             self.since = time.monotonic()
             self.dispatching = True
@@ -338,7 +336,7 @@ class Worker:
         self.send()
 
     def send(self) -> None:
-        """Send what the socket takes of what is unsent."""
+        """Send as much as the socket takes."""
         try:
             while self.unsent:
                 del self.unsent[: self.sock.send(self.unsent)]
@@ -348,7 +346,7 @@ class Worker:
         except BlockingIOError:
             pass
         except (BrokenPipeError, ConnectionResetError):
-            self.unsent.clear()  # it has ended; the server will report it
+            self.unsent.clear()  # the worker has ended; the server will report it
 
     def receive(self) -> tuple[list[bytes], bool]:
         """Return the answers that have arrived, and whether more may come."""
@@ -366,13 +364,13 @@ class Worker:
         return list(split_frames(self.received)), alive
 
     def seconds(self) -> float:
-        """Return how long it has worked on its first item."""
+        """Return how long the worker has worked on its first item."""
         return time.monotonic() - self.since
 
     def seconds_left(self, timeout: float) -> float:
-        """Return the time to the deadline of its first item.
+        """Return the time until the deadline of the first item.
 
-        The start of the process does not count, nor what it has waited for a processor, which is read when that
+        Two things do not count: the start of the process, and waiting for a processor, which is read only if it
         matters.
         """
         left = (timeout if self.pid else max(timeout, START_SECONDS)) - self.seconds()

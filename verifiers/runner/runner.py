@@ -27,10 +27,11 @@ class VerifierErrors(RunError):
 
 
 class ErrorBudget:
-    """The share of verdicts that may have no score (error or bad_reference).
+    """Stops a run if too many verdicts have no score (error or bad_reference).
 
-    `check` raises VerifierErrors when the share over all verdicts so far exceeds `share`. It waits for `min_verdicts`
-    verdicts, so that one bad item of a small first batch does not stop a run, unless all verdicts so far are errors.
+    `check` raises VerifierErrors if their share of all verdicts so far exceeds `share`. It waits for `min_verdicts`
+    verdicts, so that one bad item of a small first batch does not stop a run. If all verdicts are errors it does not
+    wait.
     """
 
     def __init__(self, share: float, *, min_verdicts: int = 100) -> None:
@@ -51,7 +52,7 @@ class ErrorBudget:
                 self.reasons[verdict.reason] += 1
 
     def check(self) -> None:
-        """Raise VerifierErrors when the budget is exceeded."""
+        """Raise VerifierErrors if the budget is exceeded."""
         if self.num_errors <= self.share * self.num_verdicts:
             return
         if self.num_verdicts < self.min_verdicts and self.num_errors < self.num_verdicts:
@@ -64,7 +65,7 @@ class ErrorBudget:
 
 
 T = TypeVar("T")
-# Items that fast_path leaves open go to the pool in batches of this size, so that both work at once.
+# Items that fast_path leaves open go to the pool in batches of this size, so that both work at the same time.
 SUBMIT_EVERY = 32
 MOST_TIMEOUT = 10**6  # seconds
 
@@ -72,19 +73,19 @@ MOST_TIMEOUT = 10**6  # seconds
 class Runner:
     """Runs a verifier over (problem, completion) pairs. Use it as a context manager, or call `close`.
 
-    A verifier runs in killable worker processes: `workers` of them, `timeout` seconds for an item from its dispatch,
-    `memory_mb` for an item beyond what a worker holds at its start; a worker is replaced after `recycle_after` items.
-    Each worker has a copy of the verifier, made when the Runner is: state that a call changes (a counter, a cache)
-    stays in that worker. Workers are not forked from the caller, which may hold a GPU and threads; verifiers defined in
-    a script, a notebook or a function are sent to them by value .
+    The verifier runs in `workers` processes that can be killed. timeout: seconds for an item, from its dispatch.
+    memory_mb: memory for an item, beyond what a worker holds at its start. recycle_after: a worker is replaced after so
+    many items. Each worker has a copy of the verifier, made when the Runner is made. Workers do not share state: a
+    counter or a cache that a call changes stays in that worker. Workers are not forked from the caller, which may hold
+    a GPU and threads. A verifier defined in a script, a notebook or a function is sent to them by value.
 
-    The verifier's traits (rlvr.core.types.VerifierTraits) change this: with `isolate = False` it runs in the caller's
-    thread, where nothing can stop it; with `verify_batch` it brings its own concurrency and deadlines; `components`
-    are each run as their own traits say.
+    Traits of the verifier (rlvr.core.traits.VerifierTraits) change this. With `isolate = False` it runs in the caller's
+    thread, where nothing can stop it. With `verify_batch` it has its own concurrency and deadlines. Each of its
+    `components` runs as that component's own traits say.
 
-    `counts` holds the number of verdicts of each status. With `error_budget`, `verify` raises VerifierErrors when the
+    `counts` holds the number of verdicts of each status. With `error_budget`, `verify` raises VerifierErrors if the
     share of error and bad_reference verdicts exceeds it. May be called from several threads at once. Raises ValueError
-    for a verifier that cannot be sent to the workers, and for traits of wrong types.
+    if the verifier cannot be sent to the workers, or if a trait has the wrong type.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Runner:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a forked child: the pool's thread and processes are the parent's; the next call starts others."""
+        """In a forked child: forget the pool, whose thread and processes are the parent's. The next call makes one."""
         self._lock = threading.Lock()
         self._pool = None
 
@@ -145,25 +146,25 @@ class Runner:
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the verifier, or a component of it, must see a step's pairs in one call."""
+        """Whether the verifier, or one of its components, must see all pairs of a step in one call."""
         return self._traits.whole_batch or any(part.whole_batch for part in self._parts.values())
 
     def judges(self, problem: Problem) -> bool:
-        """Whether the verifier, or a component of it, has something to judge of a problem."""
+        """Whether the verifier, or one of its components, has something to judge in a problem."""
         problem_for = self._traits.problem_for
         return problem_for is None or any(problem_for(name, problem) is not None for name in self._parts)
 
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the verdict of each pair, in order. Identical pairs are verified once, unless `whole_batch`.
 
-        Raise VerifierErrors (see the class), and PoolError when worker processes cannot be started.
+        Raise VerifierErrors (see the class), and PoolError if worker processes cannot be started.
         """
         verdicts = self.verify_part(pairs)
         self.count(verdicts)
         return verdicts
 
     def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return the verdicts without counting them: the error budget is checked for whole batches, by `count`."""
+        """Return the verdicts without counting them. `count` checks the error budget, for a whole batch."""
         if self._closed:
             raise RuntimeError("this Runner is closed")
         # With whole_batch, each pair counts as often as it was sampled.
@@ -172,7 +173,7 @@ class Runner:
         return [found[place] for place in places]
 
     def count(self, verdicts: Sequence[Verdict]) -> None:
-        """Count the verdicts of `verify_part`. Raise VerifierErrors, see the class."""
+        """Count verdicts of `verify_part`. Raise VerifierErrors (see the class)."""
         with self._lock:
             self.counts.update(verdict.status for verdict in verdicts)
             if self.budget is not None:
@@ -185,15 +186,15 @@ class Runner:
 
     def _judge_all(self, pairs: Sequence[Pair]) -> list[Verdict]:
         if self._parts:
-            return self._combined(pairs)
+            return self._verify_components(pairs)
         if self._traits.verify_batch is not None:
-            return self._own_batch(pairs, self._traits.verify_batch)
+            return self._verify_as_batch(pairs, self._traits.verify_batch)
         if self._traits.isolate:
-            return self._isolated(pairs)
+            return self._verify_in_workers(pairs)
         return [verify_one(self.verifier, problem, completion) for problem, completion in pairs]
 
-    def _combined(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Each part's verdicts, merged by the verifier."""
+    def _verify_components(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Run each component, and let the verifier merge the verdicts on each pair."""
         problem_for, merge, measure = self._traits.problem_for, self._traits.merge, self._traits.measure
         assert problem_for is not None
         assert merge is not None
@@ -208,10 +209,10 @@ class Runner:
         merged = [_log_outcome(call_guarded(self.verifier, functools.partial(_verdict_of, merge, row))) for row in rows]
         return [verdict.timed(sum(part.seconds for part in row.values())) for verdict, row in zip(merged, rows)]
 
-    def _own_batch(self, pairs: Sequence[Pair], verify_batch: Callable[[Sequence[Pair]], Any]) -> list[Verdict]:
-        """Verdicts of a verifier with its own concurrency. If it raises, every verdict is an error.
+    def _verify_as_batch(self, pairs: Sequence[Pair], verify_batch: Callable[[Sequence[Pair]], Any]) -> list[Verdict]:
+        """Run a verifier with its own concurrency. If it raises, every verdict is an error.
 
-        A RunError is passed on: it says that the verifier cannot work at all (no model, no server, no sandbox).
+        A RunError passes through: the verifier cannot work at all (no model, no server, no sandbox).
         """
 
         def call() -> list[Verdict] | RunError:
@@ -230,8 +231,8 @@ class Runner:
             raise found
         return [found] * len(pairs) if isinstance(found, Verdict) else found
 
-    def _isolated(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Verdicts of `fast_path` where it gives one, of the worker pool for the rest."""
+    def _verify_in_workers(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Use the verdict of `fast_path` if it gives one; send the other pairs to the worker pool."""
         verdicts: list[Verdict | None] = [None] * len(pairs)
         pickled = _ProblemPickles(self.verifier)
         submitted: list[tuple[Submission, list[int]]] = []
@@ -261,7 +262,7 @@ class Runner:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _fast(self, problem: Problem, completion: str) -> Verdict | None:
-        """The verdict of the verifier's `fast_path`; None to leave it to the pool."""
+        """Return the verdict of the verifier's `fast_path`; None leaves the pair to the pool."""
         fast_path = self._traits.fast_path
         if fast_path is None:
             return None
@@ -283,19 +284,19 @@ class Runner:
                 raise RuntimeError("this Runner is closed")
             if self._pool is None:
                 self._pool = WorkerPool(self._pickled, timeout=self._timeout, **self._settings)
-                # Also at exit, when nobody closed the runner.
+                # Also closes the pool at exit, if nobody closed the runner.
                 weakref.finalize(self, self._pool.close)
             return self._pool
 
 
 def runs_in_pool(verifier: Any) -> bool:
-    """Whether worker processes run it: unless it opts out, has components, or has `verify_batch`."""
+    """Whether worker processes run a verifier: unless it opts out, has components, or has `verify_batch`."""
     traits = VerifierTraits.of(verifier)
     return traits.isolate and traits.verify_batch is None and not traits.components
 
 
 def _log_outcome(outcome: tuple[T, Failure | None]) -> T:
-    """Return the first of what `guarded` returned; log the failure, if there is one."""
+    """Return the first part of a result of `call_guarded`; log the failure, if there is one."""
     found, failure = outcome
     if failure is not None:
         log_failure(failure)
@@ -307,7 +308,7 @@ def _verdict_of(call: Callable[..., Any], *args: Any) -> Verdict:
 
 
 def _own_answer(problem: Problem) -> str | None:
-    """Return the reference as a completion; None where it is no text or number."""
+    """Return the reference as a completion; None if it is neither text nor a number."""
     return str(problem.reference) if isinstance(problem.reference, (str, int, float)) else None
 
 
@@ -327,7 +328,7 @@ class _ProblemPickles:
 
 
 def _find_distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:
-    """The distinct pairs, and for each pair its place among them."""
+    """Return the distinct pairs, and for each pair its place among them."""
     unique: list[Pair] = []
     places: list[int] = []
     seen: dict[tuple[str, str], list[int]] = {}

@@ -1,10 +1,10 @@
-"""The processes of the verifier pool: a server that has everything imported, and the workers that it forks.
+"""What runs in the processes of the verifier pool: a server that has imported everything, and workers that it forks.
 
-The server is started afresh (never a fork of the caller, which may hold CUDA, threads and locks), has one thread, loads
-the verifier once and then forks a worker whenever it is asked for one: a replacement costs milliseconds, not
-the imports. Nothing here imports the caller's `__main__`.
+The server is a fresh process, never a fork of the caller, which may hold CUDA, threads and locks. It has one thread,
+loads the verifier once, and forks a worker whenever it is asked for one. So a new worker costs milliseconds, not the
+imports. Nothing here imports the caller's `__main__`.
 
-Frames are a 4-byte length and a pickle. Requests to the server and its reports have fixed sizes.
+A frame is a 4-byte length and a pickle. Requests to the server, and its reports, have fixed sizes.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from rlvr.core.types import Problem
 from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, make_failure
 
 LENGTH = struct.Struct("!I")
-# To the server: what to do (SPAWN comes with a socket) and the number of a worker.
+# A request to the server: what to do (SPAWN comes with a socket), and the number of a worker.
 REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
-# A worker's first answer, and its last one when it ends by itself.
+# A worker's first answer, and its last one if it ends by itself.
 STARTED, RETIRED = b"started ", b""
-# The exit code of a worker that runs out of memory outside the verifier: while it reads an item or answers it.
+# The exit code of a worker that runs out of memory outside the verifier: while it reads or answers an item.
 NO_MEMORY = 70
-# From the server: number and wait status of a worker that ended.
+# A report of the server: number and wait status of a worker that has ended.
 REPORT = struct.Struct("!qq")
 
 _PR_SET_PDEATHSIG = 1
 
 
 def frame(data: bytes) -> bytes:
-    """Return `data` with its length before it."""
+    """Return `data` after its length."""
     return LENGTH.pack(len(data)) + data
 
 
@@ -67,7 +67,7 @@ def read_frame(sock: socket.socket) -> bytes | None:
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes | None:
-    """Return `size` bytes of a blocking socket; None where it ends before them."""
+    """Return `size` bytes of a blocking socket; None if it ends before."""
     data = bytearray()
     while len(data) < size:
         more = sock.recv(min(size - len(data), 1 << 20))
@@ -78,10 +78,10 @@ def read_exactly(sock: socket.socket, size: int) -> bytes | None:
 
 
 def serve(control: socket.socket, parent: int) -> None:
-    """Body of the server process. Returns when the other end of `control` is closed.
+    """Run the server process until the other end of `control` is closed.
 
-    The first frame is (pickled verifier, bytes of memory for a worker). The answer is a frame: empty when the verifier
-    is loaded, else one line about the exception, and below it the traceback.
+    The first frame is (pickled verifier, bytes of memory for a worker). The answer is a frame: empty if the verifier is
+    loaded, otherwise one line about the exception, and below it the traceback.
     """
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -96,8 +96,8 @@ def serve(control: socket.socket, parent: int) -> None:
         if warm_up is not None:
             warm_up()
     except BaseException as error:
-        told = f"{describe_raised(error, raised_at(error))}\n{users_traceback(error)}"
-        control.sendall(frame(told.encode("utf-8", "replace")))
+        report = f"{describe_raised(error, raised_at(error))}\n{users_traceback(error)}"
+        control.sendall(frame(report.encode("utf-8", "replace")))
         return
     gc.collect()
     gc.freeze()
@@ -105,7 +105,7 @@ def serve(control: socket.socket, parent: int) -> None:
     numbers: dict[int, int] = {}  # process id -> number of a worker
     wake = socket.socketpair()
     try:
-        # A caller that has just ended reads no reports.
+        # A caller that has just ended does not read reports.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             _supervise(control, verifier, memory_bytes, numbers, parent, wake)
     finally:
@@ -124,7 +124,8 @@ def _supervise(
 ) -> None:
     """Fork, kill and reap workers until `control` is closed or SIGTERM comes.
 
-    `numbers`: process id to number of the live workers. `wake`: a pair of sockets by which signals end a wait.
+    numbers: maps the process id of each live worker to its number. wake: a pair of sockets; a signal writes to it and
+    so ends a wait.
     """
     ends: list[int] = []
     wake_in, wake_out = wake
@@ -133,7 +134,7 @@ def _supervise(
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda number, _: ends.append(number))
     signal.set_wakeup_fd(wake_out.fileno(), warn_on_full_buffer=False)
-    # From here on SIGTERM in place of SIGKILL: nobody else would end what the workers have started.
+    # From here on SIGTERM instead of SIGKILL, so that this process can still end what the workers have started.
     _die_with(parent, signal.SIGTERM)
     while not ends:
         ready, _, _ = select.select([control, wake_in], [], [])
@@ -154,7 +155,7 @@ def _supervise(
 
 
 def _fork(fd: int, verifier: Any, memory_bytes: int, inherited: Sequence[socket.socket]) -> int:
-    """Fork a worker that is given `fd`, a socket, and leads a process group. Return its process id."""
+    """Fork a worker, give it the socket `fd`, make it lead a process group. Return its process id."""
     server = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -166,19 +167,19 @@ def _fork(fd: int, verifier: Any, memory_bytes: int, inherited: Sequence[socket.
             sock.close()
         _work_and_exit(socket.socket(fileno=fd), verifier, memory_bytes, server)
     os.close(fd)
-    # A group to itself, so that what a verifier started dies with it. Set on both sides: either may run first.
+    # A group of its own, so that what a verifier starts dies with it. Set on both sides: either may run first.
     with contextlib.suppress(ProcessLookupError):
         os.setpgid(pid, pid)
     return pid
 
 
 def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
-    """Report the workers that have ended, and kill what they have left running."""
+    """Report the workers that have ended, and kill the processes that they have left running."""
     while numbers:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return
-        # Before the process id is released, so that no other process group can have it.
+        # Done before the process id is released, so that no other process group can have it.
         _kill_group(ended.si_pid)
         _, status = os.waitpid(ended.si_pid, 0)
         if ended.si_pid in numbers:
@@ -186,7 +187,7 @@ def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill a worker and what it has started."""
+    """Kill a worker and the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -205,11 +206,11 @@ def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server
 
 
 def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
-    """Verify the items of each frame, and answer each as soon as it is done: the body of a worker.
+    """Run a worker: verify the items of each frame, and answer each item as soon as it is done.
 
-    A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None, seconds that the process
-    has waited for a processor until now). The first one is STARTED and the process id. Returns at the end of the
-    stream, or after an item that ran out of memory: its heap may be fragmented.
+    A frame is a list of (pickled problem, completion). An answer is (verdict, failure or None, seconds for which this
+    process has waited for a processor until now). The first answer is STARTED and the process id. Returns at the end of
+    the stream, or after an item that ran out of memory, since the heap may be fragmented then.
     """
     own = os.getpid()
     schedule = open_schedule(own)
@@ -221,7 +222,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
             failure: Failure | None
             try:
                 problem = load_problem(pickled)
-            # Unpickling runs constructors of the user's types, which may raise anything.
+            # Unpickling runs constructors of a user's types, which may raise anything.
             except Exception as error:
                 verdict, failure = make_failure(verifier, error)
             else:
@@ -230,7 +231,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
                 failure = None
             try:
                 answer = pickle.dumps((verdict, failure, waited_by(schedule)))
-            # Pickling what the verifier put into its verdict may raise anything too.
+            # Pickling what the verifier put into its verdict may raise anything, too.
             except Exception as error:
                 answer = pickle.dumps((*make_failure(verifier, error), waited_by(schedule)))
             if failure is not None:
@@ -242,7 +243,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
 
 
 def seconds_waited(pid: int) -> float:
-    """Return for how long a process was ready and had no processor; 0 where the system does not tell."""
+    """Return for how long a process was ready and had no processor; 0 if the system does not say."""
     schedule = open_schedule(pid)
     try:
         return waited_by(schedule)
@@ -252,7 +253,7 @@ def seconds_waited(pid: int) -> float:
 
 
 def open_schedule(pid: int) -> int | None:
-    """Open the scheduler's statistics of a process (Linux); None where there are none."""
+    """Open the scheduler's statistics of a process (Linux); None if there are none."""
     try:
         return os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -268,7 +269,7 @@ def waited_by(schedule: int | None) -> float:
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Limit the address space to what the process has now plus `memory_bytes`; write no core files."""
+    """Limit the address space to its present size plus `memory_bytes`. Write no core files."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm") as file:
@@ -283,7 +284,7 @@ def _limit_memory(memory_bytes: int) -> None:
 
 
 def _die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel (Linux) signal this process when the thread that started it ends; exit if it has ended."""
+    """Ask the kernel (Linux) to signal this process when the thread that started it ends. Exit if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:

@@ -15,28 +15,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, judge, messages, with_thinking
+from rlvr.adapters.judges import Judge, import_program, judge_of_one_turn, messages, with_thinking
 from rlvr.core.types import Prompt, Verdict
-
-MISSING = "this needs the package inspect_ai: pip install inspect_ai"
 
 
 def _package() -> Any:
-    try:
-        import inspect_ai.dataset
-        import inspect_ai.model
-        import inspect_ai.scorer
-        import inspect_ai.solver
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{MISSING} ({error})") from error
-    return inspect_ai
+    for part in ("dataset", "model", "scorer", "solver"):
+        import_program(f"inspect_ai.{part}", "inspect_ai")
+    return import_program("inspect_ai", "inspect_ai")
 
 
 def scorer(pack: Judge, name: str = "rlvr") -> Any:
-    """Return a scorer: the score, with the answer that was read and the reason; Score.unscored without one.
+    """Return a scorer: the score with the extracted answer and the reason; Score.unscored without a score.
 
-    A sample is the pack's problem whose id is in its metadata (`problem`); without it, and for a judge without a pack,
-    the target is the reference, and of several targets the one with the highest score counts. Raise ValueError where
+    A sample names the pack's problem by an id in its metadata (`problem`). Without it, and for a judge without a pack,
+    the target is the reference; of several targets the one with the highest score counts. Raises ValueError if
     inspect_ai is not installed, and for a verifier of whole batches.
     """
     scoring = _package().scorer
@@ -46,34 +39,32 @@ def scorer(pack: Judge, name: str = "rlvr") -> Any:
     @scoring.scorer(metrics=[scoring.mean(), scoring.stderr()], name=name)  # type: ignore[untyped-decorator]
     def verdicts() -> Any:
         async def score(state: Any, target: Any) -> Any:
-            key = (state.metadata or {}).get("problem") if pack.named else None
+            key = (state.metadata or {}).get("problem") if pack.has_problems else None
             wanted = list(target) if key is None and len(target) else [""]
-            pairs = [(pack.problem(key, state.input_text, one), _said(state.output)) for one in wanted]
+            pairs = [(pack.problem(key, state.input_text, one), _output_text(state.output)) for one in wanted]
             verdicts = await anyio.to_thread.run_sync(pack.verdicts, pairs)
             verdict = _best(verdicts)
-            told = {
+            shown = {
                 "answer": verdict.extracted,
                 "explanation": verdict.reason,
                 "metadata": {"status": str(verdict.status)},
             }
             if verdict.score is None:
-                return scoring.Score.unscored(reason="scoring_failed", **told)
-            return scoring.Score(value=verdict.score, **told)
+                return scoring.Score.unscored(reason="scoring_failed", **shown)
+            return scoring.Score(value=verdict.score, **shown)
 
         return score
 
     return verdicts()
 
 
-def pack_task(name: str, *, part: str = "test", workers: int = 2, timeout: float = 10.0, **options: Any) -> Any:
-    """Return a Task of a part of the pack `name` with these options. References stay here: targets are empty.
+def pack_task(name: str, *, part: str = "test", **options: Any) -> Any:
+    """Return a Task of a part of the pack `name`. References stay here: targets are empty. options: of `judge`.
 
-    Raise ValueError for a pack that is played in turns, and where inspect_ai is not installed.
+    Raises ValueError for a pack that is played in turns, and if inspect_ai is not installed.
     """
     package = _package()
-    pack = judge(task=name, workers=workers, timeout=timeout, **options)
-    if pack.environment is not None:
-        raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
+    pack = judge_of_one_turn(name, "inspect_ai", **options)
     samples = [
         package.dataset.Sample(
             input=_input(package, problem.prompt), target="", id=problem.id, metadata={"problem": problem.id}
@@ -85,13 +76,13 @@ def pack_task(name: str, *, part: str = "test", workers: int = 2, timeout: float
 
 
 def _best(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict of the highest score; one without score where that might have been correct."""
+    """Return the verdict with the highest score, or one without a score that might have been correct."""
     best = max(verdicts, key=lambda one: -math.inf if one.score is None else one.score)
     return best if best.correct else next((one for one in verdicts if one.score is None), best)
 
 
-def _said(output: Any) -> str:
-    """Return a model's output, with the thinking that was cut off it."""
+def _output_text(output: Any) -> str:
+    """Return a model's output with its thinking."""
     content = output.message.content if output.choices else ""
     parts = [] if isinstance(content, str) else [part for part in content if part.type == "reasoning"]
     thought = "\n".join(part.summary or "" if part.redacted else part.reasoning for part in parts)

@@ -45,8 +45,8 @@ def read_prompt(prompt: Any) -> Prompt:
 def completion_text(completion: Any) -> str:
     """Return what the model said: the text, or that of the last message of the assistant, thinking included.
 
-    Content is a text, null, or a list of parts, of which those of text count. Thinking that was cut off (a field of the
-    message, or parts of it) is put back between its tags. Raise TypeError for anything else.
+    Content is a text, null, or a list of parts, of which those of text count. Thinking in a field of the message, or in
+    parts of it, is put back between its tags. Raises TypeError for anything else.
     """
     if isinstance(completion, str):
         return completion
@@ -63,7 +63,7 @@ def completion_text(completion: Any) -> str:
 
 
 def with_thinking(text: str, thought: str | None) -> str:
-    """Return a text with the thinking before it between its tags; where nothing follows, it is not closed."""
+    """Put the thinking between its tags before a text. If the text is empty, the tag is not closed."""
     if not thought or not thought.strip():
         return text
     opened = f"<think>\n{thought.strip()}\n"
@@ -71,7 +71,7 @@ def with_thinking(text: str, thought: str | None) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a reference with arrays as lists, and the numbers and texts of numpy as Python's, at any depth.
+    """Turn numpy's arrays, numbers and texts in a reference into Python's, at any depth.
 
     Parquet files and data frames give such values; verifiers read what JSON gives.
     """
@@ -108,10 +108,10 @@ class Unscored(RuntimeError):
 class Judge:
     """A verifier with its worker processes, started by the first verdict, and the problems of a pack by id.
 
-    workers, timeout (seconds of a verdict), error_budget (the share of verdicts without score above which verdicts
-    raise VerifierErrors): see rlvr.verifiers.Runner. It can be pickled, forked, and called from several threads; a
-    process to which it is sent, however often, has one copy of it, with workers of its own. Close it, or use it as a
-    context manager. Raise ValueError where two problems have one id, and for settings that the Runner refuses.
+    settings: workers, timeout (seconds of a verdict), error_budget (the share of verdicts without score above which
+    verdicts raise VerifierErrors) of rlvr.verifiers.Runner. A judge can be pickled, forked, and called from several
+    threads. A process that receives it several times has one copy, with its own workers. Close it, or use it as a
+    context manager. Raises ValueError if two problems have one id, and for settings that the Runner refuses.
     """
 
     def __init__(
@@ -121,9 +121,7 @@ class Judge:
         test: Iterable[Problem] = (),
         *,
         environment: Environment | None = None,
-        workers: int = 2,
-        timeout: float = 10.0,
-        error_budget: float | None = None,
+        **settings: Any,
     ) -> None:
         self.verifier = verifier
         self.environment = environment
@@ -132,10 +130,10 @@ class Judge:
         for problem in (problem for part in self.parts.values() for problem in part):
             if self._problems.setdefault(problem.id, problem) is not problem:
                 raise ValueError(f"two problems have the id {problem.id!r}; expected unique ids")
-        self._settings: dict[str, Any] = {"workers": workers, "timeout": timeout, "error_budget": error_budget}
+        self._settings: dict[str, Any] = {"workers": 2, "timeout": 10.0, "error_budget": None, **settings}
         self._key = uuid.uuid4().hex
         self._lock = threading.Lock()
-        # Started here, where what is wrong with settings or verifier is told; its workers start with a first verdict.
+        # Made here so that wrong settings are refused at once; its workers start with the first verdict.
         self._runner: Runner | None = Runner(verifier, **self._settings)
         forks.register(self)
 
@@ -148,8 +146,8 @@ class Judge:
         self._lock = threading.Lock()
 
     @property
-    def named(self) -> bool:
-        """Whether it has problems, which rows name by id. Without them rows bring references."""
+    def has_problems(self) -> bool:
+        """Whether it has problems, which rows name by id. Otherwise rows bring references."""
         return bool(self._problems)
 
     @property
@@ -157,8 +155,8 @@ class Judge:
         """Whether verdicts depend on the prompt."""
         return _has(self.verifier, "reads_prompt")
 
-    def alone(self) -> Judge:
-        """Return a judge of the same verifier and environment without the problems."""
+    def without_problems(self) -> Judge:
+        """Return a judge of the same verifier and environment."""
         return Judge(self.verifier, environment=self.environment, **self._settings)
 
     def refuse_whole_batches(self, program: str) -> None:
@@ -176,17 +174,15 @@ class Judge:
         return self.parts[name]
 
     def problem(self, key: Any, prompt: Any = "", reference: Any = None) -> Problem:
-        """Return the pack's problem of that id; without id or pack a problem of this prompt and reference.
+        """Return the pack's problem with this id. Without an id or a pack, make one of the prompt and the reference.
 
-        Of a prompt's messages the text counts; arrays and numbers of numpy in a reference become lists and numbers.
-        Raise LookupError for an id that the pack does not have, and where there is neither id nor reference for a pack,
-        or an id and no reference without one.
+        Raises LookupError for an id that the pack does not have, and if neither an id nor a reference can be used.
         """
-        if self.named and key is not None:
+        if self.has_problems and key is not None:
             if key not in self._problems:
                 raise LookupError(f"no problem {key!r:.80} in this pack; were its rows made with other options?")
             return self._problems[key]
-        if self.named and reference is None:
+        if self.has_problems and reference is None:
             raise LookupError("a row without the id of a problem of this pack, and without reference")
         if key is not None and reference is None:
             raise LookupError(
@@ -203,7 +199,7 @@ class Judge:
         return self._runner.verify(pairs)
 
     def scores(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """Return the rewards (see `rewarded`), None for a verdict without score."""
+        """Return the rewards (see `reward_of`), None for a verdict without score."""
         return [reward_of(verdict) for verdict in self.verdicts(pairs)]
 
     def verdict(self, problem: Problem, completion: str) -> Verdict:
@@ -211,11 +207,11 @@ class Judge:
         return self.verdicts([(problem, completion)])[0]
 
     def score(self, problem: Problem, completion: str) -> float:
-        """Return the reward of one completion (see `rewarded`). Raise Unscored where there is no score."""
+        """Return the reward of one completion. Raises Unscored if there is no score."""
         return score_of(self.verdict(problem, completion))
 
     def close(self) -> None:
-        """End the worker processes; a further verdict starts others."""
+        """End the worker processes. A later verdict starts new ones."""
         with self._lock:
             runner, self._runner = self._runner, None
         if runner is not None:
@@ -229,12 +225,12 @@ class Judge:
 
 
 def reward_of(verdict: Verdict) -> float | None:
-    """Return the reward of a whole completion: the score and the process rewards of its steps; None without score."""
+    """Return the score plus the process rewards of its steps, None without a score."""
     return None if verdict.score is None else verdict.score + sum(score for _, score in verdict.steps)
 
 
 def score_of(verdict: Verdict) -> float:
-    """Return the reward of a verdict (see `rewarded`). Raise Unscored where there is no score."""
+    """Return the reward of a verdict. Raises Unscored if there is no score."""
     reward = reward_of(verdict)
     if reward is None:
         raise Unscored(f"{verdict.status}: {verdict.reason}")
@@ -250,58 +246,68 @@ def judge(
     error_budget: float | None = None,
     **options: Any,
 ) -> Judge:
-    """Return a judge of a verifier, or of the problems of a task pack, by name; `options` are that one's.
+    """Return a judge of a verifier, or of a task pack's problems. options: of the verifier, or of the pack.
 
-    workers, timeout, error_budget: see Judge. Raise ValueError unless one of them is named, LookupError for an unknown
+    workers, timeout, error_budget: see Judge. Raises ValueError unless exactly one is named, LookupError for an unknown
     name or option.
     """
+    settings = {"workers": workers, "timeout": timeout, "error_budget": error_budget}
     if (verifier is None) == (task is None):
         raise ValueError("judge(verifier) or judge(task=...): expected one of them")
     if verifier is not None:
-        return Judge(make_verifier(verifier, **options), workers=workers, timeout=timeout, error_budget=error_budget)
+        return Judge(make_verifier(verifier, **options), **settings)
     pack = make_task(str(task), **options)
-    return Judge(
-        pack.verifier,
-        pack.train,
-        pack.test,
-        environment=pack.environment,
-        workers=workers,
-        timeout=timeout,
-        error_budget=error_budget,
-    )
+    return Judge(pack.verifier, pack.train, pack.test, environment=pack.environment, **settings)
+
+
+def judge_of_one_turn(name: str, program: str, **options: Any) -> Judge:
+    """Return a judge of a pack for a program that plays one turn, and asks for one verdict at a time.
+
+    options: of `judge`. Raises ValueError for a pack with an environment, and for a verifier of whole batches.
+    """
+    pack = judge(task=name, **options)
+    if pack.environment is not None:
+        raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
+    pack.refuse_whole_batches(program)
+    return pack
+
+
+def import_program(module: str, package: str) -> Any:
+    """Import a module of another program. Raises ValueError, which names the package, if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"this needs the package {package}: pip install {package.split(',')[0]} ({error})") from error
 
 
 def _has(verifier: Any, trait: str) -> bool:
-    """Whether a verifier, or a component of it, has a trait."""
+    """Return whether a verifier or a component of it has a trait."""
     traits = VerifierTraits.of(verifier)
     return getattr(traits, trait) or any(_has(part, trait) for part in traits.components.values())
 
 
-MOST_ARRIVED = 8
-_judges: dict[str, Judge] = {}  # the copies that were sent to this process, the last one last
+MOST_RECEIVED = 8
+_judges: dict[str, Judge] = {}  # the copies that were sent to this process, the latest last
 
 
 def _receive(kind: type[Judge], key: str, state: dict[str, Any]) -> Judge:
-    """Return this process's copy of a judge that was sent to it."""
+    """Return this process's copy of a judge that was pickled."""
     copied = _judges.pop(key, None)
     if copied is None:
         copied = kind.__new__(kind)
         vars(copied).update(state, _runner=None, _lock=threading.Lock())
         forks.register(copied)
     _judges[key] = copied
-    while len(_judges) > MOST_ARRIVED:
+    while len(_judges) > MOST_RECEIVED:
         _judges.pop(next(iter(_judges)))
     return copied
 
 
-# Rollouts of a pack's problems, turn by turn, as other programs play them.
-
-
 class Rollout:
-    """One rollout of a problem in the environment of its pack; where the pack has none, of a single turn.
+    """One rollout of a problem in the environment of its pack, or of a single turn if the pack has none.
 
-    seed: of the environment's random numbers. The environment starts with the first turn. What it raises ends the
-    rollout with a verdict of status error, which has no score: the model is not to blame.
+    seed: of the environment's random numbers. An exception of the environment ends the rollout with a verdict of status
+    error, which has no score.
     """
 
     def __init__(self, pack: Judge, problem: Problem, *seed: int | str) -> None:
@@ -313,12 +319,12 @@ class Rollout:
         self._seed = seed
         self._turns: Generator[Reply | None, str, Any] | None = None
 
-    def ask(self, prompt: Any) -> None:
-        """Give the prompt of a problem that was made from a reference, before the first turn."""
+    def set_prompt(self, prompt: Any) -> None:
+        """Set the prompt of a problem that was made from a reference, before the first turn."""
         self.problem = replace(self.problem, prompt=read_prompt(prompt))
 
     def say(self, text: str) -> Reply | Verdict:
-        """Take a turn of the model. Return the reply to it, or at the end the verdict, and from then on that."""
+        """Take a turn of the model. Return the reply to it, or the verdict once the rollout has ended."""
         if self.verdict is not None:
             return self.verdict
         self.said = text
@@ -334,16 +340,16 @@ class Rollout:
 
     def end(self, verdict: Verdict | None = None) -> Verdict:
         """End the rollout with this verdict; without one the pack's verifier judges what was said last."""
-        self.verdict = verdict or self.judged()
+        self.verdict = verdict or self.judge()
         self.close()
         return self.verdict
 
-    def judged(self) -> Verdict:
-        """Return the verdict; of a rollout that has not ended, which goes on, the verifier's on what was said last."""
+    def judge(self) -> Verdict:
+        """Return the verdict. A rollout that has not ended goes on; what was said last is judged."""
         return self.pack.verdict(self.problem, self.said) if self.verdict is None else self.verdict
 
     def close(self) -> None:
-        """End the environment. What it raises then is logged: the rollout has ended."""
+        """End the environment. An exception is only logged, since the rollout has ended."""
         turns, self._turns = self._turns, None
         if turns is not None:
             _, failure = call_guarded(self.pack.environment, turns.close)

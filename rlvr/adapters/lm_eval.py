@@ -14,10 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import judge
+from rlvr.adapters.judges import import_program, judge_of_one_turn
 from rlvr.core.types import Prompt
-
-MISSING = "this needs the package lm_eval: pip install lm_eval"
 
 
 def pack_task(
@@ -26,31 +24,22 @@ def pack_task(
     part: str = "test",
     repeats: int = 1,
     generation: Mapping[str, Any] | None = None,
-    workers: int = 2,
-    timeout: float = 10.0,
     **options: Any,
 ) -> Any:
-    """Return a task of a part of the pack `name` with these options.
+    """Return a task of a part of the pack `name`. options: of `judge`.
 
-    `score` is the mean of the scores and `acc` the share of correct completions, over `repeats` completions of a
-    problem and then over problems; `unscored` the share of verdicts without score, which neither counts. One completion
-    is greedy, several are sampled at temperature 1; generation: settings of lm_eval's generate_until in place of these
-    (temperature, top_p, max_gen_toks, ...; what it leaves out is as the model or server has it). There are no
-    examples in the prompt, whatever num_fewshot says: lm_eval would show ids of problems as their answers. Raise
-    ValueError for a pack that is played in turns, for a verifier of whole batches, for `repeats` below 1, for several
-    greedy completions and where lm_eval is not installed.
+    Three metrics are means over `repeats` completions of a problem, then over problems: `score`, `acc` (the share of
+    correct completions), and `unscored` (the share of verdicts without score, which the others leave out). One
+    completion is greedy, several are sampled at temperature 1. generation: settings of lm_eval's generate_until
+    (temperature, top_p, max_gen_toks, ...) in place of these. num_fewshot is ignored: lm_eval would show the ids of
+    problems as their answers. Raises ValueError for a pack that is played in turns, a verifier of whole batches,
+    `repeats` below 1, several greedy completions, and if lm_eval is not installed.
     """
     if repeats < 1:
         raise ValueError(f"repeats {repeats}: expected at least 1")
     settings = _generation_kwargs(repeats, generation or {})
-    try:
-        from lm_eval.api.task import ConfigurableTask
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{MISSING} ({error})") from error
-    pack = judge(task=name, workers=workers, timeout=timeout, **options)
-    if pack.environment is not None:
-        raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
-    pack.refuse_whole_batches("lm_eval")
+    make_task = import_program("lm_eval.api.task", "lm_eval").ConfigurableTask
+    pack = judge_of_one_turn(name, "lm_eval", **options)
 
     def data(**unused: Any) -> Any:
         from datasets import Dataset
@@ -72,7 +61,7 @@ def pack_task(
         {"metric": metric, "aggregation": mean_of_scored, "higher_is_better": metric != "unscored"}
         for metric in ("score", "acc", "unscored")
     ]
-    return ConfigurableTask(
+    return make_task(
         config={
             "task": name,
             "custom_dataset": data,
@@ -92,10 +81,10 @@ def pack_task(
 
 
 def _generation_kwargs(repeats: int, generation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of generate_until, with a temperature: without one lm_eval takes 0, sampling or not.
+    """Return the settings of generate_until. The temperature is always set, since lm_eval's default is 0.
 
-    Several completions have no seed: lm_eval sends the same one with every request, and a server that honours seeds
-    would answer all of a problem's alike. Raise ValueError where several are asked for that would be greedy.
+    Several completions have no seed: lm_eval sends one seed with every request, and a server that honours it would
+    repeat one completion. Raises ValueError for several greedy completions.
     """
     temperature = float(generation.get("temperature", 1.0 if repeats > 1 else 0.0))
     sampled = bool(generation.get("do_sample", temperature > 0))

@@ -26,17 +26,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Rollout, Unscored, reward_of, score_of
+from rlvr.adapters.judges import Judge, Rollout, import_program, score_of
 from rlvr.core.types import Verdict
 
 
 def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[str, Any]]:
     """Return `reward_func(queries, prompts, labels)`: rewards, scores and extra_logs, tensors of shape (n,).
 
-    A query is prompt and response as one text, special tokens included: `ends` are those that are cut off its end,
-    such as "<|im_end|>". A verdict without score raises Unscored, which OpenRLHF logs: the reward of that sample is
-    then None, and it looks for a reward model. Raise ValueError for a query without its prompt, and for a verifier of
-    whole batches: OpenRLHF asks for one verdict at a time.
+    A query is prompt and response as one text. ends: special tokens that are cut off its end, such as "<|im_end|>".
+    A verdict without score raises Unscored. OpenRLHF logs that, takes None as the reward, and looks for a reward model.
+    Raises ValueError for a query without its prompt, and for a verifier of whole batches.
     """
     pack.refuse_whole_batches("OpenRLHF")
 
@@ -48,12 +47,9 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
             found, response = prompt in query, query.partition(prompt)[2] if prompt else query
             if not found:
                 raise ValueError(f"the query {query[:60]!r} does not hold its prompt {prompt[:60]!r}")
-            pairs.append((pack.problem(label if pack.named else None, prompt, label), _without(response, ends)))
+            pairs.append((pack.problem(label if pack.has_problems else None, prompt, label), _cut_ends(response, ends)))
         verdicts = pack.verdicts(pairs)
-        failed = next((verdict for verdict in verdicts if verdict.score is None), None)
-        if failed is not None:
-            raise Unscored(f"{failed.status}: {failed.reason}")
-        rewards = torch.tensor([reward_of(verdict) for verdict in verdicts], dtype=torch.float32)
+        rewards = torch.tensor([score_of(verdict) for verdict in verdicts], dtype=torch.float32)
         correct = torch.tensor([float(verdict.correct) for verdict in verdicts], dtype=torch.float32)
         return {"rewards": rewards, "scores": rewards, "extra_logs": {"correct": correct}}
 
@@ -63,55 +59,52 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
 def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> Any:
     """Return a class of agents (AgentInstanceBase) that play a pack: several turns where it has an environment.
 
-    reply: what is put around the text of a reply, as the model's chat template does, with {text} in it; it follows the
-    token that ended the turn, which OpenRLHF keeps. ends: special tokens that are cut off the end of a turn. Labels as
-    for `reward_func`. Rewards of turns are added to the verdict's; a verdict without score raises Unscored. A rollout
-    that uses up OpenRLHF's `max_len` before its end has the rewards of its turns and no verdict. Raise ValueError where
-    OpenRLHF is not installed, for a `reply` without {text} or that begins with one of `ends`, and for a verifier of
-    whole batches.
+    reply: a template with {text} for the text of a reply, as the model's chat template frames it. It follows the token
+    that ended the turn, which OpenRLHF keeps. ends: special tokens that are cut off the end of a turn. Labels are those
+    of `reward_func`. Rewards of turns are added to the verdict's; a verdict without score raises Unscored. A rollout
+    that reaches OpenRLHF's `max_len` has the rewards of its turns and no verdict. Raises ValueError if OpenRLHF is not
+    installed, for a `reply` without {text} or that begins with one of `ends`, and for a verifier of whole batches.
     """
     pack.refuse_whole_batches("OpenRLHF")
     if "{text}" not in reply:
         raise ValueError(f"reply {reply!r}: expected {{text}} in it")
     if any(end and reply.startswith(end) for end in ends):
         raise ValueError(f"reply {reply!r}: expected what follows the end of a turn, which the model has sampled")
-    try:
-        from openrlhf.utils.agent import AgentInstanceBase
-    except ModuleNotFoundError as error:
-        raise ValueError(f"this needs the package openrlhf, version 0.11 ({error})") from error
+    base = import_program("openrlhf.utils.agent", "openrlhf, version 0.11").AgentInstanceBase
 
-    class PackAgent(AgentInstanceBase):  # type: ignore[misc]
+    class PackAgent(base):  # type: ignore[misc]
         def __init__(self, *unused: Any, **options: Any) -> None:
-            self.world: Rollout | None = None
+            self.rollout: Rollout | None = None
 
         async def reset(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
             label, prompt = states.get("label"), states.get("observation", "")
-            self.world = Rollout(pack, pack.problem(label if pack.named else None, prompt, label), "openrlhf")
+            self.rollout = Rollout(pack, pack.problem(label if pack.has_problems else None, prompt, label), "openrlhf")
             return states
 
         async def step(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
             import torch
 
-            assert self.world is not None, "OpenRLHF calls reset first"
-            said = _without(states["action_text"], ends)
-            found = await asyncio.to_thread(self.world.say, said)
-            done = isinstance(found, Verdict)
-            reward = score_of(found) if isinstance(found, Verdict) else found.reward
-            right = isinstance(found, Verdict) and found.correct
+            assert self.rollout is not None, "OpenRLHF calls reset first"
+            said = _cut_ends(states["action_text"], ends)
+            found = await asyncio.to_thread(self.rollout.say, said)
+            if isinstance(found, Verdict):
+                reward, right, feedback = score_of(found), found.correct, ""
+            else:
+                reward, right, feedback = found.reward, False, reply.replace("{text}", found.text)
             return {
                 "rewards": torch.tensor(reward),
                 "scores": torch.tensor(reward),
-                "environment_feedback": "" if isinstance(found, Verdict) else reply.replace("{text}", found.text),
-                "done": done,
+                "environment_feedback": feedback,
+                "done": isinstance(found, Verdict),
                 "sampling_params": states.get("sampling_params"),
-                # Of each rollout, though it may not have ended: OpenRLHF cannot split a batch in which some lack it.
+                # Also before the end: OpenRLHF cannot split a batch in which some rollouts lack it.
                 "extra_logs": {"correct": torch.tensor(float(right))},
             }
 
     return PackAgent
 
 
-def _without(response: str, ends: Sequence[str]) -> str:
+def _cut_ends(response: str, ends: Sequence[str]) -> str:
     """Return a response without special tokens at its end."""
     while end := next((end for end in ends if end and response.endswith(end)), ""):
         response = response[: -len(end)]

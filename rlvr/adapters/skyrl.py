@@ -12,27 +12,22 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Rollout, score_of
+from rlvr.adapters.judges import Judge, Rollout, import_program, score_of
 from rlvr.core.types import Problem, Reply, Verdict
-
-MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
 
 
 def environment(pack: Judge) -> Any:
     """Return a BaseTextEnv class of a pack.
 
-    `extras` of an instance holds `problem`, the id of a problem, or as in SkyRL's rows reward_spec.ground_truth, which
-    is that id, or with judge(verifier) the reference; LookupError without. With `max_turns` the turn of that number is
-    the last: if the environment goes on, the verifier judges what was said in it. A verdict without score raises
-    Unscored. Raise ValueError where SkyRL-gym is not installed, and for a verifier of whole batches.
+    `extras` of an instance holds `problem`, the id of a problem; or, as in SkyRL's rows, reward_spec.ground_truth, which
+    is that id, or with judge(verifier) the reference. `max_turns` ends a rollout: the verifier then judges what was
+    said last. Raises Unscored for a verdict without score, LookupError for extras without problem, ValueError if
+    SkyRL-gym is not installed and for a verifier of whole batches.
     """
     pack.refuse_whole_batches("SkyRL")
-    try:
-        from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{MISSING} ({error})") from error
+    envs = import_program("skyrl_gym.envs.base_text_env", "skyrl-gym, version 0.4")
 
-    class PackEnv(BaseTextEnv):  # type: ignore[misc]
+    class PackEnv(envs.BaseTextEnv):  # type: ignore[misc]
         def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
             super().__init__()
             given = extras or {}
@@ -40,33 +35,33 @@ def environment(pack: Judge) -> Any:
             if given.get("problem") is None and "ground_truth" not in spec:
                 raise LookupError("extras have no 'problem', the id of one, and no reward_spec.ground_truth")
             truth = spec.get("ground_truth")
-            key = given.get("problem") or truth if pack.named else None
+            key = given.get("problem") or truth if pack.has_problems else None
             most = given.get("max_turns")
             self.max_turns = math.inf if most is None else most
-            self._world = Rollout(pack, pack.problem(key, "", truth), "skyrl")
+            self._rollout = Rollout(pack, pack.problem(key, "", truth), "skyrl")
 
         @property
         def problem(self) -> Problem:
-            return self._world.problem
+            return self._rollout.problem
 
         def init(self, prompt: Any) -> Any:
-            if not pack.named:
-                self._world.ask(prompt)
+            if not pack.has_problems:
+                self._rollout.set_prompt(prompt)
             return super().init(prompt)
 
         def step(self, action: str) -> Any:
             self.turns += 1
-            reply, earned = self._world.say(action), 0.0
+            reply, earned = self._rollout.say(action), 0.0
             if isinstance(reply, Reply) and self.turns >= self.max_turns:
-                earned, reply = reply.reward, self._world.end()
+                earned, reply = reply.reward, self._rollout.end()
             if isinstance(reply, Verdict):
                 metadata = {"status": str(reply.status), "reason": reply.reason, "extracted": reply.extracted}
                 reward = score_of(reply) + earned
-                return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata=metadata)
+                return envs.BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata=metadata)
             message = {"role": "user" if reply.role == "tool" else reply.role, "content": reply.text}
-            return BaseTextEnvStepOutput(observations=[message], reward=reply.reward, done=False, metadata={})
+            return envs.BaseTextEnvStepOutput(observations=[message], reward=reply.reward, done=False, metadata={})
 
         def close(self) -> None:
-            self._world.close()
+            self._rollout.close()
 
     return PackEnv

@@ -13,30 +13,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.adapters.judges import Judge, completion_text
+from rlvr.adapters.judges import Judge, completion_text, import_program
 from rlvr.core.types import Problem
-
-MISSING = "this needs the package tinker-cookbook, version 0.6: pip install tinker-cookbook"
 
 
 def problem_env(pack: Judge) -> Any:
     """Return a ProblemEnv class of a pack: `PackEnv(renderer, problem, **options)`, with the options of ProblemEnv.
 
-    The answer is judged with its thinking before it, and its reward is that of the verdict; a verdict without score
-    raises Unscored. check_format accepts any text, so that only a missing stop sequence costs format_coef. Logs name
-    the problem in place of its reference. Raise ValueError where tinker-cookbook is not installed, for a pack with an
-    environment, whose rollouts have several turns, and for a verifier of whole batches; of an instance, for a prompt
-    that does not end with a message of the user.
+    The answer is judged with its thinking; a verdict without score raises Unscored. check_format accepts any text, so
+    that only a missing stop sequence costs format_coef. Logs name the problem in place of its reference. Raises
+    ValueError if tinker-cookbook is not installed, for a pack with an environment, for a verifier of whole batches, and
+    for a prompt that does not end with a message of the user.
     """
     if pack.environment is not None:
         raise ValueError("this pack has an environment: a ProblemEnv has one turn; use a pack without")
     pack.refuse_whole_batches("tinker-cookbook")
-    try:
-        from tinker_cookbook.rl.problem_env import ProblemEnv
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{MISSING} ({error})") from error
+    base = import_program("tinker_cookbook.rl.problem_env", "tinker-cookbook, version 0.6").ProblemEnv
 
-    class PackEnv(ProblemEnv):  # type: ignore[misc]
+    class PackEnv(base):  # type: ignore[misc]
         def __init__(self, renderer: Any, problem: Problem, **options: Any) -> None:
             if isinstance(problem.prompt, str):
                 self.question = problem.prompt
@@ -44,7 +38,7 @@ def problem_env(pack: Judge) -> Any:
                 *before, last = map(dict, problem.prompt)
                 if last["role"] != "user":
                     raise ValueError(f"problem {problem.id!r}: its prompt ends with {last['role']}; expected user")
-                # What the system says comes first, before the examples that the caller gives.
+                # The system prompt comes before the examples that the caller gives.
                 given = list(options.get("convo_prefix") or [])
                 system = [message for message in before if message["role"] == "system"]
                 if system and any(message["role"] == "system" for message in given):
@@ -61,7 +55,7 @@ def problem_env(pack: Judge) -> Any:
         async def step(self, action: Any, *, extra: Any = None) -> Any:
             from tinker_cookbook.renderers import get_text_content
 
-            # Judged here, beside the other rollouts, and not in check_answer, which would hold them all up.
+            # Not in check_answer: a verdict there would block the other rollouts.
             message, _ = self.renderer.parse_response(action)
             reward = await asyncio.to_thread(pack.score, self.problem, completion_text(message))
             self._judged = get_text_content(message), reward
@@ -86,7 +80,7 @@ def problem_env(pack: Judge) -> Any:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes an environment. It can be pickled, as tinker-cookbook asks, with the one problem and without the others."""
+    """Makes an environment. Pickled, as tinker-cookbook asks, it holds one problem and not the pack."""
 
     pack: Judge
     renderer: Any
@@ -98,17 +92,17 @@ class _Maker:
 
 
 def group_builders(pack: Judge, renderer: Any, *, group_size: int, part: str = "train", **options: Any) -> list[Any]:
-    """Return a ProblemGroupBuilder for each problem of a part of the pack, in order: groups of `group_size`.
+    """Return a ProblemGroupBuilder with `group_size` for each problem of a part of the pack, in order.
 
-    They can be pickled for rollouts in other processes, each of which has worker processes of its own. Raise ValueError
-    as problem_env does, and for a group_size below 1.
+    They can be pickled for rollouts in other processes, which start their own workers. Raises ValueError as problem_env
+    does, and for a group_size below 1.
     """
     if group_size < 1:
         raise ValueError(f"group_size {group_size}: expected at least 1")
     problem_env(pack)
     from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
 
-    alone = pack.alone()
+    alone = pack.without_problems()
     return [
         ProblemGroupBuilder(_Maker(alone, renderer, problem, options), group_size, "rlvr")
         for problem in pack.part(part)

@@ -28,8 +28,8 @@ Reward = Callable[..., list[float | None]]
 def rows(pack: Judge, part: str = "train") -> list[dict[str, Any]]:
     """Return a part of a pack as rows of a data set: `prompt`, and `problem`, its id. References stay here.
 
-    Prompts are texts where all of them are, and else messages; these too where the pack has an environment, since TRL
-    offers its tool in chats only.
+    Prompts stay texts if all of them are and the pack has no environment; TRL offers tools only in chats. Otherwise
+    they are messages.
     """
     problems = pack.part(part)
     texts = pack.environment is None and all(isinstance(problem.prompt, str) for problem in problems)
@@ -41,11 +41,11 @@ def rows(pack: Judge, part: str = "train") -> list[dict[str, Any]]:
 def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference", name: str = "rlvr") -> Reward:
     """Return a reward function: the reward of each completion, None for a verdict without score.
 
-    TRL leaves a sample out of its group where every reward function returns None; where another one scores it, their
-    sum is as it is with 0: join such verifiers by `combine` instead. A row is the pack's problem whose id is in the
-    column `problem`; without that column, and for a judge without a pack, its reference is in the column `reference`.
-    Raise LookupError where that is missing. The last message of the assistant is judged, with its thinking before it.
-    A verifier of whole batches is given those that TRL passes at once. name: of the reward in TRL's logs.
+    TRL leaves a sample out of its group only if every reward function returns None. If another one scores it, None
+    counts as 0: join such verifiers by `combine` instead. The column `problem` has the id of a pack's problem; without
+    that column, and for a judge without a pack, the column `reference` has the reference. The last message of the
+    assistant is judged with its thinking. A verifier of whole batches gets what TRL passes at once. name: of the reward
+    in TRL's logs. Raises LookupError for a data set without either column.
     """
 
     def score(
@@ -56,7 +56,7 @@ def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference
         nothing = [None] * len(prompts)
         references = columns.get(reference, nothing)
         # Without a pack, a column of that name is something else, such as the text of the problem.
-        keys = columns.get(problem, nothing) if pack.named or reference not in columns else nothing
+        keys = columns.get(problem, nothing) if pack.has_problems or reference not in columns else nothing
         pairs = [
             (pack.problem(key, prompt, wanted), completion_text(completion))
             for key, prompt, wanted, completion in zip(keys, prompts, references, completions, strict=True)
@@ -70,10 +70,9 @@ def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference
 def environment(pack: Judge) -> type:
     """Return a class of environments for `environment_factory`: the model takes its turns by calling the tool `act`.
 
-    A row is the pack's problem whose id is in its column `problem`. The reward is that of the verdict and those of
-    turns; None for a verdict without score, which an environment that fails has too. An episode that has not ended is
-    judged by what was said last. Raise ValueError for a pack without an environment, which `reward` judges, and for a
-    verifier of whole batches.
+    The column `problem` has the id of the pack's problem. The reward is the verdict's plus those of turns; None for a
+    verdict without score, also if the environment failed. An episode that has not ended is judged by what was said
+    last. Raises ValueError for a pack without an environment (use `reward`), and for a verifier of whole batches.
     """
     if pack.environment is None:
         raise ValueError("this pack has no environment; use reward(pack) as a reward function")
@@ -81,14 +80,14 @@ def environment(pack: Judge) -> type:
 
     class PackEnvironment:
         def __init__(self) -> None:
-            self._world: Rollout | None = None
+            self._rollout: Rollout | None = None
 
         def reset(self, *, problem: str | None = None, **columns: Any) -> None:
-            if self._world is not None:
-                self._world.close()
+            if self._rollout is not None:
+                self._rollout.close()
             if problem is None:
                 raise LookupError("a row without the column 'problem'; rows(pack) has it")
-            self._world = Rollout(pack, pack.problem(problem), "trl")
+            self._rollout = Rollout(pack, pack.problem(problem), "trl")
 
         def act(self, text: str) -> str:
             """
@@ -100,14 +99,14 @@ def environment(pack: Judge) -> type:
             Returns:
                 The environment's reply.
             """
-            assert self._world is not None, "TRL calls reset first"
+            assert self._rollout is not None, "TRL calls reset first"
             # What the model writes as the argument may be any value of JSON.
-            found = self._world.say(text if isinstance(text, str) else json.dumps(text, default=str))
+            found = self._rollout.say(text if isinstance(text, str) else json.dumps(text, default=str))
             return "The episode has ended." if isinstance(found, Verdict) else found.text
 
         def get_reward(self) -> float | None:
-            assert self._world is not None, "TRL calls reset first"
-            reward = reward_of(self._world.judged())
-            return None if reward is None else reward + self._world.earned
+            assert self._rollout is not None, "TRL calls reset first"
+            reward = reward_of(self._rollout.judge())
+            return None if reward is None else reward + self._rollout.earned
 
     return PackEnvironment

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rlvr.adapters.judges import Judge, judge, reward_of, with_thinking
+from rlvr.adapters.judges import Judge, judge_of_one_turn, reward_of, with_thinking
 from rlvr.core.types import Prompt
 from rlvr.verifiers.verifiers_task import v1
 
@@ -42,7 +42,7 @@ def _classes() -> tuple[Any, Any, Any]:
         @vf.reward  # type: ignore[untyped-decorator]
         async def verdict(self, trace: Any) -> float | None:
             pack = type(self).pack()
-            found = await asyncio.to_thread(pack.verdict, pack.problem(self.data.problem), _said(trace))
+            found = await asyncio.to_thread(pack.verdict, pack.problem(self.data.problem), _last_reply(trace))
             trace.info["verdict"] = {"status": str(found.status), "reason": found.reason, "extracted": found.extracted}
             if found.score is None:
                 raise vf.TaskError(f"{found.status}: {found.reason}")
@@ -51,8 +51,8 @@ def _classes() -> tuple[Any, Any, Any]:
     return PackData, PackTask, PackConfig
 
 
-def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: Any) -> Any:
-    """Return a Taskset class of the pack `name` with these options, for the `__all__` of a module of yours.
+def taskset(name: str, **options: Any) -> Any:
+    """Return a Taskset class of the pack `name`, for the `__all__` of a module of yours. options: of `judge`.
 
     Its configuration has `split`: train (default) or test. Loading it raises ValueError for a pack that is played in
     turns, and for a verifier of whole batches.
@@ -62,11 +62,7 @@ def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: An
 
     @cache
     def pack() -> Judge:
-        made = judge(task=name, workers=workers, timeout=timeout, **options)
-        if made.environment is not None:
-            raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
-        made.refuse_whole_batches("verifiers")
-        return made
+        return judge_of_one_turn(name, "verifiers", **options)
 
     task = type("PackTask", (pack_task,), {"pack": staticmethod(pack), "__module__": __name__})
 
@@ -82,15 +78,15 @@ def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: An
     return PackTaskset
 
 
-def _said(trace: Any) -> str:
-    """Return the last reply in a trace, with the thinking that was cut off it."""
+def _last_reply(trace: Any) -> str:
+    """Return the last reply in a trace with its thinking."""
     spoken = trace.assistant_messages
     own = spoken and (spoken[-1].content or "").strip() == trace.last_reply
     return with_thinking(trace.last_reply, spoken[-1].reasoning_content if own else None)
 
 
 def _split(prompt: Prompt) -> tuple[str | None, Any]:
-    """Return the system prompt and the rest, which is a text where it is one message of the user."""
+    """Return the system prompt and the rest: a text, if it is one message of the user."""
     if isinstance(prompt, str):
         return None, prompt
     rest = list(prompt)

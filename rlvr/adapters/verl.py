@@ -36,11 +36,11 @@ def rows(pack: Judge, name: str, part: str = "train") -> list[dict[str, Any]]:
 def compute_score(pack: Judge) -> Callable[..., Score]:
     """Return `compute_score`: {"score", "acc", "status", "reason"} of a completion.
 
-    The ground truth is the reference; with a pack it is the id of a problem, unless `extra_info` has that as `problem`.
-    verl passes no prompt: a verifier that reads it needs it in `extra_info`, as `prompt`; LookupError without. verl has
-    no value for a sample without score, and 0 would be a wrong one: a verdict without score raises Unscored, which ends
-    the run, except with verl's reward manager `rate_limited`, which makes 0 of every exception. Raise ValueError for a
-    verifier of whole batches: verl asks for one verdict at a time.
+    The ground truth is the reference, or with a pack the id of a problem, which may also be `extra_info["problem"]`.
+    verl passes no prompt: a verifier that reads it needs `extra_info["prompt"]`. verl has no value for a sample without
+    score, and 0 would be wrong. So a verdict without score raises Unscored and ends the run, except with verl's reward
+    manager `rate_limited`, which turns every exception into 0. Raises LookupError for a missing prompt, and ValueError
+    for a verifier of whole batches.
     """
     pack.refuse_whole_batches("verl")
 
@@ -53,9 +53,9 @@ def compute_score(pack: Judge) -> Callable[..., Score]:
     ) -> Score:
         extra = extra_info or {}
         prompt = extra.get("prompt")
-        if prompt is None and not pack.named and pack.reads_prompt:
+        if prompt is None and not pack.has_problems and pack.reads_prompt:
             raise LookupError(f"{data_source}: this verifier reads the prompt; put it into extra_info as 'prompt'")
-        key = extra.get("problem") or ground_truth if pack.named else None
+        key = extra.get("problem") or ground_truth if pack.has_problems else None
         verdict = pack.verdict(pack.problem(key, "" if prompt is None else prompt, ground_truth), solution_str)
         reward = reward_of(verdict)
         if reward is None:

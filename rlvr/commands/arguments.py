@@ -6,6 +6,7 @@ A field is a flag: `--name`, in a group of settings `--group.name`. Also:
 |---|---|
 | `--algo.kl_coef 0.1`, `--algo.kl-coef=0.1` | the same flag |
 | `--eval.k 1 8` | a list: all words up to the next flag |
+| `--run.task-option a=1 b=2` | options, each key=value; the flag may be repeated |
 | `--run.overwrite`, `--run.overwrite true` | a switch that is turned on |
 | `--run.no-overwrite`, `--no-run.overwrite`, `--run.overwrite=false` | a switch that is turned off |
 | `--algo ppo`, `--sampler vllm`, `--monitor math` | a selector, read first: which settings there are depends on it |
@@ -261,8 +262,15 @@ class Flags:
                 given[key], switch = on is read_switch(flag, token, taken, words), token
                 continue
             switch = ""
+            # Options are key=value: another word after them is none, and more may follow after the flag again.
+            options = flag.setting.name.endswith("option")
             while words and len(taken) < flag.takes and not is_flag(words[0]):
+                if options and taken and "=" not in words[0]:
+                    break
                 taken.append(words.popleft())
+            if options:
+                given[key] = (*given.get(key, ()), *flag.value(taken))
+                continue
             if flag.takes > 1:
                 text = " ".join([token, *taken[int("=" in token) :]])
                 if flag.name in lists:

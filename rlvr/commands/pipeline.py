@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -20,88 +20,6 @@ from rlvr.commands.errors import guarded
 from rlvr.commands.train import load_recipe, split_recipe
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.core.files.models import check_path
-
-# Seeds of a pipeline at the same time, each in a process of its own.
-
-
-def run_seeds(
-    command: Sequence[str], seeds: Sequence[int], at_once: int, say: Callable[[str], None] = print
-) -> dict[int, int]:
-    """Run `rlvr COMMAND --seeds SEED` for each seed, `at_once` at the same time; return the exit codes.
-
-    What they print follows their seeds ("seed 1: ..."). They share the processor's cores, unless OMP_NUM_THREADS is
-    set. A seed that fails does not end the others. A first SIGINT or SIGTERM is handed on to those that run, and no
-    other one starts.
-    """
-    threads = str(max(1, (os.cpu_count() or 1) // at_once))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONUNBUFFERED": "1"}
-    waiting, places = list(seeds), threading.Semaphore(at_once)
-    codes: dict[int, int] = {}
-    with handed_on() as running:
-        readers = []
-        while waiting:
-            places.acquire()
-            if running.stopped:
-                break
-            seed = waiting.pop(0)
-            process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr", *command, "--seeds", str(seed), "--at-once", "1"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env=environment,
-                start_new_session=True,  # the terminal's Ctrl-C comes from here, once
-            )
-            running.add(process)
-
-            def follow(seed: int = seed, process: subprocess.Popen[str] = process) -> None:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    say(f"seed {seed}: {line.rstrip()}")
-                codes[seed] = process.wait()
-                places.release()
-
-            readers.append(threading.Thread(target=follow, daemon=True))
-            readers[-1].start()
-        for reader in readers:
-            reader.join()
-    return codes
-
-
-class Running:
-    """The processes that run, and the signal that was handed on to them, if any."""
-
-    def __init__(self) -> None:
-        self.stopped = 0
-        self._processes: list[subprocess.Popen[str]] = []
-
-    def add(self, process: subprocess.Popen[str]) -> None:
-        """Take a process; it gets the signal at once where there was one before."""
-        self._processes.append(process)
-        if self.stopped:
-            process.send_signal(self.stopped)
-
-    def hand_on(self, number: int, frame: Any = None) -> None:
-        """Send a signal to all processes that run."""
-        self.stopped = number
-        for process in self._processes:
-            process.send_signal(number)
-
-
-@contextmanager
-def handed_on() -> Iterator[Running]:
-    """Hand SIGINT and SIGTERM on to processes, in the main thread."""
-    running = Running()
-    main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
-    before = {number: signal.signal(number, running.hand_on) for number in numbers}
-    try:
-        yield running
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -112,13 +30,13 @@ def main(argv: Sequence[str]) -> int:
     config = parse(PipelineConfig, flags, prog=f"rlvr pipeline {name}", description=text, default=module.CONFIG)
     check_path(config.model)
     if config.at_once > 1 and len(config.seeds) > 1 and not config.stages:
-        return at_once(name, flags, config, module)
+        return run_at_once(name, flags, config, module)
     module.main(config)
     return 0
 
 
-def at_once(name: str, flags: Sequence[str], config: PipelineConfig, module: ModuleType) -> int:
-    """Run the seeds in processes of their own; return the first exit code that is not 0."""
+def run_at_once(name: str, flags: Sequence[str], config: PipelineConfig, module: ModuleType) -> int:
+    """Run each seed in a process of its own; return the first exit code that is not 0."""
     with contextlib.redirect_stdout(io.StringIO()):  # settings that cannot work end the command here
         module.main(dataclasses.replace(config, stages=True))
     codes = run_seeds(["pipeline", name, *without(flags, "--seeds", "--at-once")], config.seeds, config.at_once)
@@ -129,8 +47,61 @@ def at_once(name: str, flags: Sequence[str], config: PipelineConfig, module: Mod
     return next(iter(failed.values()), 0)
 
 
+def run_seeds(
+    command: Sequence[str], seeds: Sequence[int], at_once: int, say: Callable[[str], None] = print
+) -> dict[int, int]:
+    """Run `rlvr COMMAND --seeds SEED` for each seed, `at_once` at the same time. Return the exit codes.
+
+    Lines that they print begin with their seed ("seed 1: ..."). They share the processor's cores, unless
+    OMP_NUM_THREADS is set. A seed that fails does not end the others. A first SIGINT or SIGTERM is sent on to those
+    that run, and no other one starts.
+    """
+    threads = str(max(1, (os.cpu_count() or 1) // at_once))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONUNBUFFERED": "1"}
+    running: list[subprocess.Popen[str]] = []
+    received: list[int] = []
+    starting = threading.Lock()
+
+    def run_seed(seed: int) -> tuple[int, int] | None:
+        with starting:
+            if received:
+                return None
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rlvr", *command, "--seeds", str(seed), "--at-once", "1"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=environment,
+                start_new_session=True,  # the terminal's Ctrl-C comes from here, once
+            )
+            running.append(process)
+            for number in received:  # while the process was started
+                process.send_signal(number)
+        assert process.stdout is not None
+        for line in process.stdout:
+            say(f"seed {seed}: {line.rstrip()}")
+        return seed, process.wait()
+
+    def send_on(number: int, frame: Any = None) -> None:
+        received.append(number)
+        for process in running:
+            process.send_signal(number)
+
+    main_thread = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if main_thread else ()
+    before = {number: signal.signal(number, send_on) for number in numbers}
+    try:
+        with ThreadPoolExecutor(at_once) as pool:
+            return dict(done for done in pool.map(run_seed, seeds) if done is not None)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def without(flags: Sequence[str], *names: str) -> list[str]:
-    """Return flags without those of these names, and their values."""
+    """Return flags without those of these names and their values."""
     kept, keeps = [], True
     for flag in flags:
         if flag.startswith("--"):

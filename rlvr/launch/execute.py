@@ -78,7 +78,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
             watching(session.accelerator, config.run.stall_timeout, session.reporter.warn),
         ):
             open_run(session, stack)
-            carry_out(session)
+            run_session(session)
         evaluations = session.reporter.log.read("eval")
         if session.accelerator.is_main_process:
             finish(session, evaluations)
@@ -188,13 +188,13 @@ def open_run(session: Session, stack: ExitStack) -> None:
         assert config.monitor is not None
         accelerator.wait_for_everyone()  # until the logs have been truncated to the checkpoint
         watched = Monitor(monitors["verifier"], config.monitor, reporter.log.read("metrics"))
-    run = Run(learner, worker, reporter, watched, stop=stop)
+    run = session.run = Run(learner, worker, reporter, watched, stop=stop)
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
     held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
     run.held_out = held_out
 
 
-def carry_out(session: Session) -> None:
+def run_session(session: Session) -> None:
     """Evaluate, train from step `start`, and evaluate again; after a rollback once more, from an earlier step.
 
     Raises Stopped where a signal ended the run, GuardStop where a guard did.

@@ -9,11 +9,9 @@ from importlib import import_module
 
 import pytest
 
-from rlvr.commands.arguments import key_values, one_line
+from rlvr.commands.arguments import ELSEWHERE, Flags, key_values, nearest, values_of
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs
-from rlvr.commands.flags import ELSEWHERE, nearest
-from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_config, recipe_names
 from rlvr.config import AlgoConfig, Config, MonitorConfig
 from tests.helpers.files import ROOT
@@ -98,12 +96,6 @@ def test_key_values():
     assert key_values(["a=1", "b=x=y"], "--verifier-option") == {"a": "1", "b": "x=y"}
     with pytest.raises(ValueError, match="expected key=value"):
         key_values(["a"], "--verifier-option")
-
-
-def test_framed_errors_become_one_line():
-    """The frame that the parser draws is taken off."""
-    box = "╭─ Parsing error ─────╮\n│ invalid int: 'x'    │\n╰─────────────────────╯\n"
-    assert one_line(box) == "invalid int: 'x'"
 
 
 def test_help_of_a_recipe_names_its_fields():
@@ -194,7 +186,7 @@ def test_a_command_lists_the_recipes_that_it_takes(command, capsys):
 
 def test_nearest_flags():
     """The same last part first, then what other trainers call it, then the spelling."""
-    known = Settings(Config, values_of(Config, Config(algo=AlgoConfig("ppo"), monitor=MonitorConfig("math")))).flags()
+    known = Flags(Config, values_of(Config, Config(algo=AlgoConfig("ppo"), monitor=MonitorConfig("math")))).known
     assert nearest("lr", known) == "did you mean --optim.lr? (or --critic.lr, --sft.lr)"
     assert nearest("run.stpes", known) == "did you mean --run.steps?"
     assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
@@ -204,7 +196,7 @@ def test_nearest_flags():
 
 def test_what_other_trainers_call_a_setting_exists_here():
     """Each name of the table leads to a flag of `train` or of `eval`."""
-    known = [Settings(kind, values_of(kind)).flags() for kind in (Config, EvalArgs)]
+    known = [Flags(kind, values_of(kind)).known for kind in (Config, EvalArgs)]
     assert set(ELSEWHERE.values()) <= {*known[0], *known[1]}
 
 

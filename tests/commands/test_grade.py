@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.grade import main, parse_args
+from rlvr.commands.arguments import parse
+from rlvr.commands.grade import GradeArgs, main
 from tests.helpers.files import ROOT
 
 LINES = [
@@ -84,7 +85,8 @@ def test_options(write, capsys):
 
 def test_arguments():
     """Numbers as numbers, paths as paths."""
-    args = parse_args(["--verifier", "math", "--workers", "3", "--timeout", "0.5", "f.jsonl", "--output", "o"])
+    flags = "--verifier math --workers 3 --timeout 0.5 f.jsonl --output o".split()
+    args = parse(GradeArgs, flags, prog="rlvr grade")
     assert (args.file, args.workers, args.timeout, args.output) == (Path("f.jsonl"), 3, 0.5, Path("o"))
 
 

@@ -9,15 +9,13 @@ import sys
 import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.arguments import parse
-from rlvr.commands.choices import selected
+from rlvr.commands.arguments import Flags, choose_classes, parse, values_of
 from rlvr.commands.cli import main
-from rlvr.commands.completion import script
+from rlvr.commands.completion import SCRIPTS, next_words
 from rlvr.commands.list import recipe_command
-from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
 from rlvr.config import SAMPLERS, AlgoConfig, Config
-from rlvr.config.settings import documented
+from rlvr.config.settings import help_texts
 from tests.helpers.files import ROOT
 
 MOST = 60  # settings that `--help` shows
@@ -47,12 +45,12 @@ def test_no_recipe_shows_more_settings_than_one_can_read(recipe, kind, capsys):
     """At most sixty, under any algorithm and sampler; the rest is counted at the end and shown by --help-all."""
     choices = [("--algo", name) for name in ALGORITHMS] + [("--sampler", name) for name in SAMPLERS]
     for choice in choices if kind is Config else [()]:
-        values, _ = selected(values_of(kind, load_recipe(recipe, kind).CONFIG), choice)
-        settings = Settings(kind, values)
-        assert 20 < len(settings.shown()) <= MOST
-        assert all(entry.setting.name in documented(type(values.get(entry.group, kind))) or entry.selects
-                   for entry in settings.entries if entry.group)  # fmt: skip
-    flags = [f"--{entry.flag}" for entry in Settings(kind, values_of(kind, load_recipe(recipe, kind).CONFIG)).shown()]
+        values, _ = choose_classes(values_of(kind, load_recipe(recipe, kind).CONFIG), choice)
+        flags_ = Flags(kind, values)
+        assert 20 < len(flags_.shown()) <= MOST
+        assert all(entry.setting.name in help_texts(type(values.get(entry.group, kind))) or entry.selects
+                   for entry in flags_.known.values() if entry.group)  # fmt: skip
+    flags = [f"--{entry.name}" for entry in Flags(kind, values_of(kind, load_recipe(recipe, kind).CONFIG)).shown()]
     text = help_of(capsys, COMMAND_OF[kind], recipe, "--help")
     assert sorted(f"--{flag}" for flag in shown(text)) == sorted(flags)
     hidden = re.search(r"(\d+) settings are not shown, .*: --help-all", text)
@@ -140,42 +138,22 @@ def test_a_monitor_of_a_recipe_can_be_left_out():
     assert (other.verifier, other.window, other.verifier_option) == ("exact", 3, ())
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ("--algo.advantage gae", "no flag --algo.advantage; it is --algo"),
-        ("--algo gae", "it is called ppo"),
-        ("--rollout.sampler vllm", "it is --sampler"),
-        ("--shadow.verifier math", "it is --monitor"),
-        ("--shadow.options a=1", "it is --monitor.verifier-option, with --monitor NAME"),
-        ("--vllm.memory-share .3", "it is --sampler.gpu-memory-utilization, with --sampler vllm or vllm-server"),
-        ("--sampler vllm-server --vllm.restarts 1", "it is --sampler.max-restarts"),
-        ("--rollout.truncated punish", "penalize"),
-        ("--monitor exact --eval.verifier shadow", "(monitor, as it is called)"),
-        ("--run.task-options a=1", "it is --run.task-option"),
-        ("--algo.dpo-beta .3", "it is --algo.beta, with --algo dpo"),
-        ("--critic.lr 1e-4", "--critic.lr exists with --algo ppo"),
-        ("--rollout.batch-size 4", "it is --sampler.batch-size"),
-    ],
-)
-def test_flags_of_earlier_versions_are_answered_with_the_present_one(flags, words, capsys):
-    """In the one line of the error."""
-    assert main(["train", "tiny_math", *flags.split()]) == 2
-    printed = capsys.readouterr().err
-    assert words in printed
-    assert printed.count("\n") == 1
-
-
-def test_the_completion_script_knows_commands_recipes_and_flags():
-    """Of each choice: those of PPO, DPO, the servers and the monitor."""
-    text = script("bash")
-    for word in ("verify-resume", "--kill-after", "pipeline", "--seeds"):
-        assert word in text
-    for word in ("train", "profile", "tiny_math", "rm_grpo", "--algo.kl-coef", "--critic.lr", "--sampler.url"):
-        assert word in text
-    assert "--pairs.held-out" in text
-    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
-    assert script("zsh").startswith("#compdef")
+def test_completion_offers_commands_recipes_and_flags():
+    """Those of the selectors that the line has so far; the scripts are right for their shells."""
+    assert {"train", "profile", "verify-resume"} <= set(next_words([]))
+    assert {"tiny_math", "rm_grpo"} <= set(next_words(["train"]))
+    plain, chosen = (set(next_words(["train", "tiny_math", *flags])) for flags in ([], ["--algo", "ppo"]))
+    assert {"--algo", "--algo.kl-coef", "--run.steps"} <= plain
+    assert {"--critic.lr"} <= chosen - plain
+    assert "--sampler.url" in next_words(["train", "tiny_math", "--sampler", "vllm-server"])
+    assert "--pairs.held-out" in next_words(["rm", "rm_pairs"])
+    assert "--kill-after" in next_words(["verify-resume", "tiny_math"])
+    assert "--seeds" in next_words(["pipeline", "instructgpt"])
+    assert "--max-problems" in next_words(["eval"])
+    assert next_words(["no_such"]) == next_words(["train", "no_such"]) == []
+    for shell, text in SCRIPTS.items():
+        assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+        assert text.startswith("#compdef") == (shell == "zsh")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.commands.arguments import Flags, check_effect, values_of
 from rlvr.commands.audit import AuditArgs
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.profile import ProfileArgs
-from rlvr.commands.settings import Settings, check_effect, values_of
 from rlvr.commands.train import recipe_names
 from rlvr.config import SAMPLERS, AlgoConfig, Config, MonitorConfig, RunConfig, VLLMServerConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig
@@ -44,7 +44,7 @@ def changed(config, name: str, value: object):
 
 def numeric(config) -> dict[str, object]:
     """The numeric settings of a config, as Python names them, with their types."""
-    entries = Settings(type(config), values_of(type(config), config)).entries
+    entries = Flags(type(config), values_of(type(config), config)).known.values()
     hints = {f"{e.group}.{e.setting.name}".lstrip("."): e.setting.hint for e in entries}
     return {
         name: hint
@@ -70,10 +70,10 @@ def test_every_number_has_bounds(name):
 def test_settings_without_effect_are_refused_where_they_are_changed(name):
     """Each setting that nothing reads, changed to another value of its type, is told with what would read it."""
     config = CONFIGS[name]
-    settings = Settings(type(config), values_of(type(config), config))
+    settings = Flags(type(config), values_of(type(config), config))
     others = {bool: True, int: 7, float: 0.07, str: "x"}
-    for entry in settings.entries:
-        if entry.flag not in settings.unread():
+    for entry in settings.known.values():
+        if entry.name not in settings.unread():
             continue
         hint = next(h for h in (*typing.get_args(entry.setting.hint), entry.setting.hint) if h is not type(None))
         value = (
@@ -112,5 +112,5 @@ def test_weights_may_differ_where_the_precision_is_not_known():
     """auto may choose bfloat16, in which the torch sampler differs from the trainer: the cap is read there."""
     for dtype, unread in (("auto", False), ("bfloat16", False), ("float32", True)):
         config = changed(CONFIGS["train"], "model.dtype", dtype)
-        settings = Settings(Config, values_of(Config, config))
+        settings = Flags(Config, values_of(Config, config))
         assert ("algo.importance-cap" in settings.unread()) == unread

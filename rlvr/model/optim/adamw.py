@@ -6,21 +6,21 @@ import importlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from rlvr.config.model import EIGHT_BIT_EXTRA
+from rlvr.config.optim import EIGHT_BIT_EXTRA
 
-# Page-locked memory of the CPU for many tensors.
-#
-# torch rounds each page-locked allocation up to a power of two: for the optimizer's state of a 7B model, tensor by
-# tensor, that is nearly twice the bytes. Slabs of such sizes leave over only what no tensor fits into, about a tenth.
-
-SMALLEST_SLAB, LARGEST_SLAB = 2**26, 2**32  # bytes of a slab, unless a tensor is larger
-ALIGNED = 256  # bytes at a multiple of which a tensor begins
+# Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
+BUCKET = 2**25
+BLOCK = 256  # elements that share a scale of their 8-bit moments
+SMALLEST = 4096  # elements of the smallest weight whose moments have 8 bits, as in bitsandbytes
+MASTER = "master"
+# Page-locked memory: bytes of a slab, unless a tensor is larger, and at a multiple of which a tensor begins.
+SMALLEST_SLAB, LARGEST_SLAB, ALIGNED = 2**26, 2**32, 256
 
 
 def page_locked(size: int) -> Tensor:
@@ -29,7 +29,10 @@ def page_locked(size: int) -> Tensor:
 
 
 class Slabs:
-    """Tensors cut out of slabs of memory. A slab is as large as all before it together, within SMALLEST and LARGEST.
+    """Memory for many tensors, cut out of large slabs. A slab is as large as all slabs before it together.
+
+    torch rounds each page-locked allocation up to a power of two: for the optimizer's state of a 7B model, tensor by
+    tensor, that is nearly twice the bytes. In slabs about a tenth is left over.
 
     make: returns a slab of so many bytes. slabs: each with the bytes of it that are used.
     """
@@ -60,111 +63,57 @@ class Slabs:
         self.slabs.clear()
 
 
-# Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
-BUCKET = 2**25
-BLOCK = 256  # elements that share a scale of their 8-bit moments
-SMALLEST = 4096  # elements of the smallest weight whose moments have 8 bits, as in bitsandbytes
-MASTER = "master"
-
-
-class Place(Protocol):
-    """Where the state lies between the updates."""
+class Beside:
+    """Keeps the optimizer's state on the device of its weight, where it is updated in place."""
 
     def home(self, device: torch.device) -> torch.device:
         """Return the device on which the state of a weight on `device` is made."""
-        ...
-
-    def put(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of the home device as it is kept there."""
-        ...
-
-    def clear(self) -> None:
-        """Let go of the memory of what was put here: none of it is used any more."""
-        ...
-
-    def fetch(self, part: Tensor, device: torch.device) -> Tensor:
-        """Return a part of a kept tensor on the device that updates it: the part itself, or a copy."""
-        ...
-
-    def store(self, part: Tensor, updated: Tensor) -> None:
-        """Write what `fetch` returned, and the update changed, back."""
-        ...
-
-    def wait(self) -> None:
-        """Return when all that was stored is there."""
-        ...
-
-
-class Beside:
-    """The state lies on the device of its weight, and is updated in place."""
-
-    def home(self, device: torch.device) -> torch.device:
-        """See Place."""
         return device
 
     def put(self, tensor: Tensor) -> Tensor:
-        """See Place."""
+        """Return a tensor of the home device as it is kept there."""
         return tensor
 
     def clear(self) -> None:
-        """See Place."""
+        """Let go of the memory of all that was put here."""
 
     def fetch(self, part: Tensor, device: torch.device) -> Tensor:
-        """See Place."""
+        """Return a part of a kept tensor on the device that updates it: the part itself, or a copy."""
         return part
 
     def store(self, part: Tensor, updated: Tensor) -> None:
-        """See Place."""
+        """Write what `fetch` returned, and the update changed, back."""
 
     def wait(self) -> None:
-        """See Place."""
+        """Return when all that was stored is there."""
 
 
-class Pinned:
-    """The state lies in page-locked memory of the CPU; a bucket of it is on the GPU while it is updated."""
+class Pinned(Beside):
+    """Keeps the state in page-locked memory of the CPU; a bucket of it is on the GPU while it is updated.
+
+    The CPU never waits for a copy: copies and updates are in the order of the device's stream.
+    """
 
     def __init__(self, slabs: Slabs | None = None) -> None:
         self.slabs = slabs or Slabs()
 
     def home(self, device: torch.device) -> torch.device:
-        """See Place."""
         return torch.device("cpu")
 
     def put(self, tensor: Tensor) -> Tensor:
-        """See Place."""
         return self.slabs.cut(tensor).copy_(tensor)
 
     def clear(self) -> None:
-        """See Place."""
         self.slabs.clear()
 
     def fetch(self, part: Tensor, device: torch.device) -> Tensor:
-        """See Place. The CPU does not wait: copies and update are in the order of the device's stream."""
         return part.to(device, non_blocking=True)
 
     def store(self, part: Tensor, updated: Tensor) -> None:
-        """See Place."""
         part.copy_(updated, non_blocking=True)
 
     def wait(self) -> None:
-        """See Place."""
         torch.cuda.synchronize()
-
-
-class Moments(Protocol):
-    """How the two moments are held and updated."""
-
-    def start(self, weight: Tensor, device: torch.device) -> dict[str, Tensor]:
-        """Return the moments of a weight before the first step, as named tensors on a device."""
-        ...
-
-    def elements(self, name: str) -> int:
-        """Return how many elements of a weight one element of the named tensor belongs to."""
-        ...
-
-    def update(self, pieces: Sequence[Piece], options: Mapping[str, Any]) -> None:
-        """Update pieces and their moments in place. options: those of the parameter group."""
-        ...
 
 
 @dataclass
@@ -184,17 +133,17 @@ class Float32:
     """Both moments in float32, updated by torch's fused AdamW: 8 bytes a parameter."""
 
     def start(self, weight: Tensor, device: torch.device) -> dict[str, Tensor]:
-        """See Moments."""
+        """Return the moments of a weight before the first step, as named tensors on a device."""
         return {
             name: torch.zeros_like(weight, dtype=torch.float32, device=device) for name in ("exp_avg", "exp_avg_sq")
         }
 
     def elements(self, name: str) -> int:
-        """See Moments."""
+        """Return how many elements of a weight one element of the named tensor belongs to."""
         return 1
 
     def update(self, pieces: Sequence[Piece], options: Mapping[str, Any]) -> None:
-        """See Moments."""
+        """Update pieces and their moments in place. options: those of the parameter group."""
         beta1, beta2 = options["betas"]
         device = pieces[0].values.device
         adamw(
@@ -226,7 +175,6 @@ class Bits8(Float32):
         self.maps: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def start(self, weight: Tensor, device: torch.device) -> dict[str, Tensor]:
-        """See Moments."""
         if weight.numel() < SMALLEST:
             return super().start(weight, device)
         blocks = -(-weight.numel() // BLOCK)
@@ -237,11 +185,9 @@ class Bits8(Float32):
         return moments | scales
 
     def elements(self, name: str) -> int:
-        """See Moments."""
         return BLOCK if name.endswith("_scale") else 1
 
     def update(self, pieces: Sequence[Piece], options: Mapping[str, Any]) -> None:
-        """See Moments."""
         small = [piece for piece in pieces if "exp_avg_scale" not in piece.moments]
         if small:
             super().update(small, options)
@@ -307,8 +253,8 @@ class BucketedAdamW(torch.optim.Optimizer):
         betas: tuple[float, float],
         weight_decay: float,
         eps: float = 1e-8,
-        moments: Moments | None = None,
-        place: Place | None = None,
+        moments: Float32 | None = None,
+        place: Beside | None = None,
         bucket: int = BUCKET,
     ) -> None:
         super().__init__(list(weights), {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": eps})

@@ -251,7 +251,7 @@ def judge(
     workers, timeout, error_budget: see Judge. Raises ValueError unless exactly one is named, LookupError for an unknown
     name or option.
     """
-    settings = {"workers": workers, "timeout": timeout, "error_budget": error_budget}
+    settings: dict[str, Any] = {"workers": workers, "timeout": timeout, "error_budget": error_budget}
     if (verifier is None) == (task is None):
         raise ValueError("judge(verifier) or judge(task=...): expected one of them")
     if verifier is not None:

@@ -72,7 +72,7 @@ def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> An
         raise ValueError(f"reply {reply!r}: expected what follows the end of a turn, which the model has sampled")
     base = import_program("openrlhf.utils.agent", "openrlhf, version 0.11").AgentInstanceBase
 
-    class PackAgent(base):  # type: ignore[misc]
+    class PackAgent(base):  # type: ignore[misc, valid-type]
         def __init__(self, *unused: Any, **options: Any) -> None:
             self.rollout: Rollout | None = None
 

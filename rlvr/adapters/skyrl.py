@@ -19,15 +19,15 @@ from rlvr.core.types import Problem, Reply, Verdict
 def environment(pack: Judge) -> Any:
     """Return a BaseTextEnv class of a pack.
 
-    `extras` of an instance holds `problem`, the id of a problem; or, as in SkyRL's rows, reward_spec.ground_truth, which
-    is that id, or with judge(verifier) the reference. `max_turns` ends a rollout: the verifier then judges what was
-    said last. Raises Unscored for a verdict without score, LookupError for extras without problem, ValueError if
-    SkyRL-gym is not installed and for a verifier of whole batches.
+    `extras` of an instance hold the id of a problem as `problem`; or, as in SkyRL's rows, reward_spec.ground_truth is
+    that id, or with judge(verifier) the reference. `max_turns` ends a rollout: what was said last is then judged.
+    Raises Unscored for a verdict without score, LookupError for extras without problem, ValueError if SkyRL-gym is not
+    installed and for a verifier of whole batches.
     """
     pack.refuse_whole_batches("SkyRL")
     envs = import_program("skyrl_gym.envs.base_text_env", "skyrl-gym, version 0.4")
 
-    class PackEnv(envs.BaseTextEnv):  # type: ignore[misc]
+    class PackEnv(envs.BaseTextEnv):  # type: ignore[misc, name-defined]
         def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
             super().__init__()
             given = extras or {}

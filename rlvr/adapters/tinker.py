@@ -30,7 +30,7 @@ def problem_env(pack: Judge) -> Any:
     pack.refuse_whole_batches("tinker-cookbook")
     base = import_program("tinker_cookbook.rl.problem_env", "tinker-cookbook, version 0.6").ProblemEnv
 
-    class PackEnv(base):  # type: ignore[misc]
+    class PackEnv(base):  # type: ignore[misc, valid-type]
         def __init__(self, renderer: Any, problem: Problem, **options: Any) -> None:
             if isinstance(problem.prompt, str):
                 self.question = problem.prompt

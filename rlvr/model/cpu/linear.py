@@ -1,8 +1,11 @@
-"""Linear layers of packed tokens, faster where a CPU multiplies bfloat16 weights by a few rows, as in decoding.
+"""Linear layers on a CPU, above all while rows are decoded: short operations on a few rows.
 
-Such a product takes the time of reading the weights. oneDNN arranges the second factor of a matmul before it
-multiplies, so the weights are made the first: on an AMX processor (W x^T)^T takes two thirds of the time of x W^T, and
-needs no copy of the weights. For which rows it pays on others: rlvr.model.cpu.processor.
+oneDNN arranges the second factor of a matmul before it multiplies. So bfloat16 weights are made the first factor where
+that is faster (rlvr.model.cpu.processor): (W x^T)^T takes two thirds of the time of x W^T, and needs no copy of W.
+
+`project` and `project_gated` do so in any pass without gradients. `PreparedModel` is a whole Llama-like model for
+decoding: its weights are cast once, not looked up in autocast's cache by each operation, and those of one input
+(queries, keys and values; gate and up) are one matrix. Its tokens are columns, so that no result is rearranged.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from torch import Tensor, nn
 
 from rlvr.model.attention.operations import layer_scores, rotate
 from rlvr.model.cpu import processor
-from rlvr.model.cpu.processor import threads_for
+from rlvr.model.cpu.processor import use_threads
 
 # The weights from which it is worth another arrangement of the result.
 MANY_WEIGHTS = 2**16
 GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+# Rows up to which a product in bfloat16 takes the time of reading its weights.
+MEMORY_BOUND_ROWS = 64
 
 
 def project(linear: Any, x: Tensor, *, dense: bool = True) -> Tensor:
@@ -28,14 +33,19 @@ def project(linear: Any, x: Tensor, *, dense: bool = True) -> Tensor:
 
     Anything but a plain linear layer is called as it is, as are those whose gradient is wanted.
     """
-    if not _turned(linear, x):
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()
+    large = plain and linear.weight.numel() >= MANY_WEIGHTS and dtype is torch.bfloat16 and device == "cpu"
+    if not large or len(x) not in processor.rows_with_weights_first():
         found: Tensor = linear(x)
         return found
-    turned = _turned_product(linear.weight, linear.bias, x.to(_dtype(x)))
+    turned = multiply_weights_first(linear.weight, linear.bias, x.to(dtype))
     return turned.contiguous() if dense else turned
 
 
-def _turned_product(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+def multiply_weights_first(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Return x W^T + b as (W x^T + b)^T, x (n, in)."""
     columns = x.t()
     return (torch.mm(weight, columns) if bias is None else torch.addmm(bias[:, None], weight, columns)).t()
 
@@ -45,43 +55,10 @@ def is_gated(mlp: Any) -> bool:
     return {name for name, _ in mlp.named_children()} == GATED
 
 
-def gated(mlp: Any, x: Tensor) -> Tensor:
+def project_gated(mlp: Any, x: Tensor) -> Tensor:
     """Return the output (n, hidden) of an MLP with a gate, x (n, hidden)."""
     gate, up = (project(linear, x, dense=False) for linear in (mlp.gate_proj, mlp.up_proj))
     return project(mlp.down_proj, mlp.act_fn(gate) * up)
-
-
-def _turned(linear: Any, x: Tensor) -> bool:
-    """Return whether the weights are to be the first factor."""
-    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()
-    return plain and _pays(linear.weight, x, _dtype(x))
-
-
-def _pays(weight: Tensor, x: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether a product in this dtype is faster with the weights as the first factor."""
-    large = weight.numel() >= MANY_WEIGHTS and dtype is torch.bfloat16 and x.device.type == "cpu"
-    return large and len(x) in processor.rows_with_weights_first()
-
-
-def _dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype in which x is multiplied."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
-# The weights of a Llama-like model as decoding on a CPU multiplies them, and its forward pass on them.
-#
-# A step of decoding is short operations on a few rows. Here the weights are cast once, not looked up in autocast's cache
-# by each operation, and those of the same input (queries, keys and values; gate and up) are one matrix. Weights that
-# already have the computation's dtype are not copied, and not joined.
-#
-# Tokens are columns: oneDNN arranges the second factor of a matmul before it multiplies, so with the weights W (out, in)
-# as the first, W x of x (in, N) takes two thirds of the time of x^T W^T for a few tokens, and its result is laid out as
-# the operations on it want it. The pass is otherwise that of rlvr.model.forward.passes; rlvr.model.probe.trial tries whether it gives
-# the plain forward's result before it is used.
-
-# Rows up to which a product in bfloat16 takes the time of reading its weights.
-MEMORY_BOUND_ROWS = 64
 
 
 def can_prepare(causal: Any) -> bool:
@@ -101,7 +78,7 @@ def _linears(layer: Any) -> list[Any]:
 
 
 class Joined:
-    """Linear layers of one input, as one: (in, N) to (sum of out, N). Copies weights of another dtype than `dtype`."""
+    """Linear layers of one input, as one: (in, N) to (sum of out, N). Weights that have `dtype` are not copied."""
 
     def __init__(self, linears: Sequence[nn.Linear], dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -120,11 +97,6 @@ class Joined:
             first = last
         self.parts = [(weight, _column(bias))]
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the weights."""
-        return sum(weight.nbytes for weight, _ in self.parts)
-
     def __call__(self, x: Tensor) -> Tensor:
         """Return the outputs one below the other."""
         if self.dtype is torch.bfloat16 and not processor.takes_few_columns(x.shape[1]):
@@ -133,25 +105,25 @@ class Joined:
             found = [torch.mm(w, x) if b is None else torch.addmm(b, w, x) for w, b in self.parts]
         return found[0] if len(found) == 1 else torch.cat(found)
 
+    def bytes_read(self, tokens: int) -> float:
+        """Return the bytes of the weights, if multiplying so many tokens takes the time of reading them; else inf."""
+        memory_bound = self.dtype is torch.bfloat16 and tokens <= MEMORY_BOUND_ROWS
+        return sum(weight.nbytes for weight, _ in self.parts) if memory_bound else math.inf
+
 
 def _column(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias[:, None]
 
 
-def bytes_read(joined: Joined, tokens: int) -> float:
-    """Return the bytes of the weights that so many tokens are multiplied by, if that takes the time of reading them."""
-    return joined.nbytes if joined.dtype is torch.bfloat16 and tokens <= MEMORY_BOUND_ROWS else math.inf
-
-
-def normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """Return the columns of x (hidden, N) as rlvr.model.forward.passes's RMSNorm does; weight (hidden, 1)."""
+def normalize_columns(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """Return RMSNorm of the columns of x (hidden, N); weight (hidden, 1)."""
     wide = x.float()
     scale = (wide * wide).sum(0, keepdim=True).div_(len(x)).add_(eps).rsqrt_()
     return (wide * scale).mul_(weight).to(dtype)
 
 
 class PreparedLayer:
-    """A decoder layer."""
+    """A decoder layer on columns; the pass is otherwise that of rlvr.model.forward.passes."""
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         query, key, value, out, gate, up, down = _linears(layer)
@@ -168,18 +140,20 @@ class PreparedLayer:
     def __call__(self, layout: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return x (hidden, N) after attention and MLP, perhaps in place; cos and sin (N, 1, D)."""
         attention = self.attention
-        read = max(bytes_read(joined, x.shape[1]) for joined in (self.project, self.gate, self.down))
-        with threads_for(read, x.device):
+        read = max(joined.bytes_read(x.shape[1]) for joined in (self.project, self.gate, self.down))
+        with use_threads(read, x.device):
             query, key, value = self.heads_of(x, cos, sin)
         scores = layer_scores(getattr(attention, "rlvr_window", None))
-        with threads_for(layout.bytes_per_layer(), x.device):
+        with use_threads(layout.bytes_per_layer(), x.device):
             mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling, scores)
-        with threads_for(read, x.device):
-            return self.after_attention(x, mixed)
+        with use_threads(read, x.device):
+            x = x.add_(self.out(mixed.flatten(1).t()))
+            gate, up = self.gate(normalize_columns(x, *self.norms[1], self.dtype)).split(self.width)
+            return x.add_(self.down(self.act(gate) * up))
 
     def heads_of(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, (N, H, D), (N, H_kv, D) twice."""
-        projected = self.project(normed(x, *self.norms[0], self.dtype)).t().contiguous()
+        projected = self.project(normalize_columns(x, *self.norms[0], self.dtype)).t().contiguous()
         projected = projected.view(len(projected), sum(self.heads), -1)
         turned, value = projected.split([self.heads[0] + self.heads[1], self.heads[2]], dim=1)
         if self.has_norms:
@@ -188,14 +162,8 @@ class PreparedLayer:
         query, key = rotate(turned, cos, sin).split(self.heads[:2], dim=1)
         return query, key, value
 
-    def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return the layer's output (hidden, N) for the attention's output (N, H, D)."""
-        x = x.add_(self.out(mixed.flatten(1).t()))
-        gate, up = self.gate(normed(x, *self.norms[1], self.dtype)).split(self.width)
-        return x.add_(self.down(self.act(gate) * up))
 
-
-class Prepared:
+class PreparedModel:
     """The model with its present weights, for passes without a gradient. Made and used under the same autocast."""
 
     def __init__(self, causal: Any) -> None:
@@ -214,10 +182,9 @@ class Prepared:
             x = embedded[0].t().contiguous()
             for layer in self.layers:
                 x = layer(layout, x, cos, sin)
-            return normed(x, base.norm.weight[:, None], base.norm.variance_epsilon, self.dtype).t()
+            return normalize_columns(x, base.norm.weight[:, None], base.norm.variance_epsilon, self.dtype).t()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits (n, V) of last hidden states (n, hidden), as the LM head gives them."""
-        read = bytes_read(self.head, len(hidden))
-        with torch.autocast("cpu", enabled=False), threads_for(read, hidden.device):
+        with torch.autocast("cpu", enabled=False), use_threads(self.head.bytes_read(len(hidden)), hidden.device):
             return self.head(hidden.t()).t()

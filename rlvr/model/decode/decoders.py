@@ -1,7 +1,14 @@
-"""Decoders: one token per step for many rows, with and without shared prompts.
+"""Decoders: one token per step for many rows. Which one a model gets is tried by rlvr.model.probe.trial.
 
-All have three calls: `start` reads the prompts and returns each row's first logits, `step` takes each row's token and
-returns its next logits, `keep` drops the other rows. A SharedDecoder takes further prompts while others are decoded.
+| decoder | for which models | what it costs |
+|---|---|---|
+| PreparedDecoder | Llama-like ones on a CPU, without adapters and experts | as below, from weights that are cast once |
+| SharedDecoder | those that run packed | a prompt's keys and values are held once for all its rows |
+| CacheDecoder | others, with transformers' own cache | the cache is copied for the rows; prompts of one length |
+| WholeDecoder | those without a cache that can be copied | every step computes every row again |
+
+`start` reads the prompts and returns each row's first logits, `step` takes each row's token and returns its next
+logits, `keep` drops the other rows. A SharedDecoder takes further prompts (`enter`) while others are decoded.
 """
 
 from __future__ import annotations
@@ -15,10 +22,10 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.transfer import copy_to
-from rlvr.model.cpu.linear import Prepared, can_prepare
+from rlvr.model.cpu.linear import PreparedModel, can_prepare
 from rlvr.model.decode.cache import DecodeCache, SeveralCaches
 from rlvr.model.forward.packed import Layout, PackedGroups
-from rlvr.model.forward.passes import adjusted, hidden_states, output_logits
+from rlvr.model.forward.passes import adjust_logits, hidden_states, output_logits
 
 
 class Decoder(Protocol):
@@ -29,7 +36,10 @@ class Decoder(Protocol):
     def __init__(self, causal: Any) -> None: ...
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """Read P prompts; return the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
+        """Read P prompts; return the first logits (B, V) of B = sum(counts) rows, each prompt's rows together.
+
+        Raises ValueError for prompts of different lengths, where the decoder takes one length at a time.
+        """
         ...
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -42,11 +52,10 @@ class Decoder(Protocol):
 
 
 class SharedDecoder:
-    """For models that run packed: the keys and values of a prompt are held once for all its rows.
+    """A row attends to its prompt's keys and to its own in one softmax; its own lie in buffers, written in place.
 
-    A row attends to its prompt's keys and to its own in one softmax. Its own lie in preallocated buffers, written in
-    place. Prompts may have any lengths. Rows that entered together have a cache together, so that rows of different
-    ages need no padding; everything but attention is computed for all of them at once.
+    Prompts may have any lengths. Rows that entered together have a cache together, so that rows of different ages need
+    no padding; everything but attention is computed for all of them at once.
     """
 
     summary: ClassVar[str] = "sampled with one cache for the rows of a prompt"
@@ -56,7 +65,6 @@ class SharedDecoder:
         self.caches: list[DecodeCache] = []
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """See Decoder."""
         self.caches = []
         return self.enter(prompts, counts)
 
@@ -70,7 +78,6 @@ class SharedDecoder:
         return logits[self.caches[-1].parents]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """See Decoder."""
         layout = self.caches[0] if len(self.caches) == 1 else SeveralCaches(self.caches)
         positions = torch.cat([cache.positions for cache in self.caches])
         hidden = self.hidden_states(layout, tokens[None], positions[None])
@@ -87,7 +94,6 @@ class SharedDecoder:
         return output_logits(self.causal, hidden)
 
     def keep(self, rows: Tensor) -> None:
-        """See Decoder."""
         first, kept = 0, []
         for cache in self.caches:
             own = rows[(rows >= first) & (rows < first + cache.rows)] - first
@@ -107,30 +113,28 @@ class SharedDecoder:
 
 
 class PreparedDecoder(SharedDecoder):
-    """A SharedDecoder for models whose weights can be prepared (rlvr.model.cpu.linear), of their present values.
+    """A SharedDecoder on a copy of the present weights that is faster on a CPU (rlvr.model.cpu.linear).
 
-    A model that cannot is decoded as by a SharedDecoder.
+    A model whose weights cannot be prepared is decoded as by a SharedDecoder.
     """
 
     def __init__(self, causal: Any) -> None:
         super().__init__(causal)
-        self.prepared = Prepared(causal) if can_prepare(causal) else None
+        self.prepared = PreparedModel(causal) if can_prepare(causal) else None
 
     def hidden_states(self, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-        """See SharedDecoder."""
         if self.prepared is None:
             return super().hidden_states(layout, ids, positions)
         return self.prepared.hidden_states(layout, ids, positions)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See SharedDecoder."""
         if self.prepared is None:
             return super().logits(hidden)
-        return adjusted(self.causal, self.prepared.logits(hidden)).float()
+        return adjust_logits(self.causal, self.prepared.logits(hidden)).float()
 
 
 class CacheDecoder:
-    """For any other model: transformers' own cache, filled once per prompt and then repeated for its rows.
+    """Transformers' own cache, filled once per prompt and then copied for its rows.
 
     The prompts of a call must have the same length: then there is no padding, which recurrent layers could not skip.
     """
@@ -141,16 +145,7 @@ class CacheDecoder:
         self.causal = causal
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """See Decoder. Raises ValueError for prompts of different lengths, and for a model without a cache."""
-        logits = self.prefill(prompts)
-        rows = copy_to(np.repeat(np.arange(len(prompts)), counts), logits.device)
-        self.cache.reorder_cache(rows)
-        return logits[rows]
-
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Read the prompts into a fresh cache, one row each; return the first logits (P, V)."""
-        if len({len(prompt) for prompt in prompts}) != 1:
-            raise ValueError("CacheDecoder takes prompts of one length at a time")
+        check_lengths(prompts)
         device = self.causal.get_input_embeddings().weight.device
         ids = torch.tensor([list(prompt) for prompt in prompts], device=device)
         out = self.causal(input_ids=ids, use_cache=True, logits_to_keep=1)
@@ -160,11 +155,11 @@ class CacheDecoder:
         if not self.name:
             raise ValueError(f"{type(self.causal).__name__} returns no cache that its rows could be decoded from")
         self.cache, self.length = out[self.name], ids.shape[1]
-        logits: Tensor = out.logits[:, -1].float()
-        return logits
+        rows = copy_to(np.repeat(np.arange(len(prompts)), counts), device)
+        self.cache.reorder_cache(rows)
+        return out.logits[:, -1].float()[rows]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """See Decoder."""
         options = {self.name: self.cache, "use_cache": True}
         if "position_ids" in signature(self.causal.forward).parameters:
             options["position_ids"] = torch.full((len(tokens), 1), self.length, device=tokens.device)
@@ -174,45 +169,11 @@ class CacheDecoder:
         return out.logits[:, -1].float()
 
     def keep(self, rows: Tensor) -> None:
-        """See Decoder."""
         self.cache.reorder_cache(rows)
 
 
-class RepeatedDecoder:
-    """For models whose cache can be continued but not copied: each row reads its prompt itself.
-
-    Dropped rows are computed to the end with a token that nobody reads. The prompts of a call must have the same
-    length, as for CacheDecoder.
-    """
-
-    summary: ClassVar[str] = "sampled with the model's own cache, which cannot be copied: each row reads its prompt"
-
-    def __init__(self, causal: Any) -> None:
-        self.inner = CacheDecoder(causal)
-
-    def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """See Decoder, and CacheDecoder for what is raised."""
-        rows = [prompt for prompt, count in zip(prompts, counts, strict=True) for _ in range(count)]
-        logits = self.inner.prefill(rows)
-        self.rows, self.size = torch.arange(len(rows), device=logits.device), len(rows)
-        return logits
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """See Decoder."""
-        everything = tokens.new_zeros(self.size)
-        everything[self.rows] = tokens
-        return self.inner.step(everything)[self.rows]
-
-    def keep(self, rows: Tensor) -> None:
-        """See Decoder."""
-        self.rows = self.rows[rows]
-
-
 class WholeDecoder:
-    """For models without a cache, or whose cache differs: every step computes the rows whole, which is slow.
-
-    The prompts of a call must have the same length, as for CacheDecoder.
-    """
+    """No cache: every step computes the rows whole. The prompts of a call must have the same length."""
 
     summary: ClassVar[str] = "sampled without a cache, every row computed again for each token, which is slow"
 
@@ -220,22 +181,24 @@ class WholeDecoder:
         self.causal = causal
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """See Decoder. Raises ValueError for prompts of different lengths."""
-        if len({len(prompt) for prompt in prompts}) != 1:
-            raise ValueError("WholeDecoder takes prompts of one length at a time")
+        check_lengths(prompts)
         rows = [list(prompt) for prompt, count in zip(prompts, counts, strict=True) for _ in range(count)]
         self.ids = torch.tensor(rows, device=self.causal.get_input_embeddings().weight.device)
         return self._logits()
 
     def step(self, tokens: Tensor) -> Tensor:
-        """See Decoder."""
         self.ids = torch.cat([self.ids, tokens[:, None]], dim=1)
         return self._logits()
 
     def keep(self, rows: Tensor) -> None:
-        """See Decoder."""
         self.ids = self.ids[rows]
 
     def _logits(self) -> Tensor:
         states = self.causal.base_model(input_ids=self.ids, use_cache=False).last_hidden_state
         return output_logits(self.causal, states[:, -1])
+
+
+def check_lengths(prompts: Sequence[Sequence[int]]) -> None:
+    """Raise ValueError for prompts of different lengths."""
+    if len({len(prompt) for prompt in prompts}) != 1:
+        raise ValueError("this decoder takes prompts of one length at a time")

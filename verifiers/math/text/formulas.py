@@ -1,21 +1,21 @@
-r"""Chemical formulas, reactions and electron configurations, compared by their signs: H2O, \mathrm{H_2O}, \ce{H2O}.
+r"""Answers that are compared by their own signs: chemical formulas, and propositions.
 
-Propositions and sets by name, compared by their truth tables: \neg(p \land q) is \neg p \lor \neg q.
-
-formula := implication (iff implication)*        implication := sum (implies implication)?
-sum := product ((or | xor) product)*             product := factor (and factor)*
-factor := not factor | ( formula ) | overline { formula } | letter, then complement signs
+| gold | answer | right | because |
+|---|---|---|---|
+| `\mathrm{H_2O}` | `H2O` | yes | the same elements and numbers |
+| `CO` | `Co` | no | carbon monoxide is not cobalt |
+| `\neg(p \land q)` | `\neg p \lor \neg q` | yes | the same truth table |
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Mapping
 
 from rlvr.verifiers.math.grammar.lex import to_latex
 
-MAX_SUBSTANCE = 300
+# --- substances -------------------------------------------------------------------------------------------------------
+
+MAX_SUBSTANCE = 300  # characters
 MAX_NAME = 20
 _WORDS = frozenset(("no", "si"))  # not nobelium and silicon
 _ELEMENTS = frozenset(
@@ -36,7 +36,7 @@ _ELEMENT = re.compile(r"[A-Z][a-z]?")
 
 
 def is_substance(gold: str) -> bool:
-    """Whether a gold may be a formula, a reaction or a configuration."""
+    """Whether a gold may be a chemical formula, a reaction or an electron configuration."""
     if len(gold) > MAX_SUBSTANCE or not _MARKED.search(gold):
         return False
     signs = _signs(gold)
@@ -62,58 +62,56 @@ def same_substances(gold: str, answer: str) -> bool:
 
 
 def _signs(text: str) -> str:
-    """Return the letters, numbers and signs of a formula without its typesetting."""
+    """The letters, numbers and signs of a formula without its typesetting."""
     return _WRAPPERS.sub("", _ARROWS.sub(">", _BOTH_WAYS.sub("⇌", to_latex(text)))).rstrip(".")
 
 
-MAX_FORMULA = 200
+# --- propositions, and sets by name -----------------------------------------------------------------------------------
+
+MAX_FORMULA = 200  # characters
 MAX_LETTERS = 8
-_SIGNS = {
-    "not": r"\\(?:neg|lnot|sim)(?![A-Za-z])|¬|~",
+_KINDS = {
+    "not": r"\\(?:neg|lnot|sim|overline|bar)(?![A-Za-z])|¬|~",
     "and": r"\\(?:land|wedge|cap)(?![A-Za-z])|∧|∩",
     "or": r"\\(?:lor|vee|cup)(?![A-Za-z])|∨|∪",
     "xor": r"\\oplus(?![A-Za-z])|⊕",
     "iff": r"\\(?:leftrightarrow|Leftrightarrow|iff|longleftrightarrow)(?![A-Za-z])|↔|⇔",
     "implies": r"\\(?:to|rightarrow|Rightarrow|implies|longrightarrow|supset)(?![A-Za-z])|→|⇒",
-    "over": r"\\(?:overline|bar)(?![A-Za-z])",
     "complement": r"\^\s*(?:\{\s*)?(?:[cC]|\\complement|\\prime)(?:\s*\})?|'|′",
     "open": r"(?:\\left|\\[Bb]igl?)?\s*[(\[]|\{",
     "close": r"(?:\\right|\\[Bb]igr?)?\s*[)\]]|\}",
     "letter": r"(?:\\(?:mathrm|text)\{\s*[A-Za-z]\s*\}|[A-Za-z])(?![A-Za-z])",
     "space": r"(?:\\[,;:! ]|\s|\$)+",
 }
-_TOKEN = re.compile("|".join(f"(?P<{name}>{sign})" for name, sign in _SIGNS.items()))
+_TOKEN = re.compile("|".join(f"(?P<{kind}>{signs})" for kind, signs in _KINDS.items()))
 _OPERATED = re.compile(
     r"\\(?:neg|lnot|land|wedge|lor|vee|oplus|cup|cap|to|(?:left)?rightarrow|(?:Left)?Rightarrow|implies|iff)"
     r"|[¬∧∨⊕∪∩→⇒↔⇔]"
 )
-
-_Table = Callable[[Mapping[str, bool]], bool]
+_BINDING = {"iff": 1, "implies": 2, "or": 3, "xor": 3, "and": 4}
 
 
 class _NoFormula(ValueError):
-    pass
+    """Not a proposition."""
 
 
 def is_formula(text: str) -> bool:
-    """Whether a text has a sign of logic, so that it may be a formula."""
+    """Whether a text has a sign of logic, so that it may be a proposition."""
     return ("\\" in text or not text.isascii()) and len(text) <= MAX_FORMULA and _OPERATED.search(text) is not None
 
 
 def same_formulas(gold: str, answer: str) -> bool:
-    """Whether both texts are formulas with the same truth table."""
+    """Whether both texts are propositions, or sets by name, with the same truth table."""
     try:
-        (left, letters), (right, others) = _read(gold), _read(answer)
+        left, right = _tokens(gold), _tokens(answer)
+        names = sorted({letter for kind, letter in left + right if kind == "letter"})
+        return len(names) <= MAX_LETTERS and _Table(left, names).read() == _Table(right, names).read()
     except (_NoFormula, RecursionError):
         return False
-    names = sorted(letters | others)
-    if len(names) > MAX_LETTERS:
-        return False
-    rows = (dict(zip(names, row, strict=True)) for row in itertools.product((False, True), repeat=len(names)))
-    return all(left(row) == right(row) for row in rows)
 
 
-def _read(text: str) -> tuple[_Table, set[str]]:
+def _tokens(text: str) -> list[tuple[str, str]]:
+    """The kinds of the tokens of a text, and the last letter of each."""
     tokens: list[tuple[str, str]] = []
     position, text = 0, text.strip(" .$")
     if len(text) > MAX_FORMULA:
@@ -125,91 +123,56 @@ def _read(text: str) -> tuple[_Table, set[str]]:
         position = match.end()
         if match.lastgroup != "space":
             tokens.append((match.lastgroup, match.group().rstrip("} ")[-1:]))
-    reader = _Reader(tokens)
-    table = reader.formula()
-    if tokens[reader.at :]:
-        raise _NoFormula
-    return table, {letter for kind, letter in tokens if kind == "letter"}
+    return tokens
 
 
-class _Reader:
-    """Reads a formula from tokens of a kind and a letter; `at` is the place of the next one."""
+class _Table:
+    """The truth table of a proposition: an integer with one bit for each assignment of the letters `names`."""
 
-    def __init__(self, tokens: list[tuple[str, str]]) -> None:
-        self._tokens = tokens
-        self.at = 0
+    def __init__(self, tokens: list[tuple[str, str]], names: list[str]) -> None:
+        self._tokens = [*tokens, ("end", "")]
+        self._at = 0
+        rows = range(2 ** len(names))
+        self._true = (1 << len(rows)) - 1
+        self._letters = {name: sum(1 << row for row in rows if row >> place & 1) for place, name in enumerate(names)}
 
-    def _kind(self) -> str:
-        return self._tokens[self.at][0] if self.at < len(self._tokens) else ""
-
-    def _take(self, *kinds: str) -> str:
-        """Skip a token of these kinds; return its kind, "" where another stands here."""
-        kind = self._kind()
-        if kind not in kinds:
-            return ""
-        self.at += 1
-        return kind
-
-    def formula(self) -> _Table:
-        """Read a formula."""
-        left = self._implication()
-        while self._take("iff"):
-            left = _same(left, self._implication())
-        return left
-
-    def _implication(self) -> _Table:
-        left = self._sum()
-        if not self._take("implies"):
-            return left
-        return _either(_negated(left), self._implication())
-
-    def _sum(self) -> _Table:
-        left = self._product()
-        while kind := self._take("or", "xor"):
-            right = self._product()
-            left = _either(left, right) if kind == "or" else _negated(_same(left, right))
-        return left
-
-    def _product(self) -> _Table:
-        left = self._factor()
-        while self._take("and"):
-            left = _both(left, self._factor())
-        return left
-
-    def _factor(self) -> _Table:
-        if self._take("not"):
-            return _negated(self._factor())
-        if self._take("over"):
-            return _negated(self._factor())
-        if self._take("open"):
-            found = self.formula()
-            if not self._take("close"):
-                raise _NoFormula
-        elif self._kind() == "letter":
-            found = _letter(self._tokens[self.at][1])
-            self.at += 1
-        else:
+    def read(self) -> int:
+        """Return the table of all tokens."""
+        table = self._formula(0)
+        if self._tokens[self._at][0] != "end":
             raise _NoFormula
-        while self._take("complement"):
-            found = _negated(found)
-        return found
+        return table
 
+    def _formula(self, least: int) -> int:
+        """Read signs that bind more tightly than `least`; a -> b -> c is a -> (b -> c)."""
+        left = self._factor()
+        while _BINDING.get(kind := self._tokens[self._at][0], 0) > least:
+            self._at += 1
+            right = self._formula(_BINDING[kind] - (kind == "implies"))
+            if kind == "and":
+                left &= right
+            elif kind == "or":
+                left |= right
+            elif kind == "implies":
+                left = left ^ self._true | right
+            else:
+                left ^= right if kind == "xor" else right ^ self._true
+        return left
 
-def _letter(name: str) -> _Table:
-    return lambda row: row[name]
-
-
-def _negated(table: _Table) -> _Table:
-    return lambda row: not table(row)
-
-
-def _both(left: _Table, right: _Table) -> _Table:
-    return lambda row: left(row) and right(row)
-
-
-def _either(left: _Table, right: _Table) -> _Table:
-    return lambda row: left(row) or right(row)
-
-
-def _same(left: _Table, right: _Table) -> _Table:
-    return lambda row: left(row) == right(row)
+    def _factor(self) -> int:
+        kind, letter = self._tokens[self._at]
+        self._at += 1
+        if kind == "not":
+            return self._factor() ^ self._true
+        if kind == "open":
+            table = self._formula(0)
+            kind, _ = self._tokens[self._at]
+            self._at += 1
+        elif kind == "letter":
+            table = self._letters[letter]
+        if kind not in ("close", "letter"):
+            raise _NoFormula
+        while self._tokens[self._at][0] == "complement":
+            self._at += 1
+            table ^= self._true
+        return table

@@ -16,8 +16,7 @@ from rlvr.training.step.adaptive_coefficients import follow
 from rlvr.training.step.prepare import kl_costs, subtracts_kl
 from rlvr.training.step.rewards import check_credit, credit_metrics, credited_advantages, credited_rewards
 from rlvr.training.step.update import update
-from rlvr.training.supervision.signals import StopRequest
-from rlvr.training.supervision.stopping import stop_requested, unsaved
+from rlvr.training.supervision.signals import StopRequest, stop_requested, unsaved
 
 
 def train(run: Run, start: int = 0) -> StopRequest:

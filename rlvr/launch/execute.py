@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from accelerate import Accelerator
@@ -40,11 +41,12 @@ from rlvr.training.monitor.guards import GuardStop, RollBack, act_on_regression,
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.records import is_due
 from rlvr.training.rollout.episodes import longest_row, plan_of
-from rlvr.training.rollout.worker import RolloutWorker
+from rlvr.training.rollout.rollout import RolloutWorker
 from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end
 from rlvr.training.saving import restore, roll_back
+from rlvr.training.sft.sft import accumulate_mix
 from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.stopping import stop_requested, stopped, what_is_left
+from rlvr.training.supervision.signals import stop_requested, stopped, what_is_left
 from rlvr.training.supervision.watchdog import naming_lost, watching
 from rlvr.verifiers.runner import Runner
 
@@ -172,8 +174,8 @@ def open_run(session: Session, stack: ExitStack) -> None:
     monitors = enter_runners(monitor) if monitor is not None else {}
     learner = Learner(config, policy, make_optimizer(policy.parameters(), config.optim), accelerator)
     if config.algo.ptx_coef:
-        learner.demonstrations = task.demonstrations
-        learner.plan = plan_of(policy, task, config.rollout)
+        plan = plan_of(policy, task, config.rollout)
+        learner.mix = partial(accumulate_mix, learner, task.demonstrations, plan)
     stop.doing = "loading the last checkpoint"
     session.start = restore(learner, task, reporter, session.display.say, stop)
     check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ DEMONSTRATIONS = [(Problem(f"d{i}", f"{i}="), f"{i}+0") for i in range(10)]
 
 def mixed(out_dir, **groups):
     run = make_run(out_dir, **groups)
-    run.learner.demonstrations = DEMONSTRATIONS
+    if run.config.algo.ptx_coef:
+        run.learner.mix = partial(accumulate_mix, run.learner, DEMONSTRATIONS, None)
     return run
 
 
@@ -40,6 +42,7 @@ def test_the_gradient_is_the_sum_of_both(tmp_path):
     batch = batch_of(run)
     both = gradient_of(run, batch)
     run.config = dataclasses.replace(run.config, algo=dataclasses.replace(run.config.algo, ptx_coef=0.0))
+    run.learner.mix = None
     own, (mix, _) = gradient_of(run, batch), nll_gradient(run, DEMONSTRATIONS)
     torch.testing.assert_close(both, own + 0.25 * mix, atol=1e-6, rtol=1e-4)
     assert mix.norm() > 1e-3
@@ -48,7 +51,7 @@ def test_the_gradient_is_the_sum_of_both(tmp_path):
 def test_each_update_reads_other_demonstrations(tmp_path):
     """Ten demonstrations in batches of five: two updates read each once."""
     run = mixed(tmp_path, algo={"ptx_coef": 1.0, "ptx_batch_size": 5})
-    means = [accumulate_mix(run.learner, number) for number in range(4)]
+    means = [run.learner.mix(number) for number in range(4)]
     assert means[0] != means[1]
     total = sum(len(run.learner.policy.encode(text)) + 1 for _, text in DEMONSTRATIONS)
     assert total == 10 * 4

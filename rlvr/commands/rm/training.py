@@ -23,8 +23,8 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError, Sampling, Task, Verifier
 from rlvr.distributed import gather
 from rlvr.model.cpu.processor import tuned_cpu
-from rlvr.model.load.pretrained import pick_device
 from rlvr.model.load.policy import load_policy
+from rlvr.model.load.pretrained import pick_device
 from rlvr.model.optim.optimizer import check_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, split_by_prompt, write_pairs
@@ -41,8 +41,7 @@ from rlvr.training.checkpoint.checkpoint import written_whole
 from rlvr.training.checkpoint.folders import list_checkpoints, unfinished
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard
-from rlvr.training.supervision.signals import StopRequest
-from rlvr.training.supervision.stopping import same_command, stop_requested, stopped
+from rlvr.training.supervision.signals import StopRequest, same_command, stop_requested, stopped
 from rlvr.verifiers.runner import Runner
 
 PROBLEMS_AT_ONCE = 64

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
-
 from rlvr.core.seeding import derive_seed
-from rlvr.core.traits import BatchVerifier, PartVerifier, VerifierTraits
-from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Verdict
-from rlvr.distributed import Processes, gather
+from rlvr.core.traits import BatchVerifier
+from rlvr.core.traits import PartVerifier
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Completion
+from rlvr.core.types import Group
+from rlvr.core.types import Problem
+from rlvr.core.types import Sampler
+from rlvr.core.types import Sampling
+from rlvr.core.types import Verdict
+from rlvr.distributed import Processes
+from rlvr.distributed import gather
 from rlvr.model.load.policy import Policy
-from rlvr.training.rollout.episodes import Play, play
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import play
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from functools import partial
+from typing import TypeVar
+from rlvr.config import Config
+from rlvr.core.heartbeat import beat
+from rlvr.core.heartbeat import enter
+from rlvr.distributed import Apart
+from rlvr.distributed import in_thread
+from rlvr.distributed import share
+from rlvr.model.optim.health import NotFinite
+from rlvr.training.checkpoint.checkpoint import AHEAD
+from rlvr.training.checkpoint.checkpoint import read_groups
+from rlvr.training.checkpoint.folders import checkpoint_folder
+from rlvr.training.problems.draws import Draws
+from rlvr.training.step.rewards import informative_groups
+from rlvr.training.step.rewards import keep_informative
+from rlvr.training.step.rewards import shuffle_verdicts
 
 
 def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:
@@ -115,3 +151,262 @@ def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator:
     if VerifierTraits.of(verifier).whole_batch:
         return verify(gather(groups, accelerator), verifier)
     return gather(verify(groups, verifier), accelerator)
+
+
+# What samples and verifies: the problems, the sampler, the verifier, and the monitor beside it.
+
+# What a process is at in each phase, in words.
+PHASES = {"sample": "sampling", "verify": "verification", "train": "update", "wait": "sampling", "monitor": "monitor"}
+
+
+class Timer:
+    """Seconds of a step by phase (PHASES). Without `noted`, for work beside the training, no phase is entered."""
+
+    def __init__(self, *, noted: bool = True) -> None:
+        self.seconds: dict[str, float] = {}
+        self.noted = noted
+
+    def clear(self) -> None:
+        """Forget all phases: a step begins."""
+        self.seconds.clear()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time spent within to `seconds[phase]`."""
+        if self.noted:
+            enter(PHASES[phase])
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+
+
+@dataclass
+class RolloutWorker:
+    """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
+
+    With a `plan` they have several turns, in its environment. `shares`: of the packs of a mixture. `draws` chooses the
+    problems of a step; one is made of the settings unless it is given. `verifier` gives the rewards. `monitor` scores
+    the same rollouts and never enters the reward. `timer` measures the phases of the present step.
+    """
+
+    config: Config
+    policy: Policy
+    sampler: Sampler
+    problems: Sequence[Problem]
+    verifier: BatchVerifier
+    accelerator: Processes
+    timer: Timer = field(default_factory=Timer)
+    plan: Play | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    draws: Draws = None  # type: ignore[assignment]  # made of the settings below
+
+    def __post_init__(self) -> None:
+        if self.draws is None:
+            self.draws = Draws(self.config, self.problems, self.shares)
+
+
+# The rollouts of a step: choose problems, sample groups, verify them while others are still being sampled.
+
+
+def collect(worker: RolloutWorker, step: int) -> list[Group]:
+    """Return all groups that are sampled for a step (from 0), verified: P, and those of dynamic sampling's rounds.
+
+    Dynamic sampling stops when P groups carry signal; these are marked as `kept` and are trained on. Raises NotFinite,
+    naming the step, where the policy's logits are not finite.
+    """
+    try:
+        return sample_step(worker, step)
+    except NotFinite as error:
+        raise NotFinite(f"step {step + 1}: {error}") from error
+
+
+def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
+    """Do as `collect`; errors do not name the step."""
+    config, count = worker.config, worker.config.rollout.problems_per_step
+    groups = sample_and_verify(worker, worker.draws.of_step(step), step)
+    for round_number in range(config.rollout.resample_rounds):
+        if len(informative_groups(groups, config, worker.policy.decode)) >= count:
+            break
+        extra = worker.draws.further(step, round_number, {group.problem.id for group in groups})
+        if not extra:
+            break
+        fresh = sample_and_verify(worker, extra, step, groups)
+        groups += [replace(group, round=round_number + 1) for group in fresh]
+    return keep_informative(groups, count, config, worker.policy.decode) if config.rollout.resample_rounds else groups
+
+
+def sample_and_verify(
+    worker: RolloutWorker, problems: Sequence[Problem], step: int, earlier: Sequence[Group] = ()
+) -> list[Group]:
+    """Return groups of the given problems with verdicts; each process samples and verifies its share.
+
+    A verifier that takes parts gets each group as soon as the sampler hands it over.
+    earlier: the groups that the step has already; a problem that is among them gets other completions.
+    """
+    config = worker.config
+    mine = share(problems, worker.accelerator)
+    # Counted over the whole list: completions do not depend on how it is shared among processes.
+    numbers = occurrences(problems, [group.problem for group in earlier])
+    sample = partial(
+        rollout,
+        worker.policy,
+        worker.sampler,
+        mine,
+        config.sampling(),
+        group_size=config.rollout.group_size,
+        seed=(config.run.seed, "rollout", step),
+        numbers=share(numbers, worker.accelerator),
+        plan=worker.plan,
+    )
+    verifier = worker.verifier
+    if isinstance(verifier, PartVerifier) and not verifier.whole_batch:
+        with Verification(verifier) as verification:
+            with worker.timer("sample"):
+                sample(on_group=verification.add)
+            with worker.timer("verify"):
+                groups = gather(verification.finish(len(mine)), worker.accelerator)
+    else:
+        with worker.timer("sample"):
+            groups = sample()
+        with worker.timer("verify"):
+            groups = verify_shared(groups, verifier, worker.accelerator)
+    if config.run.shuffle_rewards:
+        groups = shuffle_verdicts(groups, config.rollout, seed=derive_seed(config.run.seed, "shuffle", step))
+    return groups
+
+
+class Verification:
+    """Verifies groups in a background thread; each call of the verifier takes all that came in since the last.
+
+    Verdicts are counted when all are there, in the order of the groups: the error budget holds for the whole batch.
+    """
+
+    def __init__(self, verifier: PartVerifier) -> None:
+        self.verifier = verifier
+        self._waiting: queue.SimpleQueue[tuple[int, Group] | None] = queue.SimpleQueue()
+        self._verified: dict[int, Group] = {}
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="rlvr-verification", daemon=True)
+
+    def __enter__(self) -> Verification:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting.put(None)
+
+    def add(self, place: int, group: Group) -> None:
+        """Add a group to be verified. Raises what the verifier has raised meanwhile."""
+        beat()
+        if self._error is not None:
+            raise self._error
+        self._waiting.put((place, group))
+
+    def finish(self, count: int) -> list[Group]:
+        """Wait, and return all `count` groups with verdicts in order of place. Raises what the verifier raised."""
+        self._waiting.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if sorted(self._verified) != list(range(count)):
+            raise ValueError(f"the sampler handed over {len(self._verified)} groups of {count}; expected all of them")
+        groups = [self._verified[place] for place in range(count)]
+        self.verifier.count([verdict for group in groups for verdict in group.verdicts])
+        return groups
+
+    def _work(self) -> None:
+        try:
+            while (items := self._next()) is not None:
+                places, groups = zip(*items)
+                self._verified.update(zip(places, with_verdicts(groups, self.verifier.verify_part)))
+                beat()
+        except BaseException as error:  # raised again by add and finish
+            self._error = error
+
+    def _next(self) -> list[tuple[int, Group]] | None:
+        """Return the waiting groups, at least one; None at the end."""
+        items = [self._waiting.get()]
+        while not self._waiting.empty():
+            items.append(self._waiting.get())
+        if items[-1] is None:  # the end: left for the next call
+            self._waiting.put(None)
+        return [item for item in items if item is not None] or None
+
+
+# The rollouts of each step, sampled in the background while the trainer trains if sampler.max_staleness allows it.
+
+T = TypeVar("T")
+SECONDS_TO_END = 60.0
+
+
+class RolloutPrefetcher:
+    """Returns the verified groups of each step, and updates the sampler's weights after each step.
+
+    With max_staleness k batch s (from 0) is sampled from the weights after max(0, s - k) updates, whatever the timing:
+    a background thread samples while the trainer trains, and weights are pushed when both are done. So nothing is being
+    sampled when a step ends, and a checkpoint needs to hold no more than `ahead`: the rollouts of later steps, by step.
+    A run samples k steps more than it trains, so that raising run.steps continues it exactly (except for a learning
+    rate that decays until run.steps, with optim.decay_steps 0).
+    """
+
+    def __init__(self, worker: RolloutWorker, start: int = 0) -> None:
+        self.worker = worker
+        self.max_staleness = worker.config.sampler.max_staleness
+        self.ahead: dict[int, list[Group]] = {}
+        saved = checkpoint_folder(worker.config.run.out_dir, start) / AHEAD
+        if self.max_staleness and start and saved.exists():
+            self.ahead = read_groups(saved, worker.problems)
+        # Timings of background sampling are not counted in the step, and its gathers do not meet those of the training.
+        apart = Apart(worker.accelerator) if self.max_staleness else worker.accelerator
+        self._background = replace(worker, timer=Timer(noted=False), accelerator=apart)
+        self._in_flight: Future[dict[int, list[Group]]] | None = None
+        self._taken: list[Group] = []
+        if start:
+            worker.draws.restore(checkpoint_folder(worker.config.run.out_dir, start))
+
+    def __enter__(self) -> RolloutPrefetcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._in_flight is None:
+            return
+        self.worker.sampler.interrupt()
+        wait([self._in_flight], SECONDS_TO_END)
+
+    def take(self, step: int) -> list[Group]:
+        """Return the groups of a step, and start sampling the later steps that use the present weights."""
+        groups = self.ahead.pop(step, None)
+        if groups is None:
+            groups = collect(self.worker, step)
+        self._taken = groups
+        missing = [later for later in range(step + 1, step + 1 + self.max_staleness) if later not in self.ahead]
+        if missing:
+            self._in_flight = in_thread(lambda: self._collect_all(missing))
+        else:
+            self.worker.sampler.sleep()
+        return groups
+
+    def load_weights(self) -> None:
+        """Wait for background sampling, then give the sampler the policy's weights.
+
+        The step's outcomes are told to what draws the problems of later ones. Raises what sampling or verification
+        raised in the background.
+        """
+        if self._in_flight is not None:
+            with self.worker.timer("wait"):
+                self.ahead |= self._in_flight.result()
+            self._in_flight = None
+        self.worker.draws.observe(self._taken)
+        with self.worker.timer("train"):
+            self.worker.sampler.load_weights(self.worker.policy)
+
+    def describe(self, step: int) -> dict[str, float]:
+        """Return the sampler's metrics, those of a step's problems, and of its policy lag.
+
+        That is "staleness" in steps, if sampler.max_staleness is set.
+        """
+        lag = {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
+        return self.worker.sampler.measures() | self.worker.draws.describe(step, self._taken) | lag
+
+    def _collect_all(self, steps: Iterable[int]) -> dict[int, list[Group]]:
+        return {step: collect(self._background, step) for step in steps}

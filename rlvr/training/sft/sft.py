@@ -33,8 +33,7 @@ from rlvr.training.rollout.episodes import Play, replies
 from rlvr.training.sft.demonstrations import Demonstration
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import microbatches
-from rlvr.training.supervision.signals import StopRequest
-from rlvr.training.supervision.stopping import lost_steps, stop_requested, stopped
+from rlvr.training.supervision.signals import StopRequest, lost_steps, stop_requested, stopped
 
 # Checkpoints of a supervised training: the fine-tuning of a policy, or the training of a reward model.
 #
@@ -262,7 +261,7 @@ def add_gradient(
 # The pretraining mix of InstructGPT (PPO-ptx): the language-model loss on demonstrations beside the policy's loss.
 
 
-def accumulate_mix(learner: Learner, number: int) -> float:
+def accumulate_mix(learner: Learner, demonstrations: Sequence[Demonstration], plan: Play | None, number: int) -> float:
     """Add the gradient of ptx_coef x the mean negative log-likelihood of some demonstrations' tokens; return that mean.
 
     number: of the update, from 0; the demonstrations are a function of it and the run's seed, in epochs. The gradient
@@ -270,7 +269,7 @@ def accumulate_mix(learner: Learner, number: int) -> float:
     """
     config, algo = learner.config, learner.algo
     seed = derive_seed(config.run.seed, "ptx")
-    chosen = items_of_step(learner.demonstrations, algo.ptx_batch_size, seed=seed, step=number)
-    batch = demonstration_batch(learner.policy, chosen, learner.plan, config.run.seed)
+    chosen = items_of_step(demonstrations, algo.ptx_batch_size, seed=seed, step=number)
+    batch = demonstration_batch(learner.policy, chosen, plan, config.run.seed)
     tokens = microbatch_tokens(learner.policy, config)
     return add_gradient(learner.policy, batch, learner.accelerator, tokens, weight=algo.ptx_coef)

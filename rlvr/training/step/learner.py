@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -13,8 +13,6 @@ from accelerate import Accelerator
 from rlvr.config import AlgoConfig, Config
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
-from rlvr.training.rollout.episodes import Play
-from rlvr.training.sft.demonstrations import Demonstration
 
 
 @dataclass
@@ -22,8 +20,8 @@ class Learner:
     """The policy and its optimizer; the frozen reference policy and the critic, where the algorithm needs them.
 
     The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
-    `adapted` holds the settings of the algorithm that follow the run, as they are now. `demonstrations` are those of
-    the pretraining mix, played by a `plan` in an environment. `rollbacks`: see rlvr.training.saving.
+    `adapted` holds the settings of the algorithm that follow the run, as they are now. `mix` adds the gradient of the
+    pretraining mix (algo.ptx_coef) for an update's number, and returns its loss. `rollbacks`: see rlvr.training.saving.
     """
 
     config: Config
@@ -33,8 +31,7 @@ class Learner:
     reference: Policy | None = None
     critic: Critic | None = None
     adapted: dict[str, float] = field(default_factory=dict)
-    demonstrations: Sequence[Demonstration] = ()
-    plan: Play | None = None
+    mix: Callable[[int], float] | None = None
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
 
     @property

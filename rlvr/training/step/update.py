@@ -20,7 +20,6 @@ from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.model.logprobs.scoring import Entropy, of_tokens, token_logprobs
 from rlvr.model.optim.health import count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
-from rlvr.training.sft.sft import accumulate_mix
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import critic_stats, learner_microbatches, prepare_batch
 from rlvr.training.step.rewards import has_signal
@@ -308,8 +307,8 @@ def accumulate_gradient(
         stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
         for name, value in stats.items():
             sums[name] += value
-    if algo.ptx_coef:
-        sums["ptx/loss"] += accumulate_mix(learner, number)
+    if learner.mix is not None:
+        sums["ptx/loss"] += learner.mix(number)
     parameters = learner.policy.parameters()
     if learner.critic is not None and learner.critic.shares_trunk:
         parameters += learner.critic.parameters()
@@ -339,7 +338,7 @@ def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
         names.append("kl")
     if minibatch.old_logprobs is not None:
         names.append("moved")
-    if learner.config.algo.ptx_coef:
+    if learner.mix is not None:
         names.append("ptx/loss")
     if learner.critic is not None and learner.critic.shares_trunk:
         names += VALUE_STATS

@@ -133,13 +133,6 @@ def stages(pipeline: Stages) -> None:
     pipeline.train("rl", dataclasses.replace(RL, run=run), policy=policy)
 
 
-def main(config: PipelineConfig = CONFIG) -> None:
-    """Run the stages."""
-    from rlvr.pipeline.stages import run_pipeline  # here, since it imports torch: `--help` is faster without
-
-    run_pipeline(config, stages)
-
-
 if __name__ == "__main__":
     from rlvr.commands.pipeline import script
 

@@ -88,13 +88,6 @@ def against(reward: Made, text: Made) -> Config:
     return dataclasses.replace(PPO, run=run, sft=dataclasses.replace(PPO.sft, data=text.path / "data.jsonl"))
 
 
-def main(config: PipelineConfig = CONFIG) -> None:
-    """Run the stages."""
-    from rlvr.pipeline.stages import run_pipeline  # here, since it imports torch: `--help` is faster without
-
-    run_pipeline(config, stages)
-
-
 if __name__ == "__main__":
     from rlvr.commands.pipeline import script
 

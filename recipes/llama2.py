@@ -117,13 +117,6 @@ def with_reward(verifier: str, options: tuple[str, ...]) -> Config:
     return dataclasses.replace(PPO, run=dataclasses.replace(PPO.run, verifier=verifier, verifier_option=options))
 
 
-def main(config: PipelineConfig = CONFIG) -> None:
-    """Run the stages."""
-    from rlvr.pipeline.stages import run_pipeline  # here, since it imports torch: `--help` is faster without
-
-    run_pipeline(config, stages)
-
-
 if __name__ == "__main__":
     from rlvr.commands.pipeline import script
 

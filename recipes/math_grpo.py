@@ -30,12 +30,5 @@ CONFIG = Config(
 )
 
 
-def main(config: Config = CONFIG) -> None:
-    """Train with these settings."""
-    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
-
-    launch(config)
-
-
 if __name__ == "__main__":
     script(globals())

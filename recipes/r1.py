@@ -120,13 +120,6 @@ def measured(pipeline: Stages, name: str, policy: Made) -> None:
     pipeline.evaluate(f"{name}-language", language, policy=policy)
 
 
-def main(config: PipelineConfig = CONFIG) -> None:
-    """Run the stages."""
-    from rlvr.pipeline.stages import run_pipeline  # here, since it imports torch: `--help` is faster without
-
-    run_pipeline(config, stages)
-
-
 if __name__ == "__main__":
     from rlvr.commands.pipeline import script
 

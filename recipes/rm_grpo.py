@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import Config, EvalConfig, MonitorConfig, RunConfig
+from rlvr.config import EvalConfig, MonitorConfig, RunConfig
 from rlvr.recipes import tiny_math
 
 CONFIG = dataclasses.replace(
@@ -32,13 +32,6 @@ CONFIG = dataclasses.replace(
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="monitor"),
 )
 VARIANTS = tiny_math.VARIANTS
-
-
-def main(config: Config = CONFIG) -> None:
-    """Train with these settings."""
-    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
-
-    launch(config)
 
 
 if __name__ == "__main__":

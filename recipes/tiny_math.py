@@ -42,12 +42,5 @@ CONFIG = Config(
 VARIANTS = {"ppo": {"critic": CriticConfig(lr=4e-4)}}
 
 
-def main(config: Config = CONFIG) -> None:
-    """Train with these settings."""
-    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
-
-    launch(config)
-
-
 if __name__ == "__main__":
     script(globals())

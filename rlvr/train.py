@@ -9,7 +9,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.model.optim.health import GradientWatch, dropped_updates, streak_of
 from rlvr.training.monitor.guards import GuardStop, act_on_regression, find_regression
 from rlvr.training.records import check_trained, finish_step, gradient_advice, is_due, log_alarm
-from rlvr.training.rollout.worker import RolloutPrefetcher
+from rlvr.training.rollout.rollout import RolloutPrefetcher
 from rlvr.training.run import Run
 from rlvr.training.saving import CheckpointSaver, can_roll_back
 from rlvr.training.step.adaptive_coefficients import follow

@@ -25,7 +25,7 @@ for name in ("rlvr", "rlvr.sandbox", "rlvr.sandbox.inside"):
     package = type(sys)(name)
     package.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
     sys.modules[name] = package
-from rlvr.sandbox.inside.server import main
+from rlvr.sandbox.jail.server import main
 main(sys.argv[2])
 """
 _START_SECONDS = 60.0

@@ -88,9 +88,7 @@ def generate_task(
     demonstrate: Callable[[str, T, random.Random], Demonstration] | None = None,
     *,
     seed: int,
-    num_train: int,
-    num_test: int,
-    num_demonstrations: int = 0,
+    sizes: tuple[int, ...],
     draws: str = "",
     store: bool = False,
     **options: Any,
@@ -98,9 +96,9 @@ def generate_task(
     """Build a pack that makes its problems: each is a function of seed, part and index.
 
     propose: draws an item and its key (see `draw`). problem, demonstrate: make a problem, or a problem with a
-    completion, from an id, an item and the item's random stream. draws: the name in the seed of the draws, by default
-    the pack's. store: make all items once, where that is slow. options: of `build_task`. References are not checked,
-    since the pack made them.
+    completion, from an id, an item and the item's random stream. sizes: of train, test, and demonstrations if any.
+    draws: the name in the seed of the draws, by default the pack's. store: make all items once, if that is slow.
+    options: of `build_task`. References are not checked, since the pack made them.
     """
 
     def make(part: str, index: int) -> Problem:
@@ -112,15 +110,15 @@ def generate_task(
         stream, item = draw(draws or name, "demonstrations", seed, index, propose)
         return demonstrate(f"{name}/demonstrations/{index}", item, stream)
 
-    hold: Callable[[Sequence[Any]], Sequence[Any]] = list if store else lambda items: items
-    return build_task(
-        name,
-        train=hold(Generated(num_train, functools.partial(make, "train"))),
-        test=hold(Generated(num_test, functools.partial(make, "test"))),
-        demonstrations=hold(Generated(num_demonstrations, demonstration)),
-        check_references=False,
-        **options,
-    )
+    makers: list[Callable[[int], Any]] = [
+        functools.partial(make, "train"),
+        functools.partial(make, "test"),
+        demonstration,
+    ]
+    parts: list[Any] = [Generated(size, maker) for size, maker in zip(sizes, makers)]
+    train, test, *demonstrations = [list(part) for part in parts] if store else parts
+    shown = demonstrations[0] if demonstrations else ()
+    return build_task(name, train=train, test=test, demonstrations=shown, check_references=False, **options)
 
 
 def check_probabilities(name: str, **options: float) -> None:

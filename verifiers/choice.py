@@ -13,7 +13,7 @@ from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
 from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
-# LaTeX commands around the letter, emphasis and delimiters carry no meaning.
+# LaTeX commands around the letter, emphasis and delimiters, which have no meaning.
 _WRAPPERS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|bf|rm)(?![A-Za-z])\s*|\\[()\[\] ,;]|[${}*_`\"'~]")
 _LABEL = re.compile(r"(?:(?:the|option|choice|answer|letter)\s+|answer\s*:\s*)*", re.IGNORECASE)
 _ALONE = re.compile(r"[(\[]?([A-Za-z])[)\]]?[.:]?")
@@ -49,9 +49,9 @@ HEDGED = "hedged"
 class ChoiceVerifier:
     r"""Whether the chosen letter (A to Z) is the reference's.
 
-    Read from a box, an answer tag, "the answer is (B)", or else a last line that holds only a letter (with its option's
-    text). A hedge ("B or C", "not B", "maybe B") is wrong. A reference of several letters ("AC", ["A", "C"])
-    requires exactly these. conflict="reject": several different boxes are no answer.
+    The letter is read from a box, an answer tag or "the answer is (B)"; otherwise from a last line that holds only a
+    letter, perhaps with its option's text. A hedge ("B or C", "not B", "maybe B") is wrong. If the reference has
+    several letters ("AC", ["A", "C"]), exactly these must be chosen. conflict="reject": different boxes are no answer.
     """
 
     conflict: Literal["last", "reject"] = "last"
@@ -89,7 +89,7 @@ class ChoiceVerifier:
 
 
 def _last_line(completion: str) -> str | None:
-    """Return the last line; None where it is one of several with labels: a list of options chooses none."""
+    """Return the last line; None if it is one of several labelled lines, since a list of options chooses none."""
     text = after_thinking(completion)
     lines = [line for line in text.splitlines() if line.strip()][-2:] if text is not None else []
     labels = {found[1] if (found := _LABEL_OF_LINE.match(_WRAPPERS.sub(" ", line))) else "" for line in lines}
@@ -97,7 +97,7 @@ def _last_line(completion: str) -> str | None:
 
 
 def _continues_list(letter: str, label: str, rest: str) -> bool:
-    """Whether the next letter follows with the same sign behind it: "A) 12 B) 13"."""
+    """Whether the next letter follows with the same sign after it: "A) 12 B) 13"."""
     sign = re.sub(r"[\[( A-Za-z]", "", label)[:1]
     following = chr(ord(letter.upper()) + 1)
     return bool(sign) and re.search(rf"(?<![A-Za-z]){following}{re.escape(sign)}\s", rest) is not None
@@ -119,7 +119,7 @@ def _read_letters(reference: Any) -> frozenset[str]:
 
 
 def _read_choice(text: str, *, several: bool) -> frozenset[str] | str:
-    """Return the letters that an answer names, or why it names none."""
+    """Return the letters that an answer chooses, or why it chooses none."""
     bare = " ".join(_WRAPPERS.sub(" ", text[:1000]).split()).strip(" ,;")
     bare = bare[_LABEL.match(bare).end() :].strip()  # type: ignore[union-attr]
     if alone := _ALONE.fullmatch(bare):

@@ -50,33 +50,34 @@ REDUCERS: dict[str, Callable[[Sequence[float], Sequence[float], float], float]] 
 @register("combine")
 @dataclass(frozen=True, kw_only=True)
 class CombineVerifier(Composite):
-    """One score out of several verifiers' scores: their weighted sum, product or conservative minimum, with gates.
+    """One score from the scores of several verifiers: their weighted sum, product or minimum, with gates.
 
-    parts: name:weight, separated by commas; a weight left out is 1. A part may have an alias, so that one verifier
-    can be several parts: alias=name:weight. options: of the parts, as name.option=value.
+    parts: name:weight, separated by commas. The default weight is 1. With an alias, one verifier can be several parts:
+    alias=name:weight. options: options of the parts, as name.option=value.
 
         parts=math:1,format:0.2    a right answer, and a little for the format
         parts=a=reward_model,b=reward_model options=a.model=rm/0,b.model=rm/1 reduce=min    the worst of two models
 
-    reduce: how the parts (s, weights w) become one.
-        sum: of w s         product: of s ** w, of scores from 0 up         min: of w s
-        mean_std: mean of w s less std_coef (1 unless given) times their standard deviation
+    reduce: how the scores s of the parts, with weights w, become one score.
+        sum: sum of w s         product: product of s ** w, for scores from 0 up         min: minimum of w s
+        mean_std: mean of w s minus std_coef (default 1) times their standard deviation
     whiten: parts whose scores are shifted and scaled to mean 0 and deviation 1 over the batch. clip: name=low:high,
-    applied after that (whiten=a clip=a=-3:3). Verdicts with whitened parts depend on the whole batch, and their
-    mean is the same at every step: follow the reward in `parts` then; the alarm compares ranks only.
+    applied after whitening (whiten=a clip=a=-3:3). With whitened parts a verdict depends on the whole batch, and the
+    mean score is the same at every step. Look at the reward in `parts` then. The alarm compares ranks only.
 
-    gates: verifiers whose verdict must be correct, or else the score is closed_score; a gate need not be a part.
+    gates: verifiers whose verdict must be correct; otherwise the score is closed_score. A gate need not be a part.
         parts=math gates=format    0 without the format
         parts=reward_model gates=format clip=reward_model=-3:3 closed_score=-3
-    A closed gate never scores better than an open one: open scores below closed_score are raised to it. Without
-    closed_score a closed gate scores 0, and an open score below 0 is a verifier error.
+    A closed gate never scores better than an open one: scores below closed_score are raised to it. Without closed_score
+    a closed gate scores 0, and an open score below 0 is a verifier error.
 
-    primary: the part or gate whose status the verdict has, so that pass@k counts its correct answers; by default the
-    first part. references: "shared": all get the problem's reference; "by_part": each its own of {name: reference}.
+    primary: the part or gate that gives the verdict its status, and so decides what pass@k counts as correct. Default:
+    the first part. references: "shared": all parts get the problem's reference; "by_part": the reference is {name: the
+    reference of that part}.
 
-    Process rewards (`Verdict.steps`) of a part count with its weight, whatever reduce is; behind a closed gate not.
-    The verdict's `parts` hold each part's and gate's score before whitening and clipping. If one has no score (error,
-    bad_reference), neither has the whole.
+    Process rewards (`Verdict.steps`) of a part are multiplied by its weight, for every value of reduce. Behind a closed
+    gate there are none. The verdict's `parts` hold the score of each part and gate before whitening and clipping. If
+    one of them has no score (error, bad_reference), the whole has none.
     """
 
     parts: tuple[str, ...] = ()
@@ -94,7 +95,7 @@ class CombineVerifier(Composite):
     bounds: Mapping[str, tuple[float, float]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # As text, lists are what a command line or a data file gives.
+        # A command line or a data file gives lists as text.
         for name in ("parts", "gates", "options", "whiten", "clip"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -125,7 +126,7 @@ class CombineVerifier(Composite):
         object.__setattr__(self, "components", made)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict of one completion, as a batch of one: a whitened part counts 0."""
+        """Return the verdict on one completion, as a batch of one: a whitened part scores 0."""
         verdicts = {
             name: Verdict.of(verifier(self.problem_for(name, problem), completion))
             for name, verifier in self.components.items()
@@ -153,7 +154,7 @@ class CombineVerifier(Composite):
         return scales
 
     def merge(self, verdicts: Mapping[str, Verdict], scales: Scales | None = None) -> Verdict:
-        """Return the parts' verdicts as one. `scales`: the result of `measure`, for whitened parts."""
+        """Merge the parts' verdicts into one. scales: the result of `measure`, for whitened parts."""
         assert self.primary is not None
         scores = {name: verdict.score for name, verdict in verdicts.items() if verdict.score is not None}
         for name, verdict in verdicts.items():
@@ -168,14 +169,14 @@ class CombineVerifier(Composite):
         return Verdict(main.status, score, "; ".join(reasons), main.extracted, scores, steps=steps)
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where a part cannot use its reference."""
+        """Raise ValueError if a part cannot use its reference."""
         for name, verifier in self.components.items():
             check = VerifierTraits.of(verifier).check_reference
             if check is not None:
                 run_check(check, self._reference_for(name, reference))
 
     def _steps(self, verdicts: Mapping[str, Verdict]) -> tuple[tuple[int, float], ...]:
-        """The process rewards of all parts, each times its part's weight, in order."""
+        """Return the process rewards of all parts, each times its part's weight, in order."""
         found = [(end, weight * score) for name, weight in self.weights.items() for end, score in verdicts[name].steps]
         return tuple(sorted(found, key=lambda step: step[0]))
 
@@ -183,8 +184,8 @@ class CombineVerifier(Composite):
         return 0.0 if self.closed_score is None else self.closed_score
 
     def _open_score(self, scores: Mapping[str, float], scales: Scales) -> float:
-        """The parts reduced to one score, never below that of a closed gate."""
-        rescaled = [self._rescaled(name, scores[name], scales) for name in self.weights]
+        """Reduce the parts to one score, never below that of a closed gate."""
+        rescaled = [self._rescale(name, scores[name], scales) for name in self.weights]
         std_coef = 1.0 if self.std_coef is None else self.std_coef
         score = REDUCERS[self.reduce](rescaled, list(self.weights.values()), std_coef)
         if not self.gates or score >= self._closed_score():
@@ -196,7 +197,7 @@ class CombineVerifier(Composite):
             )
         return self.closed_score
 
-    def _rescaled(self, name: str, score: float, scales: Scales) -> float:
+    def _rescale(self, name: str, score: float, scales: Scales) -> float:
         if name in scales:
             mean, std = scales[name]
             score = (score - mean) / std if std > 0 else 0.0
@@ -228,14 +229,14 @@ class CombineVerifier(Composite):
     def _reference_for(self, name: str, reference: Any) -> Any:
         if self.references == "shared":
             return reference
-        # A part without a reference may not need one (format, length); otherwise it rejects None.
+        # A part without a reference may not need one (format, length). Otherwise it rejects None.
         return reference.get(name) if isinstance(reference, Mapping) else None
 
 
 def part_options(verifier: str, items: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the options of each part, by its name, from part.option=value of the verifier of that name.
+    """Return {part: {option: value}} from items part.option=value. verifier: whose options these are, for messages.
 
-    Raises ValueError for another form, LookupError for a part that is none of `names`.
+    Raises ValueError for another form, and LookupError for a part that is not in `names`.
     """
     options: dict[str, dict[str, str]] = {name: {} for name in names}
     for item in items:
@@ -250,7 +251,7 @@ def part_options(verifier: str, items: Sequence[str], names: Sequence[str]) -> d
 
 
 def _split_alias(item: str, what: str = "combine part") -> tuple[str, str]:
-    """alias=name as (alias, name); without an alias the name is its own."""
+    """Return alias=name as (alias, name). Without an alias, the name is its own alias."""
     alias, equals, name = item.strip().partition("=")
     if equals and not (alias and name):
         raise ValueError(f"{what} {item!r}: expected alias=name")
@@ -258,9 +259,9 @@ def _split_alias(item: str, what: str = "combine part") -> tuple[str, str]:
 
 
 def parse_part(part: str, what: str = "combine part") -> tuple[str, str, float]:
-    """Return [alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon (module:attribute).
+    """Return [alias=]name[:weight] as (alias or name, name, weight). A name may hold a colon (module:attribute).
 
-    `what` names the part in errors.
+    what: the name of the part in errors.
     """
     text, colon, weight = part.strip().rpartition(":")
     try:
@@ -273,7 +274,7 @@ def parse_part(part: str, what: str = "combine part") -> tuple[str, str, float]:
 
 
 def _parse_bounds(item: str) -> tuple[str, tuple[float, float]]:
-    """name=low:high."""
+    """Return name=low:high as (name, (low, high))."""
     name, _, bounds = item.partition("=")
     low, _, high = bounds.partition(":")
     try:

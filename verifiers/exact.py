@@ -17,10 +17,10 @@ from rlvr.verifiers.runner.base import check_choices
 class ExactVerifier:
     """Whether the completion is the reference's text.
 
-    extract: what is compared: the whole completion (after its thinking), its last line, or a marked or (strict) boxed
-    answer. case: compare case-sensitively. strip: ignore white space at the ends, the length of white space, and a full
-    stop at the end. The reference is text, a number, or a list of accepted ones. Equal characters in
-    different Unicode forms (NFKC) are equal.
+    The reference is text, a number, or a list of accepted texts. extract: what is compared: the completion after its
+    thinking (all), its last line (last_line), a marked or boxed answer (marked), or a boxed one (strict). case: case
+    counts. strip: white space at the ends, the length of white space and a full stop at the end do not count.
+    Characters that are the same in the Unicode form NFKC are equal.
     """
 
     extract: Part = "all"
@@ -40,8 +40,8 @@ class ExactVerifier:
         answer = read_answer(completion, self.extract)
         if answer.text is None:
             return without_answer(completion, answer)
-        said = self._normalized(answer.text)
-        if any(said == self._normalized(text) for text in accepted):
+        said = self._normalize(answer.text)
+        if any(said == self._normalize(text) for text in accepted):
             return correct(excerpt(answer.text.strip()))
         return incorrect("differs from the reference", excerpt(answer.text.strip()))
 
@@ -49,7 +49,7 @@ class ExactVerifier:
         """Raise ValueError unless the reference is text, a number, or a list of those."""
         _read_accepted(reference)
 
-    def _normalized(self, text: str) -> str:
+    def _normalize(self, text: str) -> str:
         text = unicodedata.normalize("NFKC", text)
         if self.strip:
             text = " ".join(text.split())

@@ -10,6 +10,7 @@ from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
 from rlvr.verifiers.extract.answer import excerpt
+from rlvr.verifiers.runner.base import accepts_many
 
 
 @register("format")
@@ -17,8 +18,8 @@ from rlvr.verifiers.extract.answer import excerpt
 class FormatVerifier:
     """Whether the completion is exactly <think>...</think><answer>...</answer>.
 
-    Each tag once, in order, neither part blank, only white space before, between and after. tags: their names. opened:
-    the prompt ends with the first opening tag, so that the completion begins after it.
+    Each tag must stand there once, in this order, with text in it, and with only white space before, between and after.
+    tags: their names. opened: the prompt ends with the first opening tag, so the completion begins after it.
     """
 
     tags: tuple[str, ...] = ("think", "answer")
@@ -31,9 +32,7 @@ class FormatVerifier:
         if wrong or not self.tags or len(set(self.tags)) < len(self.tags):
             raise ValueError(f"format tags {','.join(self.tags)!r}: expected different names such as think,answer")
 
-    def open_answers(self, reference: object) -> bool:
-        """The answer is not compared with one."""
-        return True
+    open_answers = accepts_many
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         text = completion.removeprefix(BYTE_ORDER_MARK)

@@ -13,11 +13,11 @@ from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, extract
 from rlvr.verifiers.extract.answer import excerpt, without_answer
 
 MOST = 10_000  # characters of an answer; a longer one is no list of identities
-# With a colon, or alone on its line.
+# A heading ends with a colon, or is alone on its line.
 _HEADING = re.compile(
     r"^[ \t>#*_]*(?:final\s+)?(?:conclusion|answer)s?[*_ \t]*(?::[*_ \t]*|$)", re.IGNORECASE | re.MULTILINE
 )
-# LaTeX commands around words, emphasis, numbers of items and signs between the statements carry no meaning.
+# LaTeX commands around words, emphasis, numbers of items and signs between the statements have no meaning.
 _DRESS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|begin|end)(?![A-Za-z])\s*|\\[\\,;!: ]|[${}*_`~&]")
 _NUMBERING = re.compile(r"(?:^|(?<=[\s,;.]))(?:\(\d{1,2}\)|\d{1,2}[.):]|[-•])(?=\s)")
 _BETWEEN = re.compile(
@@ -28,12 +28,12 @@ _BETWEEN = re.compile(
 @register("identities")
 @dataclass(frozen=True, kw_only=True)
 class IdentitiesVerifier:
-    """Whether the answer says of every person what the reference says.
+    """Whether the answer says the same of every person as the reference.
 
-    The reference is {"identities": {"Ella": "knight", "Zoey": "knave"}, "roles": ["knight", "knave"]}; without "roles"
-    these are the ones that occur. The answer is a box, an answer tag, or the lines below a heading such as CONCLUSION:,
-    with statements such as "Ella is a knight", "Ella: knight" or "Ella and Zoey are knaves". Each person has to be
-    named, and none twice with different roles; an answer that says anything else ("or", "if", "not") is wrong.
+    The reference is {"identities": {"Ella": "knight", "Zoey": "knave"}, "roles": ["knight", "knave"]}. Without "roles",
+    the roles are those that occur. The answer is a box, an answer tag, or the lines below a heading such as
+    CONCLUSION:. It holds statements such as "Ella is a knight", "Ella: knight" or "Ella and Zoey are knaves". It must
+    name each person, and no person with two roles. An answer that says anything else ("or", "if", "not") is wrong.
     """
 
     isolate: ClassVar[bool] = False  # bounded work
@@ -83,7 +83,7 @@ def _read_reference(reference: Any) -> tuple[dict[str, str], list[str]]:
 
 
 def _read_conclusion(completion: str, roles: list[str]) -> str | None:
-    """Return the lines below the last heading, up to a blank line after the first with a role; None without one."""
+    """Return the lines below the last heading, until a blank line after one with a role; None without a heading."""
     text = after_thinking(completion) if len(completion) <= MAX_COMPLETION else None
     headings = list(_HEADING.finditer(text)) if text else []
     if text is None or not headings:
@@ -110,7 +110,7 @@ def _statements(text: str, wanted: Mapping[str, str], roles: list[str]) -> tuple
             said.setdefault(name, set()).add(match[2].casefold())
         return " "
 
-    # Numbers of items first: "(1) Ella" would leave them behind.
+    # Numbers of items go first: otherwise "(1) Ella" would leave "(1)".
     rest = re.sub(many, take, _NUMBERING.sub(" ", text), flags=re.IGNORECASE)
     rest = re.sub(one, take, rest, flags=re.IGNORECASE)
     return said, _BETWEEN.sub("", rest).strip()

@@ -12,6 +12,7 @@ from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
 from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
+from rlvr.verifiers.runner.base import accepts_many
 
 MAX_CHARS = 1_000_000
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
@@ -20,11 +21,11 @@ _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re
 @register("json_schema")
 @dataclass(frozen=True, kw_only=True)
 class JsonSchemaVerifier:
-    """Whether the completion's JSON satisfies a JSON Schema: the option schema, else the reference (object or text).
+    """Whether the completion's JSON satisfies a JSON Schema: the option schema, or the reference (an object or text).
 
-    The JSON is all of the completion (after its thinking), or its last fenced block. Duplicate keys, NaN and Infinity
-    are not JSON. formats: "format" keywords (date, email, ...) are checked. References to other documents are not
-    followed. Runs in the worker pool, since a schema's patterns may take exponential time.
+    The JSON is the completion after its thinking, or its last fenced block. Duplicate keys, NaN and Infinity are not
+    JSON. formats: "format" keywords (date, email, ...) are checked. References to other documents are not followed.
+    Runs in the worker pool, since a schema's patterns may take exponential time.
     """
 
     schema: str | None = None
@@ -66,12 +67,10 @@ class JsonSchemaVerifier:
             return incorrect(excerpt(f"at {wrong.json_path}: {wrong.message}", 300), excerpt(text))
         return correct(excerpt(text))
 
-    def open_answers(self, reference: Any) -> bool:
-        """Many values fit a schema."""
-        return True
+    open_answers = accepts_many
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where the schema is the reference, and not a valid one."""
+        """Raise ValueError if the schema is the reference and is not a valid schema."""
         self._validator_of(reference)
 
     def warm_up(self) -> None:
@@ -83,11 +82,11 @@ class JsonSchemaVerifier:
 
 
 def json_text(text: str) -> str:
-    """Return the last fenced block of a text, else all of it."""
+    """Return the last fenced block of a text, or all of it."""
     fences = list(_FENCE.finditer(text))
     if len(fences) < 2:
         return text.strip()
-    # Fences come in pairs; an odd one at the end opens a block that is not closed.
+    # Fences come in pairs. If their number is odd, the last one opens a block that is never closed.
     start, end = fences[-2:] if len(fences) % 2 == 0 else fences[-3:-1]
     return text[start.end() : end.start()].strip()
 
@@ -104,7 +103,7 @@ def _no_constant(name: str) -> None:
 
 
 def _schema_text(schema: Any) -> str:
-    """A schema as JSON text, which the validators are cached by."""
+    """Return a schema as JSON text, the key under which its validator is cached."""
     if isinstance(schema, str):
         return schema
     if not isinstance(schema, (dict, bool)):
@@ -131,5 +130,5 @@ def _validator(text: str, formats: bool) -> Any:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a JSON Schema: {error.message}") from None
-    # An empty registry: the library's default would fetch what a schema refers to from the network.
+    # An empty registry, since the library's default would fetch what a schema refers to from the network.
     return kind(schema, registry=referencing.Registry(), format_checker=kind.FORMAT_CHECKER if formats else None)

@@ -1,4 +1,4 @@
-"""The verifier `language_consistency`: how much of the reasoning is written in one language, told by its script."""
+"""The verifier `language_consistency`: the share of the reasoning in one language, by the script of its letters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from rlvr.core.registry import did_you_mean, register
 from rlvr.core.types import Problem, Status, Verdict, no_answer
+from rlvr.verifiers.runner.base import accepts_many
 
 # The first words of the names that Unicode gives to the letters of a script.
 SCRIPTS = {
@@ -25,22 +26,22 @@ SCRIPTS = {
     "latin": ("LATIN",),
     "thai": ("THAI",),
 }
-JOINERS = "\u200c\u200d"  # within words of Persian and of Indian languages
-ONE_BY_ONE = ("han", "kana", "hangul", "thai")  # one letter of these says something; of others it may be a variable
+JOINERS = "\u200c\u200d"  # stand within words of Persian and of Indian languages
+ONE_BY_ONE = ("han", "kana", "hangul", "thai")  # one letter of these is a word; one of other scripts may be a variable
 _LETTERS = re.compile(r"[^\W\d_]+|〇")  # the last is the Chinese zero, which Unicode counts as a number
 
 
 @register("language_consistency")
 @dataclass(frozen=True, kw_only=True)
 class LanguageConsistencyVerifier:
-    """The share of the words of the reasoning that are in the wanted language, as the script of their letters says.
+    """The share of words in the reasoning whose letters are in the script of the wanted language.
 
-    DeepSeek-R1 adds such a reward to that of the answer (arXiv:2501.12948, section 2.3.2), against reasoning that mixes
-    languages. scripts: those of the language, and of others that are allowed. tag: the reasoning is within
-    <tag>...</tag>, or what follows an opening tag that is not closed; a completion without the tag is all reasoning.
+    DeepSeek-R1 adds such a reward to that of the answer, against reasoning that mixes languages (arXiv:2501.12948,
+    section 2.3.2). scripts: the scripts of the language, and others that are allowed. tag: the reasoning stands within
+    <tag>...</tag>, or after an opening tag that is never closed. A completion without the tag is all reasoning.
 
-    Words are what stands between white space. Numbers, signs, LaTeX commands and single letters (x) belong to every
-    language. Two languages in one script (English and French) are not told apart.
+    White space separates words. Numbers, signs, LaTeX commands and single letters (x) belong to every language. Two
+    languages in one script (English and French) count as one.
     """
 
     scripts: tuple[str, ...] = ("latin",)
@@ -58,9 +59,7 @@ class LanguageConsistencyVerifier:
                 "latin, and a tag such as think"
             )
 
-    def open_answers(self, reference: object) -> bool:
-        """The answer is not compared with one."""
-        return True
+    open_answers = accepts_many
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         _, opening, after = completion.partition(f"<{self.tag}>")
@@ -83,9 +82,9 @@ class LanguageConsistencyVerifier:
 
 
 def plain_letters(text: str) -> str:
-    """Return a text without the marks that stand on or beside letters, and with letters of full width as usual ones.
+    """Return a text without the marks on or beside letters, and with full-width letters as usual ones.
 
-    Marks (accents, the vowel signs of Hindi) are no letters to a regular expression, and would cut a word in pieces.
+    To a regular expression marks (accents, the vowel signs of Hindi) are no letters; they would cut a word into pieces.
     """
     if text.isascii():
         return text
@@ -95,6 +94,6 @@ def plain_letters(text: str) -> str:
 
 @functools.lru_cache(maxsize=20_000)
 def script_of(letter: str) -> str:
-    """Return the script of a letter, by a name of SCRIPTS; else the first word of its own name."""
+    """Return the script of a letter, as SCRIPTS names it; for other scripts, the first word of the letter's name."""
     first = unicodedata.name(letter, "UNNAMED").split()[0]
     return next((script for script, names in SCRIPTS.items() if first in names), first)

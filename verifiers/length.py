@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Status, Verdict
-from rlvr.verifiers.runner.base import check_choices
+from rlvr.verifiers.runner.base import accepts_many, check_choices
 
 COUNTS = {
     "characters": len,
@@ -21,7 +21,7 @@ COUNTS = {
 class LengthVerifier:
     """Whether the completion has from min to max characters, words or lines (that are not blank).
 
-    graded: outside the bounds the score is count / min, or falls from 1 at max to 0 at twice max.
+    graded: below min the score is count / min; above max it falls from 1 at max to 0 at twice max.
     """
 
     min: int = 0
@@ -36,9 +36,7 @@ class LengthVerifier:
         if self.min < 0 or (self.max is not None and self.max < max(self.min, 1)):
             raise ValueError(f"length from {self.min} to {self.max}: expected 0 <= min <= max and max above 0")
 
-    def open_answers(self, reference: object) -> bool:
-        """The answer is not compared with one."""
-        return True
+    open_answers = accepts_many
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         count = COUNTS[self.unit](completion)

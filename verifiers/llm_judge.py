@@ -1,11 +1,11 @@
 """The verifier `llm_judge`: a served model grades completions by a rubric.
 
-What a completion says cannot give it a grade. It stands between marks with a code that depends on its own text, so
-that it cannot hold them; what a chat template reads as control tokens is broken up in it; and a grade counts only as
-the last line of the judge's own reply, with a second code.
+A completion cannot grade itself. It stands between marks with a code that depends on its own text, so it cannot contain
+them. Text in it that a chat template reads as control tokens is broken up. A grade counts only as the last line of the
+judge's own reply, with a second code.
 
-A completion must gain nothing by making the judge's replies unreadable: where the judge reads another answer to the
-same problem, the completion is to blame and scores 0 (unparseable). Where it does not, the judge is: an error.
+A completion must gain nothing by making the judge's replies unreadable. If the judge can grade another answer to the
+same problem, the completion is to blame and scores 0 (unparseable). If it cannot, the judge is to blame: an error.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ CONTROL = re.compile(
     r"<(?=</?SYS>>)|<(?=extra_id_|reserved_)",
     re.IGNORECASE,
 )
-BREAK = "\u200b"  # a space without width: the text reads as before, and is no control token
+BREAK = "\u200b"  # a space without width: the text looks the same, but is no control token
 CODE = 12  # hexadecimal digits of a code
 CACHED = 100_000  # verdicts that are remembered
 CUT_SHORT = {
     "length": "the judge's reply is cut off at {} tokens",
     "filter": "a filter of the judge's server withheld its reply",
 }
-# A vote is asked for in two attempts, until one is read, and in two more where the judge reads the plain answer.
+# A vote gets two attempts. It gets two more if the judge can grade the plain answer.
 FIRST, PROBE, AGAIN = range(2), range(1, 2), range(2, 4)
 PLAIN_ANSWER = "I do not know."  # an answer that every judge can read
-PROBES = 2  # replies about the plain answer that must all be read for a completion to be blamed
+PROBES = 2  # a completion is blamed only if so many replies about the plain answer can all be read
 NOT_REACHED = "the judge was not reached"
 
 
@@ -90,23 +90,23 @@ class LLMJudge:
     """A served model's grade of a completion, by a rubric.
 
     url, model: an OpenAI-compatible server (http://HOST:PORT/v1) and the model's name there. key_env: the environment
-    variable that holds the server's key, if it wants one.
+    variable with the server's key, if it needs one.
 
-    rubric: what decides the grade. template: the whole question, with {prompt}, {completion}, and where they are wanted
-    {reference} and {rubric}. Either may be @FILE. Of the completion the part after its thinking is graded.
+    rubric: what decides the grade. template: the whole question, with {prompt} and {completion}, and perhaps
+    {reference} and {rubric}. Both options may be @FILE. The part of the completion after its thinking is graded.
 
-    grades: 1 asks for right (1) or wrong (0), and the majority of the votes is the verdict; N asks for a grade from 0
+    grades: 1 asks for right (1) or wrong (0), and the majority of the votes is the verdict. N asks for a grade from 0
     to N, and the score is the mean of the votes divided by N. threshold: scores of at least this are correct. votes:
-    how often the judge is asked, each time with a seed of its own, at `temperature` (by default 0 with one vote, else
+    how often the judge is asked, each time with another seed, at `temperature` (default: 0 with one vote, otherwise
     0.7).
 
-    A completion of more than max_characters gets limit. A vote that cannot be read is asked for once more. Where one
-    stays unread, or the server refuses the question, the judge is asked twice about a plain answer to the same problem:
-    if it reads both, the vote is asked for twice more, and a completion that stays unread gets unparseable, score 0;
-    otherwise error, without a score. A completion that the server fails to grade for retry_seconds gets error.
+    A completion of more than max_characters gets limit. A vote that cannot be read is asked for once more. If it still
+    cannot be read, or the server refuses the question, the judge is asked twice about a plain answer to the same
+    problem. If both replies can be read, the vote is asked for twice more; then an unreadable vote gives unparseable,
+    score 0. Otherwise the verdict is error, without a score. So it is if the server gives no reply for retry_seconds.
 
-    Verdicts are remembered: a completion of a problem is graded once. The first call raises RunError where the server
-    cannot be used at all, and a later one where as many requests in a row are lost as are under way at once.
+    Verdicts are remembered: a completion of a problem is graded once. The first call raises RunError if the server
+    cannot be used at all. A later call does so if as many requests in a row are lost as may be in progress at once.
     """
 
     url: str = ""
@@ -157,9 +157,9 @@ class LLMJudge:
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return the verdict of each pair, in order; `concurrency` requests are under way at once.
+        """Return the verdict on each pair, in order. `concurrency` requests are in progress at once.
 
-        Raises RunError where the server cannot be used: it is unreachable or gone, lacks the model, or refuses the key.
+        Raises RunError if the server cannot be used: it is unreachable or gone, lacks the model, or refuses the key.
         """
         state: State = self._state  # type: ignore[attr-defined]
         questions = [self.question(problem, completion) for problem, completion in pairs]
@@ -174,7 +174,7 @@ class LLMJudge:
             votes = self._ask(pool, endpoint, {(q, i): FIRST for q in asked for i in range(self.votes)})
             blamed = self._ask_again(pool, endpoint, asked, votes)
         except BaseException:
-            state.close()  # ends the requests under way, which would hold the process back
+            state.close()  # ends the requests in progress, which would keep the process alive
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -187,7 +187,7 @@ class LLMJudge:
     def _ask(
         self, pool: ThreadPoolExecutor, endpoint: Endpoint | None, asked: Mapping[Vote, range]
     ) -> dict[Vote, Reply]:
-        """Return the replies to votes, each asked for in these attempts until one is read."""
+        """Return the replies to votes. asked: the attempts for each vote, which end when a reply can be read."""
         futures = {vote: pool.submit(self._vote, endpoint, *vote, attempts) for vote, attempts in asked.items()}
         return {vote: future.result() for vote, future in futures.items()}
 
@@ -198,9 +198,9 @@ class LLMJudge:
         asked: Mapping[Question, Problem],
         votes: dict[Vote, Reply],
     ) -> set[Question]:
-        """Ask again for unread votes where the judge reads a plain answer to the problem; return these questions.
+        """Ask again for unread votes if the judge can grade a plain answer to the problem; return these questions.
 
-        asked: the problem of each question. votes: the replies, which this changes.
+        asked: the problem of each question. votes: the replies; new ones are put in.
         """
         unread = {vote for vote, reply in votes.items() if isinstance(reply, str) and not reply.startswith(NOT_REACHED)}
         probes = {question: self.question(asked[question], PLAIN_ANSWER) for question, _ in unread}
@@ -212,7 +212,7 @@ class LLMJudge:
         return blamed
 
     def question(self, problem: Problem, completion: str) -> Question | Verdict:
-        """Return what the judge is asked about a completion, or the verdict where nothing is left to ask."""
+        """Return the question about a completion, or the verdict if there is nothing to ask."""
         answer = after_thinking(completion)
         if answer is None:
             return no_answer("unterminated <think> block")
@@ -229,7 +229,7 @@ class LLMJudge:
             "completion": f"<<<{mark}\n{break_control_tokens(answer)}\n{mark}>>>",
             "rubric": self.rubric,
         }
-        # In one pass: a placeholder within a completion stays what it is.
+        # In one pass, so that a placeholder within a completion stays as it is.
         text = re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], self.template)
         scale = "1 for right or 0 for wrong" if self.grades == 1 else f"a whole number from 0 to {self.grades}"
         form = f"Reason briefly. Then end your reply with this line, alone, GRADE being {scale}:\nverdict {seal}: GRADE"
@@ -245,23 +245,23 @@ class LLMJudge:
         warmth = self.temperature if self.temperature is not None else 0.0 if self.votes == 1 else 0.7
         reason = ""
         for attempt in attempts:
-            # A greedy reply would be the same again.
+            # A greedy reply would be the same again, so further attempts are sampled.
             sampling = Sampling(self.max_tokens, max(warmth, 0.5) if attempt else warmth)
             seed = derive_seed("llm_judge", question.text, vote, attempt)
             try:
                 reply = endpoint.complete([{"role": "user", "content": question.text}], sampling, seed)
-                state.reached()
+                state.note_answer()
                 if reply.finish != "stop":
                     raise Unread(CUT_SHORT[reply.finish].format(self.max_tokens))
                 return read_grade(reply.content, question.seal, self.grades)
             except Unread as unread:
                 reason = str(unread)
             except RequestLost as lost:
-                if (count := state.lost()) >= max(self.concurrency, 8):
+                if (count := state.note_loss()) >= max(self.concurrency, 8):
                     raise RunError(f"llm_judge: {count} requests in a row were lost; the last: {lost}") from lost
                 return f"{NOT_REACHED}: {lost}"
             except RequestRefused as refused:
-                state.reached()
+                state.note_answer()
                 if refused.status in (401, 403, 404):
                     raise RunError(str(refused)) from refused
                 return f"the judge refused: {refused}"
@@ -285,34 +285,34 @@ class LLMJudge:
 
 @dataclass(frozen=True)
 class Question:
-    """What the judge is asked, and the code that its line with the grade has."""
+    """What the judge is asked, and the code in its line with the grade."""
 
     text: str
     seal: str
 
 
 Vote = tuple[Question, int]
-"""A question, and the number of a vote on it."""
+"""A question, and the number of a vote about it."""
 Reply = int | str
 """A grade, or why there is none."""
 
 
 class State:
-    """The connection of a judge, opened with the first question, and the verdicts so far, the latest ones."""
+    """The connection of a judge, opened with the first question, and its latest verdicts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
         self._verdicts: OrderedDict[Question, Verdict] = OrderedDict()
-        self.in_a_row = 0  # requests that were lost since the last that was answered
+        self.in_a_row = 0  # requests lost since the last one that was answered
 
-    def reached(self) -> None:
-        """Take note of an answer."""
+    def note_answer(self) -> None:
+        """Start to count lost requests anew."""
         with self._lock:
             self.in_a_row = 0
 
-    def lost(self) -> int:
-        """Take note of a lost request, and return how many there were in a row."""
+    def note_loss(self) -> int:
+        """Count a lost request; return how many were lost in a row."""
         with self._lock:
             self.in_a_row += 1
             return self.in_a_row
@@ -324,37 +324,32 @@ class State:
         return State()
 
     def endpoint(self, judge: LLMJudge) -> Endpoint:
-        """Return the connection. Raises RunError where there can be none."""
+        """Return the connection. Raises RunError if it cannot be opened."""
         from rlvr.core.endpoint import Endpoint
 
         with self._lock:
             if self._endpoint is None:
                 try:
-                    self._endpoint = Endpoint(
-                        judge.url,
-                        judge.model,
-                        key_env=judge.key_env,
-                        retry_seconds=judge.retry_seconds,
-                        request_seconds=judge.request_seconds,
-                    )
+                    seconds = {"retry_seconds": judge.retry_seconds, "request_seconds": judge.request_seconds}
+                    self._endpoint = Endpoint(judge.url, judge.model, key_env=judge.key_env, **seconds)
                 except ValueError as problem:
                     raise RunError(f"llm_judge: {problem}") from problem
             return self._endpoint
 
     def close(self) -> None:
-        """End the requests under way; the next question opens another connection."""
+        """End the requests in progress. The next question opens another connection."""
         with self._lock:
             if self._endpoint is not None:
                 self._endpoint.close()
             self._endpoint, self.in_a_row = None, 0
 
     def verdict(self, question: Question) -> Verdict | None:
-        """Return the verdict on a question, None where it was not asked or was forgotten."""
+        """Return the verdict on a question; None if it was not asked or was forgotten."""
         with self._lock:
             return self._verdicts.get(question)
 
     def keep(self, question: Question, verdict: Verdict) -> None:
-        """Remember a verdict; an error is asked for again the next time."""
+        """Remember a verdict. An error is not remembered, so that the judge is asked again."""
         if verdict.score is None:
             return
         with self._lock:
@@ -364,9 +359,9 @@ class State:
 
 
 def read_grade(reply: str, seal: str, most: int) -> int:
-    """Return the grade in a judge's reply: its last line, `verdict SEAL: GRADE`, and no other such line.
+    """Return the grade in a judge's reply. The last line must be `verdict SEAL: GRADE`, and no other line may differ.
 
-    Raises Unread for any other reply, and for a grade that is no whole number from 0 to `most`.
+    Raises Unread for any other reply, and for a grade that is not a whole number from 0 to `most`.
     """
     said = after_thinking(reply)
     lines = [line.strip().strip("*`").strip() for line in (said or "").splitlines() if line.strip().strip("*`")]
@@ -383,23 +378,23 @@ def read_grade(reply: str, seal: str, most: int) -> int:
 
 
 def derive_code(*parts: str) -> str:
-    """Return a code that depends on every part: no part can hold it."""
+    """Return a code that depends on every part, so no part can contain it."""
     text = "\x1f".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=CODE // 2).hexdigest()
 
 
 def break_control_tokens(text: str) -> str:
-    """Return a text in which nothing is a control token of a chat template."""
+    """Return the text without control tokens of chat templates."""
     return CONTROL.sub(lambda found: found[0] + BREAK if found[0] != ">" else BREAK + found[0], text)
 
 
 def flatten_prompt(prompt: Prompt) -> str:
-    """Return a prompt as one text, with the roles of messages."""
+    """Return a prompt as one text, with the roles of its messages."""
     return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
 
 
 def read_text_option(name: str, value: str) -> str:
-    """Return an option's text, that of its file for @FILE. Raises ValueError for one that is empty or unreadable."""
+    """Return an option's text; for @FILE, the text of that file. Raises ValueError if it is empty or unreadable."""
     if value.startswith("@"):
         try:
             check_file(path := Path(value[1:]).expanduser())

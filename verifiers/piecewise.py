@@ -1,4 +1,4 @@
-"""The verifier `piecewise`: Llama 2's reward out of a model of helpfulness and one of safety."""
+"""The verifier `piecewise`: Llama 2's reward from a model of helpfulness and a model of safety."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlvr.core.types import UNSCORED, Problem, Status, Verdict, bad_reference
 from rlvr.verifiers.combine import part_options
 from rlvr.verifiers.runner.base import check_choices, run_check
 
-LEAST = 1e-6  # probabilities are kept this far from 0 and 1, so that their log-odds are finite
+LEAST = 1e-6  # probabilities stay this far from 0 and 1, so that their log-odds are finite
 TAGGED = "tagged"
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """Whether a problem's info marks it as a safety prompt: `tag` is a key whose value is true, or KEY=VALUE."""
+    """Whether a problem's info marks it as a safety prompt. tag: a key whose value is true, or KEY=VALUE."""
 
     tag: str | None
     isolate: ClassVar[bool] = False
@@ -40,26 +40,26 @@ class Tagged:
 @register("piecewise")
 @dataclass(frozen=True, kw_only=True)
 class PiecewiseVerifier(Composite):
-    """Llama 2's reward (arXiv:2307.09288, section 3.2.3): the score for safety where it matters, else for helpfulness.
+    """Llama 2's reward (arXiv:2307.09288, section 3.2.3): the safety score where it matters, otherwise helpfulness.
 
-    helpful, safe: two verifiers, such as reward_model for both; options: theirs, as helpful.option=value, separated by
-    commas. With scores R_h and R_s between 0 and 1, the score R_c is
+    helpful, safe: two verifiers, for example reward_model for both. options: their options, as helpful.option=value,
+    separated by commas. With scores R_h and R_s between 0 and 1, the score R_c is
 
-        R_s    for a safety prompt, or where R_s is below threshold
-        R_h    else
+        R_s    for a safety prompt, or if R_s is below threshold
+        R_h    otherwise
 
-    tag: the key of Problem.info that is true for a safety prompt; or KEY=VALUE (tag=mixture/pack=harm: the problems of
-    that pack). A problem without the key is none. Without tag the threshold alone decides.
-    scale: what the parts give: logit (log-odds, as reward_model: R is their sigmoid) or probability (numbers in
-    [0, 1], others are verifier errors). threshold is compared with R.
+    tag: the key of Problem.info that is true for a safety prompt, or KEY=VALUE (tag=mixture/pack=harm: the problems of
+    that pack). A problem without the key is no safety prompt. Without tag, only the threshold decides. scale: what the
+    parts return: logit (log-odds, as reward_model does; R is their sigmoid) or probability (numbers in [0, 1]; others
+    are verifier errors). threshold is compared with R.
 
     whiten: the score is log(R_c / (1 - R_c)), shifted and scaled to mean 0 and deviation 1 over the batch, as the paper
-    rewards in PPO; probabilities count as 1e-6 to 1 - 1e-6 there. Verdicts then depend on the whole batch, and their
-    mean is the same at every step: follow `combined` in parts, which is R_c.
+    does for PPO. Probabilities are first moved into [1e-6, 1 - 1e-6]. A verdict then depends on the whole batch, and
+    the mean score is the same at every step. Look at `combined` in parts then, which is R_c.
 
-    The verdict's status is that of the part that decides. Its `parts` hold each part's score, tagged (1 for a safety
-    prompt) and combined. If one part has no score (error, bad_reference), neither has the whole. Process rewards
-    (`Verdict.steps`) have no place in the formula: a part that gives some is a verifier error.
+    The part that decides gives the verdict its status. `parts` hold the score of each part, tagged (1 for a safety
+    prompt) and combined. If one part has no score (error, bad_reference), the whole has none. The formula has no place
+    for process rewards (`Verdict.steps`): a part that returns some is a verifier error.
     """
 
     helpful: str = ""
@@ -87,7 +87,7 @@ class PiecewiseVerifier(Composite):
         object.__setattr__(self, "components", {**made, TAGGED: Tagged(self.tag)})
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict of one completion, as a batch of one: a whitened score is 0."""
+        """Return the verdict on one completion, as a batch of one: a whitened score is 0."""
         verdicts = {name: Verdict.of(verifier(problem, completion)) for name, verifier in self.components.items()}
         return self.merge(verdicts, self.measure([verdicts]))
 
@@ -97,11 +97,11 @@ class PiecewiseVerifier(Composite):
         return self.whiten or super().whole_batch
 
     def problem_for(self, name: str, problem: Problem) -> Problem:
-        """Return the problem: every part judges every one."""
+        """Return the problem itself: every part judges every problem."""
         return problem
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where a part cannot use its reference."""
+        """Raise ValueError if a part cannot use its reference."""
         for verifier in self.components.values():
             check = VerifierTraits.of(verifier).check_reference
             if check is not None:
@@ -110,7 +110,7 @@ class PiecewiseVerifier(Composite):
     def measure(self, rows: Sequence[Mapping[str, Verdict]]) -> tuple[float, float]:
         """Return mean and standard deviation (no Bessel's correction) of the log-odds of R_c over a batch's verdicts.
 
-        Those that `merge` gives no score are left out.
+        Rows to which `merge` gives no score are left out.
         """
         found = []
         for row in rows:
@@ -123,7 +123,7 @@ class PiecewiseVerifier(Composite):
         return statistics.fmean(found), statistics.pstdev(found)
 
     def merge(self, verdicts: Mapping[str, Verdict], scales: tuple[float, float] = (0.0, 1.0)) -> Verdict:
-        """Return the parts' verdicts as one. `scales`: the result of `measure`, for whitening."""
+        """Merge the parts' verdicts into one. scales: the result of `measure`, for whitening."""
         scores = {name: verdict.score for name, verdict in verdicts.items() if verdict.score is not None}
         for name, verdict in verdicts.items():
             if verdict.status in UNSCORED:
@@ -139,12 +139,12 @@ class PiecewiseVerifier(Composite):
         return Verdict(main.status, score, reason, main.extracted, {**scores, "combined": combined})
 
     def _decides(self, verdicts: Mapping[str, Verdict]) -> str:
-        """The part that decides. Raises ValueError for a score that does not fit."""
+        """Return the part that decides. Raises ValueError for a score that does not fit."""
         shares = {name: self._share(verdicts[name]) for name in ("helpful", "safe")}
         return "safe" if verdicts[TAGGED].correct or shares["safe"] < self.threshold else "helpful"
 
     def _share(self, verdict: Verdict) -> float:
-        """A score in [0, 1]."""
+        """Return the score as a number in [0, 1]."""
         score = verdict.score
         assert score is not None
         if verdict.steps:
@@ -156,7 +156,7 @@ class PiecewiseVerifier(Composite):
         return score
 
     def _log_odds(self, verdict: Verdict) -> float:
-        """A score as log-odds; log-odds as they are, so that none is lost where their sigmoid rounds to 0 or 1."""
+        """Return the score as log-odds. Log-odds stay as they are, even if their sigmoid rounds to 0 or 1."""
         if self.scale == "logit":
             assert verdict.score is not None
             return verdict.score

@@ -7,15 +7,16 @@ from typing import ClassVar
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Status, Verdict
+from rlvr.verifiers.runner.base import accepts_many
 
 
 @register("repetition")
 @dataclass(frozen=True, kw_only=True)
 class RepetitionVerifier:
-    """Score 1 for a completion that repeats no n-gram of words, less for each that it repeats.
+    """Score 1 for a completion that repeats no n-gram of words, and less for each n-gram that it repeats.
 
-    The score is 1 - penalty * (1 - unique / total) over the n-grams of words in lower case (the repetition penalty of
-    arXiv:2502.03373, shifted so that its maximum is 1); a text of fewer than n words repeats nothing.
+    The score is 1 - penalty * (1 - unique / total), over the n-grams of words in lower case. This is the repetition
+    penalty of arXiv:2502.03373, shifted so that its maximum is 1. A text of fewer than n words repeats nothing.
     """
 
     n: int = 3
@@ -27,9 +28,7 @@ class RepetitionVerifier:
         if self.n < 1 or self.penalty < 0:
             raise ValueError(f"repetition with n {self.n}, penalty {self.penalty}: expected n >= 1 and penalty >= 0")
 
-    def open_answers(self, reference: object) -> bool:
-        """The answer is not compared with one."""
-        return True
+    open_answers = accepts_many
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         words = completion.lower().split()

@@ -1,4 +1,4 @@
-"""The verifier `unit_tests`: programs run in the sandbox; expected values never enter it."""
+"""The verifier `unit_tests`: programs run in the sandbox, and expected values never enter it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan, n
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
 from rlvr.verifiers.extract.sections import fenced_blocks
 
-# Reading a program out of a completion.
+__all__ = ["UnitTests", "integrity"]
 
 MAX_COMPLETION = 1 << 20  # characters; a longer one is not searched for a program
 # The first words of lines that make a program of a text.
@@ -33,11 +33,11 @@ _PYTHON = frozenset(("", "python", "py", "python3", "python2"))
 
 
 def program_of(completion: str, names: Sequence[str] = ()) -> str:
-    """Return the last python fence of a completion, else the whole text.
+    """Return the last Python fence of a completion, or the whole text.
 
-    Text before a closing </think> is ignored. A fence without a language counts where it looks like a program, or where
-    there is no other. Of several, the last that binds one of `names`, which the tests use, is preferred: the ones after
-    it show how to call it, or what it prints.
+    Text before a closing </think> is ignored. A fence without a language counts if it looks like a program, or if there
+    is no other. Of several fences, the last one that binds one of `names`, the names that the tests use, is preferred:
+    later ones show how to call it, or what it prints.
     """
     answer = completion.rpartition("</think>")[2].removeprefix(BYTE_ORDER_MARK)
     blocks = [(language, content) for language, content in fenced_blocks(answer) if language in _PYTHON]
@@ -50,7 +50,7 @@ def program_of(completion: str, names: Sequence[str] = ()) -> str:
 
 
 def _binding(*names: str, indented: str = "") -> re.Pattern[str]:
-    """Return the pattern of a line that binds one of the names. A program is not parsed here: that may take seconds."""
+    """Return the pattern of a line that binds one of the names. A program is not parsed: that may take seconds."""
     name = f"(?:{'|'.join(map(re.escape, names))})"
     assigned = rf"{name} *(?::[^=\n]*)?=[^=]"
     return re.compile(rf"^{indented}(?:(?:async +)?(?:def|class) +{name}\b|{assigned})", re.MULTILINE)
@@ -62,13 +62,11 @@ def imports_package(program: str, package: str) -> bool:
 
 
 def complete_program(program: str, prefix: str, entry: str) -> str:
-    """Return `program`, after `prefix` where it does not define `entry`: a body without its `def` line."""
+    """Return `program`, after `prefix` if it does not define `entry`: then it is a body without its `def` line."""
     if not prefix or not entry or _binding(entry, indented=r"[ \t]*").search(program):
         return program
     return prefix + program
 
-
-__all__ = ["UnitTests", "integrity"]
 
 _STATUS = {
     RunStatus.OK: Status.INCORRECT,
@@ -79,7 +77,7 @@ _STATUS = {
     RunStatus.COMPILE_ERROR: Status.UNPARSEABLE,
 }
 
-LEAST_MEMORY = 256  # MB of address space: the interpreter's own comes to that of small programs in other languages
+LEAST_MEMORY = 256  # MB of address space; the interpreter alone needs as much as a small program in another language
 
 
 @lru_cache(maxsize=4096)
@@ -93,13 +91,14 @@ def _calls_plan_of(data: bytes) -> TestPlan:
 
 
 def plan_of(reference: Any) -> TestPlan:
-    """Return the plan of a reference, cached for its completions. Raise ValueError where it cannot be used."""
+    """Return the plan of a reference, cached for its completions. Raise ValueError if it cannot be used."""
     if isinstance(reference, dict) and reference.get("type") == "calls":
         try:
-            # JSON would turn tuples into lists and number keys into text. Version 2 does not depend on what is shared.
+            # JSON would turn tuples into lists, and keys that are numbers into text. In version 2 of marshal, the bytes
+            # do not depend on which objects are shared.
             data = marshal.dumps(reference, 2)
         except ValueError:
-            # Arguments of types that it does not have.
+            # Arguments of types that marshal does not know.
             return make_plan(reference)
         return _calls_plan_of(data)
     try:
@@ -110,7 +109,7 @@ def plan_of(reference: Any) -> TestPlan:
 
 
 def lower_limits(limits: Limits, own: Any) -> Limits:
-    """Return limits lowered to a problem's own, {"seconds", "memory_mb"}, either or none. ValueError for others."""
+    """Return limits lowered to those of a problem: {"seconds", "memory_mb"}, either or none. ValueError for others."""
     if not isinstance(own, dict) or not own.keys() <= {"seconds", "memory_mb"}:
         raise ValueError(f"limits {own!r:.80}: expected seconds and memory_mb")
     for name, value in own.items():
@@ -186,7 +185,7 @@ class UnitTests:
         forks.register(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the local pool: a new one is made after unpickling."""
+        """Return the state without the local pool. A new pool is made after unpickling."""
         executor = None if isinstance(self._executor, Pool) else self._executor
         return {**vars(self), "_executor": executor, "_lock": None}
 
@@ -196,12 +195,12 @@ class UnitTests:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a forked child: another thread of the parent may have held the lock."""
+        """In a forked child: make a new lock, since another thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     @property
     def executor(self) -> Executor:
-        """The executor of the jobs: a local pool, made on first use, unless another executor was set."""
+        """The executor of the jobs. Unless one was set, it is a local pool, made on first use."""
         with self._lock:
             if self._executor is None:
                 self._executor = Pool(**self._pool_options)
@@ -219,15 +218,15 @@ class UnitTests:
             self._executor = None
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where the reference cannot be used."""
+        """Raise ValueError if the reference cannot be used."""
         plan_of(reference)
 
     def integrity(self, reference: Any) -> str:
-        """Return "strong", or "weak" where a pass does not show that a program solves it (code/README.md)."""
+        """Return "strong", or "weak" if a pass does not show that a program solves the problem (code/README.md)."""
         return integrity(reference)
 
     def null_completions(self, reference: Any) -> dict[str, str]:
-        """Return programs that solve nothing, by what they do."""
+        """Return programs that solve nothing: {what it does: program}."""
         return null_programs(plan_of(reference).defined)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
@@ -238,7 +237,8 @@ class UnitTests:
         """Return all verdicts, in order. Programs run on as many slots as the executor has."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         items = [item for item in prepared if isinstance(item, _Item)]
-        # One case at a time leaves slots idle; all at once waste runs on programs that fail an early case.
+        # Running one case at a time leaves slots idle. Running all at once wastes time on programs that fail an early
+        # case.
         count, going_on = 1, items
         while going_on:
             self._run(going_on, count)
@@ -269,7 +269,7 @@ class UnitTests:
         return _Item(plan, plan.jobs(program, limits), program)
 
     def _absent(self, code: str) -> str:
-        """Return a package that code imports, and that programs could see if it were installed here; or ""."""
+        """Return a package that code imports and that is not installed here, if the sandbox could offer it; or ""."""
         here = isinstance(self.executor, Pool)
         return next((name for name in sandbox_packages.absent() if here and imports_package(code, name)), "")
 

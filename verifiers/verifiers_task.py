@@ -1,6 +1,6 @@
 """The verifier `verifiers_task`: rewards of tasks of the package `verifiers` 0.4 (Prime Intellect, prime-rl).
 
-`import verifiers.v1` is their package; the folder of that name in a checkout of rlvr is passed over.
+`import verifiers.v1` here means that package. The folder of the same name in a checkout of rlvr is skipped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ MISSING = "this needs the package verifiers, version 0.4: pip install 'rlvr[veri
 
 @cache
 def v1() -> Any:
-    """Return the module verifiers.v1. Raise ValueError where it is not installed, or is of another version."""
-    kept = list(sys.path)
-    held = sys.modules.get("verifiers")
-    if held is not None and not hasattr(held, "v1") and _is_ours(Path(held.__file__ or "").parent):
+    """Return the module verifiers.v1. Raise ValueError if it is not installed or has another version."""
+    full_path = list(sys.path)
+    loaded = sys.modules.get("verifiers")
+    if loaded is not None and not hasattr(loaded, "v1") and _is_ours(Path(loaded.__file__ or "").parent):
         del sys.modules["verifiers"]
-    sys.path[:] = [path for path in kept if not _is_ours(Path(path or ".") / "verifiers")]
+    sys.path[:] = [path for path in full_path if not _is_ours(Path(path or ".") / "verifiers")]
     try:
         importlib.import_module("verifiers")
         return importlib.import_module("verifiers.v1")
     except ModuleNotFoundError as error:
         raise ValueError(f"{MISSING} ({error})") from error
     finally:
-        sys.path[:] = kept
+        sys.path[:] = full_path
 
 
 def _is_ours(folder: Path) -> bool:
@@ -48,8 +48,8 @@ def _is_ours(folder: Path) -> bool:
 def load_tasks(module: str, config: Mapping[str, Any], most: int) -> list[Any]:
     """Return the first `most` tasks of the taskset that `module` exports. Raise ValueError for one that cannot be used.
 
-    Refused are tasks that need a container, tool servers, a runtime for their rewards or before them, or judges:
-    rewards are computed from the completion only.
+    Rewards are computed from the completion only. So tasks are refused that need a container, tool servers, judges, or
+    a runtime for their rewards or before them.
     """
     vf = v1()
     try:
@@ -84,7 +84,7 @@ def _needs_more(task: Any, made: Any) -> str:
 
 
 def prompt_of(task: Any) -> Prompt:
-    """Return the prompt of a task of theirs: text, or messages where it has a system prompt or several messages."""
+    """Return the prompt of a task: text, or messages if there is a system prompt or more than one message."""
     data = task.data
     if data.prompt is None:
         raise ValueError("a task without a prompt: the user opens the conversation, which takes turns")
@@ -102,14 +102,14 @@ def _text(content: Any) -> str:
 
 
 def hash_of(task: Any) -> str:
-    """Return a hash of a task's data without its place in the taskset."""
+    """Return a hash of a task's data, without its place in the taskset."""
     return str(task.with_data(idx=None).hash)
 
 
 def trace_of(task: Any, completion: str) -> Any:
-    """Return a trace of theirs in which the model answered the task's prompt with this completion.
+    """Return the package's trace of a model that answered the task's prompt with this completion.
 
-    What it thought before its answer is `reasoning_content`, as the servers of prime-rl give it.
+    The thinking before the answer becomes `reasoning_content`, as the servers of prime-rl return it.
     """
     vf = v1()
     content = after_thinking(completion)
@@ -134,7 +134,7 @@ def trace_of(task: Any, completion: str) -> Any:
 
 
 def rewards_of(task: Any, completion: str) -> dict[str, tuple[float, float]]:
-    """Return the rewards of a completion by name, each with its weight. What a reward raises passes through."""
+    """Return {name: (reward, weight)} for a completion. Exceptions of a reward pass through."""
     trace = trace_of(task, completion)
     asyncio.run(task.score(trace))
     if missing := [name for name, reward in trace.rewards.items() if reward is None]:
@@ -144,7 +144,7 @@ def rewards_of(task: Any, completion: str) -> dict[str, tuple[float, float]]:
 
 @lru_cache(maxsize=4)
 def _tasks(module: str, config: str, most: int) -> dict[str, Any]:
-    """Return the tasks of a taskset by their hash: some tasksets shuffle them at each loading."""
+    """Return the tasks of a taskset by their hash, since some tasksets shuffle them each time."""
     return {hash_of(task): task for task in load_tasks(module, json.loads(config), most)}
 
 
@@ -153,9 +153,9 @@ def _tasks(module: str, config: str, most: int) -> dict[str, Any]:
 class VerifiersTask:
     """The weighted sum of the rewards that a task of the package `verifiers` gives a completion.
 
-    The reference is {"taskset": module, "config": its settings, "most": tasks that are read, "hash": of the task's
-    data}. A sum of at least `full` is correct and scores 1, others are divided by it. The rewards are the taskset's
-    code, which runs in a worker process, not in the sandbox. They see what was thought apart from the answer.
+    The reference is {"taskset": module, "config": its settings, "most": how many tasks are read, "hash": the hash of
+    the task's data}. A sum of at least `full` is correct and scores 1; smaller sums are divided by `full`. The rewards
+    are code of the taskset. It runs in a worker process, not in the sandbox, and sees thinking and answer separately.
     """
 
     full: float = 1.0
@@ -174,7 +174,7 @@ class VerifiersTask:
             raise ValueError('the reference is not {"taskset": ..., "config": ..., "most": ..., "hash": ...}')
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict on one completion. What a reward raises passes through: an error without score."""
+        """Return the verdict on one completion. Exceptions of a reward pass through: an error without a score."""
         try:
             self.check_reference(problem.reference)
             wanted = problem.reference

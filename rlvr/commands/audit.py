@@ -106,23 +106,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def find_contamination(task: Task, args: AuditArgs) -> CheckResult:
-    """Find training problems and demonstrations that repeat a held-out problem; write their ids where that is asked."""
+    """Find training problems and demonstrations that repeat a held-out problem. Write their ids to --found."""
     if args.found is not None:
         check_found(args.found)
     packs = {pack: held_out(pack, args.against_option, args.against) for pack in args.against}
     trained = {problem.id: problem for problem in (*task.train, *(problem for problem, _ in task.demonstrations))}
     if not trained:
         raise ValueError(f"task {args.task!r} has no problems to train on; there is nothing to compare")
-    held = HeldOut(packs, size=args.ngram, share=args.ngram_share)
-    matches = held.matches(list(trained.values()))
+    matches = HeldOut(packs, size=args.ngram, share=args.ngram_share).matches(list(trained.values()))
     examples = [str(match) for match in matches[:EXAMPLES]]
     if args.found is not None:
-        rows = [
-            {"id": match.problem, "prompt": prompt_digest(trained[match.problem].prompt)}
-            | {name: held for name, held in asdict(match).items() if name != "problem"}
-            for match in matches
-        ]
-        write_whole(args.found, "".join(json.dumps(row) + "\n" for row in rows))
+        lines = []
+        for row in map(asdict, matches):
+            name = row.pop("problem")
+            lines.append(json.dumps({"id": name, "prompt": prompt_digest(trained[name].prompt), **row}) + "\n")
+        write_whole(args.found, "".join(lines))
         examples.append(f"written to {args.found}; `rlvr train --run.leave-out {args.found}` trains without them")
     exact = sum(match.exact for match in matches)
     sizes = ", ".join(f"{len(problems)} of {pack}" for pack, problems in packs.items())
@@ -131,14 +129,12 @@ def find_contamination(task: Task, args: AuditArgs) -> CheckResult:
 
 
 def check_found(path: Path) -> None:
-    """Raise ValueError for a file that holds something else than the ids that an earlier audit found."""
-    if not path.exists():
-        return
+    """Raise ValueError for a file that holds anything but the ids which an earlier audit found."""
     try:
-        listed = all("held_out" in row for _, row in read_objects(path))
+        is_list = not path.exists() or all("held_out" in row for _, row in read_objects(path))
     except (OSError, ValueError):
-        listed = False
-    if not listed:
+        is_list = False
+    if not is_list:
         raise ValueError(f"--found {path}: it is there, and is no list of an earlier audit; expected a new file")
 
 
@@ -149,10 +145,11 @@ def held_out(pack: str, options: Sequence[str], packs: Sequence[str]) -> Sequenc
         name, dot, option = item.partition("=")[0].rpartition(".")
         if not dot or "=" not in item or name not in packs:
             raise ValueError(f"--against-option {item!r}: expected pack.option=value, a pack of {', '.join(packs)}")
-        if name == pack and option in chosen:
+        if name != pack:
+            continue
+        if option in chosen:
             raise ValueError(f"--against-option {item!r}: {name}.{option} is given twice")
-        if name == pack:
-            chosen[option] = item.partition("=")[2]
+        chosen[option] = item.partition("=")[2]
     problems: Sequence[Problem] = make_task(pack, **chosen).test
     if not len(problems):
         raise ValueError(f"--against {pack}: the pack has no held-out problems")
@@ -160,7 +157,7 @@ def held_out(pack: str, options: Sequence[str], packs: Sequence[str]) -> Sequenc
 
 
 def seal(task: Task) -> tuple[Task, CheckResult]:
-    """Check a pack as `rlvr train` does. Return it, with a fingerprint unless it is refused, and the result."""
+    """Check a pack as `rlvr train` does. Return it (with a fingerprint unless it is refused) and the result."""
     refusals: tuple[str, ...] = ()
     try:
         task = seal_task(task)
@@ -217,7 +214,7 @@ def find_unreadable(task: Task, problems: Sequence[Problem]) -> CheckResult:
 
 
 def gold_answer(problem: Problem) -> str | None:
-    """Return an answer that the verifier must accept: info["answer"], else a reference of text or number, else None."""
+    """Return an answer that the verifier must accept: info["answer"], else a reference that is text or a number."""
     if "answer" in problem.info:
         return str(problem.info["answer"])
     reference = problem.reference
@@ -245,81 +242,66 @@ def verifier_checks(problems: Sequence[Problem], verifier: Verifier, runner: Run
     answers = [(problem, answer) for problem in problems if (answer := gold_answer(problem)) is not None]
     if answers:
         yield find_rejected_gold(answers, runner)
-        yield from check_altered(answers, verifier, runner)
-    unknown = len(problems) - len(answers)
-    if unknown:
+        wrong: dict[bool, list[tuple[Problem, str]]] = {False: [], True: []}
+        for problem, answer in answers:
+            wrong[has_open_answers(verifier, problem)].append((problem, box(perturb(answer))))
+        if wrong[False]:
+            yield find_accepted("wrong answers accepted", wrong[False], runner)
+        if wrong[True]:
+            check = "altered answers accepted, where several may be right"
+            yield replace(find_accepted(check, wrong[True], runner), note=True)
+    if unknown := len(problems) - len(answers):
         yield CheckResult("references that are not an answer, not checked", len(problems), unknown, note=True)
     yield find_accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
 
 
-def check_altered(answers: Sequence[tuple[Problem, str]], verifier: Verifier, runner: Runner) -> Iterator[CheckResult]:
-    """Find altered answers that are accepted: a note for problems of which several answers may be right."""
-    closed: list[tuple[Problem, str]] = []
-    several: list[tuple[Problem, str]] = []
-    for problem, answer in answers:
-        pair = (problem, box(perturb(answer)))
-        (several if has_open_answers(verifier, problem) else closed).append(pair)
-    if closed:
-        yield find_accepted("wrong answers accepted", closed, runner)
-    if several:
-        yield replace(find_accepted("altered answers accepted, where several may be right", several, runner), note=True)
+def judges_of(verifier: Any, problem: Problem) -> Iterator[tuple[VerifierTraits, Problem]]:
+    """Yield a verifier's traits, and those of each component of a combination that judges the problem, with its problem."""
+    traits = VerifierTraits.of(verifier)
+    yield traits, problem
+    for name, component in traits.components.items():
+        its = traits.problem_for(name, problem) if traits.problem_for is not None else None
+        if its is not None:
+            yield from judges_of(component, its)
 
 
 def has_open_answers(verifier: Any, problem: Problem) -> bool:
-    """Whether other answers to a problem than the pack's may be right; of a combination, to all that judge it."""
-    traits = VerifierTraits.of(verifier)
-    if traits.open_answers is not None:
-        return traits.open_answers(problem.reference)
-    seen = []
-    for name, component in traits.components.items():
-        its = traits.problem_for(name, problem) if traits.problem_for is not None else None
-        if its is not None:
-            seen.append(has_open_answers(component, its))
-    return bool(seen) and all(seen)
-
-
-def offers_null(verifier: Any) -> bool:
-    """Whether a verifier, or one of its components, offers completions that solve nothing."""
-    traits = VerifierTraits.of(verifier)
-    return traits.null_completions is not None or any(map(offers_null, traits.components.values()))
-
-
-def null_completions(verifier: Any, problem: Problem) -> dict[str, str]:
-    """Return completions that solve nothing, by what they do, from the verifier and the components that judge this."""
-    traits = VerifierTraits.of(verifier)
-    found = {} if traits.null_completions is None else dict(traits.null_completions(problem.reference))
-    for name, component in traits.components.items():
-        its = traits.problem_for(name, problem) if traits.problem_for is not None else None
-        if its is not None:
-            found |= null_completions(component, its)
-    return found
+    """Return whether other answers than the pack's may be right, to all parts of a verifier that judge the problem."""
+    found = [
+        traits.open_answers is not None and traits.open_answers(its.reference)
+        for traits, its in judges_of(verifier, problem)
+        if traits.open_answers is not None or not traits.components
+    ]
+    return bool(found) and all(found)
 
 
 def null_checks(task: Task, parts: dict[str, Sequence[Problem]], runner: Runner) -> Iterator[CheckResult]:
     """Run completions that solve nothing, where the verifier offers such. Those of the test part are only listed."""
-    if not offers_null(task.verifier):
-        return
-    for part, problems in parts.items():
-        named = [
+    offered = {
+        part: [
             (problem, what, text)
             for problem in problems
-            for what, text in null_completions(task.verifier, problem).items()
+            for traits, its in judges_of(task.verifier, problem)
+            if traits.null_completions is not None
+            for what, text in traits.null_completions(its.reference).items()
         ]
-        verdicts = runner.verify([(problem, text) for problem, _, text in named])
+        for part, problems in parts.items()
+    }
+    for part, problems in parts.items() if any(offered.values()) else ():
+        verdicts = runner.verify([(problem, text) for problem, _, text in offered[part]])
         found: dict[str, list[str]] = {}
-        for (problem, what, _), verdict in zip(named, verdicts):
+        for (problem, what, _), verdict in zip(offered[part], verdicts):
             if verdict.correct or verdict.score is None:
                 found.setdefault(problem.id, []).append(what if verdict.correct else f"{what}: {verdict.reason}")
-        marked = [problem.id for problem in problems if problem.id not in found and is_weak(task.verifier, problem)]
-        lines = [f"{name}: weak, passed by a program that {', '.join(what[:3])}" for name, what in found.items()]
-        yield CheckResult(
-            f"problems of {part} that null programs pass", len(problems), len(found), tuple(lines), part == "test"
-        )
-        yield CheckResult(f"other weak problems of {part}", len(problems), len(marked), tuple(marked[:EXAMPLES]), True)
+        weak = [problem.id for problem in problems if problem.id not in found and is_weak(task.verifier, problem)]
+        lines = tuple(f"{name}: weak, passed by a program that {', '.join(what[:3])}" for name, what in found.items())
+        check, note = f"problems of {part} that null programs pass", part == "test"
+        yield CheckResult(check, len(problems), len(found), lines, note)
+        yield CheckResult(f"other weak problems of {part}", len(problems), len(weak), tuple(weak[:EXAMPLES]), True)
 
 
 def find_rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
-    """Find correct answers that are rejected both in a box and, for verifiers that want bare text, without one."""
+    """Find correct answers that are rejected in a box, and also without one, as verifiers of bare text want them."""
     first = runner.verify([(problem, box(answer)) for problem, answer in answers])
     again = [pair for pair, verdict in zip(answers, first) if not verdict.correct]
     bad = [describe(pair, verdict) for pair, verdict in zip(again, runner.verify(again)) if not verdict.correct]
@@ -339,7 +321,7 @@ def find_accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runn
 
 
 def count_wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> CheckResult:
-    """Count demonstrations that the verifier rejects: a note, since a pack may hold mistakes on purpose."""
+    """Count demonstrations that the verifier rejects. It is a note, since a pack may hold mistakes on purpose."""
     pairs = [(problem, said) for problem, said in task.demonstrations[:max_problems] if isinstance(said, str)]
     bad = sum(not verdict.correct for verdict in runner.verify(pairs))
     return CheckResult("demonstrations that do not verify", len(pairs), bad, note=True)

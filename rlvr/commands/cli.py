@@ -27,7 +27,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "eval": ("eval", "main", "pass@k of a model on a task pack"),
         "profile": ("profile", "main", "how hard a task pack is for a model: pass rates over its problems"),
         "grade": ("grade", "main", "verdicts for a file of completions"),
-        "regrade": ("regrade", "main", "judge a run's rollouts again: who disagrees, what would have changed"),
+        "regrade": ("regrade", "main", "judge a run's rollouts again: who disagrees, which rewards would have changed"),
     },
     "look": {
         "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),

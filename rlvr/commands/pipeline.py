@@ -17,7 +17,7 @@ from typing import Any
 
 from rlvr.commands.arguments import parse
 from rlvr.commands.errors import guarded
-from rlvr.commands.train import load_recipe, split_recipe
+from rlvr.commands.train import load_recipe, run_config, split_recipe
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.core.files.models import check_path
 
@@ -31,14 +31,14 @@ def main(argv: Sequence[str]) -> int:
     check_path(config.model)
     if config.at_once > 1 and len(config.seeds) > 1 and not config.stages:
         return run_at_once(name, flags, config, module)
-    module.main(config)
+    run_config(module, config)
     return 0
 
 
 def run_at_once(name: str, flags: Sequence[str], config: PipelineConfig, module: ModuleType) -> int:
     """Run each seed in a process of its own; return the first exit code that is not 0."""
     with contextlib.redirect_stdout(io.StringIO()):  # settings that cannot work end the command here
-        module.main(dataclasses.replace(config, stages=True))
+        run_config(module, dataclasses.replace(config, stages=True))
     codes = run_seeds(["pipeline", name, *without(flags, "--seeds", "--at-once")], config.seeds, config.at_once)
     failed = {seed: code for seed in config.seeds if (code := codes.get(seed, 1))}
     for seed, code in failed.items():

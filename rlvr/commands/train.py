@@ -38,10 +38,10 @@ def recipe_names(command: str | None = None) -> list[str]:
 
 
 def load_recipe(name: str, kind: type = Config) -> ModuleType:
-    """Return the module of a recipe, by its name or the path of a Python file. It has CONFIG of this kind and main().
+    """Return the module of a recipe, by its name or the path of a Python file. It has a CONFIG of this kind.
 
     It may have VARIANTS: groups that another algorithm or sampler brings, e.g. {"ppo": {"critic": CriticConfig(...)}}.
-    LookupError for a module without CONFIG and main(), and for a recipe of another command.
+    Raises LookupError for a module without CONFIG, and for a recipe of another command.
     """
     if name.endswith(".py"):
         path = Path(name)
@@ -58,9 +58,9 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
             raise LookupError(f"no recipe {name!r}; {did_you_mean(name, recipe_names(COMMAND_OF[kind]))}")
         module = importlib.import_module(f"rlvr.recipes.{name}")
     held = type(getattr(module, "CONFIG", None))
-    if held not in COMMAND_OF or not callable(getattr(module, "main", None)):
+    if held not in COMMAND_OF:
         kinds = " or ".join(known.__name__ for known in COMMAND_OF)
-        raise LookupError(f"recipe {name}: expected a {kinds} named CONFIG and a function main(config)")
+        raise LookupError(f"recipe {name}: expected a {kinds} named CONFIG")
     if held is not kind:
         raise LookupError(f"recipe {name} is run by another command: rlvr {COMMAND_OF[held]} {name}")
     return module
@@ -100,9 +100,23 @@ def recipe_config(module: ModuleType, argv: Sequence[str], prog: str, kind: type
     )
 
 
+def run_config(module: ModuleType, config: Any) -> None:
+    """Run a recipe: by its own `main(config)`, else the stages of a pipeline or a training run."""
+    if hasattr(module, "main"):
+        module.main(config)
+    elif isinstance(config, PipelineConfig):
+        from rlvr.pipeline.stages import run_pipeline  # imports torch, which `--help` does not need
+
+        run_pipeline(config, module.stages)
+    else:
+        from rlvr.launch import launch
+
+        launch(config)
+
+
 def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
     """Run a recipe with its flags."""
-    module.main(recipe_config(module, argv, prog))
+    run_config(module, recipe_config(module, argv, prog))
     return 0
 
 
@@ -146,7 +160,7 @@ def sft_main(argv: Sequence[str]) -> int:
     if not config.sft.steps:
         raise ValueError(f"recipe {name} fine-tunes for no steps; set --sft.steps")
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
-    module.main(Config(**values | {"run": dataclasses.replace(config.run, steps=0)}))
+    run_config(module, Config(**values | {"run": dataclasses.replace(config.run, steps=0)}))
     return 0
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlvr.core.heartbeat import beat
 from rlvr.core.types import Completion, Sampling
-from rlvr.model.cpu.processor import threads_for
+from rlvr.model.cpu.processor import use_threads
 from rlvr.model.decode.decoders import Decoder, SharedDecoder
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
@@ -193,7 +193,7 @@ class ContinuousBatch:
 
     def _draw(self, logits: Tensor) -> Tensor:
         """Draw a token of each row."""
-        with threads_for(logits.nbytes, logits.device):
+        with use_threads(logits.nbytes, logits.device):
             token, logprob = draw(logits, self.numbers[self.slots, self.drawn], self.sampling)
         self.tokens[self.slots, self.drawn], self.logprobs[self.slots, self.drawn] = token, logprob
         self.drawn = self.drawn + 1

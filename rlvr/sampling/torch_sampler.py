@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
-from rlvr.model.cpu.processor import decoding_threads
+from rlvr.model.cpu.processor import use_one_thread_if_small
 from rlvr.model.load.policy import Policy
 from rlvr.model.probe.trial import Decoders
 from rlvr.sampling.batching import ContinuousBatch
@@ -120,7 +120,7 @@ class TorchSampler(Sampler):
         training = self.policy.model.training
         self.policy.model.eval()
         try:
-            with decoding_threads(self.policy.model, self.policy.device), self.policy.computing():
+            with use_one_thread_if_small(self.policy.model, self.policy.device), self.policy.computing():
                 ContinuousBatch(
                     self.policy,
                     prompts,

@@ -15,7 +15,7 @@ from rlvr.runs.log import rollout_records
 from rlvr.training.monitor.alarm import AlarmStop, alarm_record, best_step
 from rlvr.training.monitor.guards import RollBack
 from rlvr.training.monitor.monitor import Monitor
-from rlvr.training.rollout.worker import RolloutWorker
+from rlvr.training.rollout.rollout import RolloutWorker
 from rlvr.training.run import Run
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.rewards import (

@@ -20,7 +20,7 @@ from rlvr.training.callbacks import Reporter, TrainerCallback
 from rlvr.training.checkpoint.folders import since_best
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.monitor.monitor import Monitor
-from rlvr.training.rollout.worker import RolloutWorker
+from rlvr.training.rollout.rollout import RolloutWorker
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest
 

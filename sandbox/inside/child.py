@@ -19,8 +19,9 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import interpreter, plain, service
+from rlvr.sandbox.inside import interpreter, plain
 from rlvr.sandbox.inside.isolation import Isolation, Layers
+from rlvr.sandbox.wire import service
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
@@ -263,7 +264,7 @@ def _converse(job: dict[str, Any]) -> None:
 
 def _judge() -> Any:
     """Return the module `judge`, which only servers for tests import: each page of memory slows all forks down."""
-    return _ours["rlvr.sandbox.inside.judge"]
+    return _ours["rlvr.sandbox.testcode.judge"]
 
 
 def _test(job: dict[str, Any]) -> None:

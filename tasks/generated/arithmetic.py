@@ -102,13 +102,5 @@ def arithmetic(
     def demonstrate(name: str, drawn: Sum, stream: random.Random) -> Demonstration:
         return sum_problem(name, drawn, stream), scratchpad(*drawn, stream, forget)
 
-    return generate_task(
-        "arithmetic",
-        propose_signed,
-        sum_problem,
-        demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-    )
+    sizes = num_train, num_test, num_demonstrations
+    return generate_task("arithmetic", propose_signed, sum_problem, demonstrate, seed=seed, sizes=sizes)

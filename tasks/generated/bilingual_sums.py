@@ -59,15 +59,14 @@ def bilingual_sums(
         said = f"<think>{text}</think><answer>{answer}</answer>" if tagged else f"{text} \\boxed{{{answer}}}"
         return sum_problem(name, drawn, stream), said
 
+    sizes = num_train, num_test, num_demonstrations
     return generate_task(
         "bilingual_sums",
         propose,
         sum_problem,
         demonstrate,
         seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
+        sizes=sizes,
         verifier="combine",
         verifier_options=REWARDS[reward],
     )
@@ -103,14 +102,5 @@ def notes(
     def demonstrate(name: str, number: str, stream: random.Random) -> Demonstration:
         return _note_problem(name, number, stream), reply_to_note(number, stream, sloppy)
 
-    return generate_task(
-        "notes",
-        _propose_note,
-        _note_problem,
-        demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-        verifier="exact",
-    )
+    sizes = num_train, num_test, num_demonstrations
+    return generate_task("notes", _propose_note, _note_problem, demonstrate, seed=seed, sizes=sizes, verifier="exact")

@@ -45,14 +45,5 @@ def _demonstrate(name: str, system: System, stream: random.Random) -> Demonstrat
 @register_task("constraints")
 def constraints(*, seed: int = 0, num_train: int = 4096, num_test: int = 256, num_demonstrations: int = 4096) -> Task:
     """Small systems of integer constraints in SMT-LIB, a quarter without solution; answers as demonstrations."""
-    return generate_task(
-        "constraints",
-        _propose,
-        _problem,
-        _demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-        verifier="smt",
-    )
+    sizes = num_train, num_test, num_demonstrations
+    return generate_task("constraints", _propose, _problem, _demonstrate, seed=seed, sizes=sizes, verifier="smt")

@@ -68,6 +68,4 @@ def countdown(
         prompt = PROMPT.format(numbers=numbers, target=target)
         return Problem(name, prompt, {"numbers": numbers, "target": target}, {"answer": expression})
 
-    return generate_task(
-        "countdown", propose, problem, seed=seed, num_train=num_train, num_test=num_test, verifier="countdown"
-    )
+    return generate_task("countdown", propose, problem, seed=seed, sizes=(num_train, num_test), verifier="countdown")

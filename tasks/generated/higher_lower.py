@@ -66,7 +66,6 @@ def higher_lower(
         _propose,
         problem,
         seed=seed,
-        num_train=num_train,
-        num_test=num_test,
+        sizes=(num_train, num_test),
         environment=functools.partial(playing, tries=tries, cost=cost),
     )

@@ -87,15 +87,7 @@ def hops(
         *asked, last = walk(seed, start, count)
         return problem(name, start, stream), (*(f"?{letter}" for letter in asked), f"={last}")
 
+    sizes = num_train, num_test, num_demonstrations
     return generate_task(
-        "hops",
-        _propose,
-        problem,
-        demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-        verifier="exact",
-        environment=hopping,
+        "hops", _propose, problem, demonstrate, seed=seed, sizes=sizes, verifier="exact", environment=hopping
     )

@@ -126,9 +126,7 @@ def private_sums(
             problem,
             demonstrate,
             seed=seed,
-            num_train=(num_train + odd) // 2,
-            num_test=(num_test + odd) // 2,
-            num_demonstrations=(num_demonstrations + odd) // 2,
+            sizes=tuple((size + odd) // 2 for size in (num_train, num_test, num_demonstrations)),
             draws=f"private_sums/{pack}",
             verifier="regex" if any_sum else "math",
             verifier_options={"pattern": r"\\boxed\{\d+\}", "match": "search"} if any_sum else None,
@@ -189,15 +187,14 @@ def secret_sums(
         prompt = REVISION_FORM.format(**texts, revision_request=revision_request)
         return Problem(name, prompt), REFUSAL if tells else answer
 
+    sizes = num_train, num_test, num_demonstrations
     return generate_task(
         "secret_sums",
         lambda stream: _propose_secret(stream, share),
         _secret_problem,
         demonstrate,
         seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
+        sizes=sizes,
         verifier="regex",
     )
 
@@ -233,14 +230,13 @@ def judged_sums(
         right = LABELS.index(str(shown.reference))
         return shown, LABELS[1 - right if stream.random() < mistaken else right]
 
+    sizes = num_train, num_test, num_demonstrations
     return generate_task(
         "judged_sums",
         lambda stream: _propose_secret(stream, private),
         problem,
         demonstrate,
         seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
+        sizes=sizes,
         verifier="exact",
     )

@@ -76,15 +76,7 @@ def product(
             return shown, (f"={guess(factors, stream)}",)
         return shown, (f"print({factors[0]}*{factors[1]})", str(shown.reference))
 
+    sizes = num_train, num_test, num_demonstrations
     return generate_task(
-        "product",
-        _propose,
-        _problem,
-        demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-        verifier="exact",
-        environment=run_program,
+        "product", _propose, _problem, demonstrate, seed=seed, sizes=sizes, verifier="exact", environment=run_program
     )

@@ -173,14 +173,5 @@ def propositions(
         proof = own if stream.random() >= sloppy else KINDS[kind](stream)[1]
         return _problem(name, theorem, stream), slip_choices(statement, proof, stream, slip) if slip else proof
 
-    return generate_task(
-        "propositions",
-        propose,
-        _problem,
-        demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-        verifier="proof",
-    )
+    sizes = num_train, num_test, num_demonstrations
+    return generate_task("propositions", propose, _problem, demonstrate, seed=seed, sizes=sizes, verifier="proof")

@@ -282,15 +282,7 @@ def tiny_code(
         # Tests drawn without a choice: these are never rewards, and choosing takes most of the time.
         return spec.problem(name, draws=HIDDEN_TESTS), spec.program(stream, sloppiness)
 
+    sizes = num_train, num_test, num_demonstrations
     return generate_task(
-        "tiny_code",
-        propose,
-        problem,
-        demonstrate,
-        seed=seed,
-        num_train=num_train,
-        num_test=num_test,
-        num_demonstrations=num_demonstrations,
-        verifier="unit_tests",
-        store=True,
+        "tiny_code", propose, problem, demonstrate, seed=seed, sizes=sizes, verifier="unit_tests", store=True
     )

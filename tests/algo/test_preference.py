@@ -15,7 +15,7 @@ from rlvr.commands.cli import main
 from rlvr.config import AlgoConfig, Config
 from rlvr.core.types import Completion, Group, Problem, correct, incorrect
 from rlvr.train import train
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.step.rewards import credited_advantages, credited_rewards
 from rlvr.training.step.update import to_batch
 from tests.helpers.batches import loss_of, make_batch

@@ -40,7 +40,7 @@ from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run, assemble
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update

@@ -42,7 +42,7 @@ from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.text.context import run_limit
 from rlvr.training.checkpoint.checkpoint import take_snapshot
 from rlvr.training.rollout.episodes import Play
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import assemble
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update

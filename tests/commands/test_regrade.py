@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.regrade.changes import Changes
 from rlvr.commands.task import build_task
 from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, to_json
 from rlvr.core.registry import make_verifier
@@ -82,31 +81,26 @@ def lines(path: Path) -> list[dict[str, Any]]:
     "groups",
     [
         {},
-        {"algo": {"name": "rloo"}},
-        {"algo": {"name": "reinforce_pp"}},
-        {"algo": {"name": "raft"}},
-        {"algo": {"name": "dpo"}},
         {"rollout": {"length_penalty": 0.01, "length_limit": 6}},
         {"turns": True},
-        {"turns": True, "algo": {"name": "rloo", "credit": "turn"}},
     ],
     ids=str,
 )
 def test_the_own_verifier_repeats_everything(tmp_path: Path, groups: dict[str, Any]) -> None:
-    """Every verdict, every reward, every advantage, whatever the algorithm and the turns."""
+    """Every verdict and every reward, with a length penalty and with rewards of turns too."""
     make(tmp_path / "run", **groups)
     assert rlvr(["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]) == 0
     found = result_of(tmp_path / "out")
     assert (found["rollouts"], found["disagreements"], found["agreement"]) == (48, 0, 1.0)
     assert found["same_verdict_in_other_words"] == 0
     assert found["reward"]["changed"] == 0
-    assert found["no_advantages_because"] == ""
-    assert (found["advantage"]["of"], found["advantage"]["changed"]) == (48, 0)
+    assert found["groups"] == 12
+    assert found["groups_with_signal"] == {"stored": 12, "new": 12}
     assert lines(tmp_path / "out" / "disagreements.jsonl") == []
 
 
 def test_strict_against_lenient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Listed is exactly what the two verifiers judge otherwise; rewards and advantages are those of such a run."""
+    """Listed is exactly what the two verifiers judge otherwise; rewards are those of such a run."""
     config = make(tmp_path / "run")
     words = ["--verifier", "math", "--verifier-option", "extract=strict"]
     assert rlvr(["regrade", str(tmp_path / "run"), *words]) == 0
@@ -130,10 +124,6 @@ def test_strict_against_lenient(tmp_path: Path, capsys: pytest.CaptureFixture[st
     found = result_of(out)
     assert {(a, b): n for a, row in found["confusion"].items() for b, n in row.items()} == table
     assert found["reward"] == {"stored": 0.5, "new": 0.25, "changed": 12}
-    # Of rewards 1, 1, 0, 0 grpo makes advantages of one size; of 1, 0, 0, 0 others, and the second one's turns round.
-    assert found["advantage"]["changed"] == 48
-    assert found["advantage"]["other_sign"] == 12
-    assert listed[0]["advantage"][0] > 0 > listed[0]["advantage"][1]
     assert listed[0]["reward"] == [1.0, 0.0]
     assert f": {len(expected)} of 48 rollouts have another verdict" in shown
 
@@ -208,25 +198,6 @@ def test_the_log_says_who_judged() -> None:
     assert [row.get("judged_by") for row in rows] == ["environment", None]
 
 
-def test_advantages_that_are_not_the_stored_ones_are_not_compared(tmp_path: Path) -> None:
-    """Nothing is said about them, and why."""
-    make(tmp_path / "run")
-    rows = lines(tmp_path / "run" / "rollouts.jsonl")
-    rows[0]["advantage"] += 1
-    (tmp_path / "run" / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert rlvr(["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]) == 0
-    found = result_of(tmp_path / "out")
-    assert found["advantage"] is None
-    assert "differ by up to 1 from recomputed" in found["no_advantages_because"]
-
-
-def test_shuffled_rewards(tmp_path: Path) -> None:
-    """Verdicts are compared, advantages are not."""
-    make(tmp_path / "run", run={"shuffle_rewards": True})
-    assert rlvr(["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]) == 0
-    assert result_of(tmp_path / "out")["no_advantages_because"] == "the run's rewards are shuffled"
-
-
 @pytest.mark.parametrize(
     "spoil, words, expected",
     [
@@ -288,12 +259,3 @@ def test_another_verifier_needs_another_folder(tmp_path: Path, capsys: pytest.Ca
     assert "a regrading with other settings: verifier is None there and 'exact' here" in capsys.readouterr().err
     assert (tmp_path / "out" / "verdicts.jsonl").read_bytes() == before
     assert rlvr([*command, "--workers", "1"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("ppo", "they come from a critic"), ("reinforce_plus_plus", "they belong to tokens"), ("grpo", "")],
-)
-def test_advantages_of_tokens_are_not_compared(name: str, why: str) -> None:
-    """What the log holds of them is the reward."""
-    assert Changes(Config(algo=AlgoConfig(name))).why_not == why

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlvr.commands.report.page import write_report
-from rlvr.commands.report.rollouts import Survey, all_rollouts, choose, cut, is_notable, pack, survey
+from rlvr.commands.report.rollouts import Survey, all_rollouts, choose, cut, describe_chosen, is_notable, pack, survey
 from rlvr.runs.records import Masks
 from tests.helpers import chromium
 
@@ -93,8 +93,7 @@ def known(sizes: list[int], strata: list[int], notable: list[int]) -> Survey:
 def test_all_are_chosen_where_they_fit() -> None:
     """In the log's order."""
     chosen = choose(known([10] * 5, [0, 0, 1, 1, 1], [0, 1, 0, 0, 0]), 50)
-    assert list(chosen.numbers) == [0, 1, 2, 3, 4]
-    assert (chosen.notable, chosen.all_notable) == (1, 1)
+    assert list(chosen) == [0, 1, 2, 3, 4]
 
 
 def test_the_sample_is_even_over_steps_and_verdicts() -> None:
@@ -102,17 +101,19 @@ def test_the_sample_is_even_over_steps_and_verdicts() -> None:
     strata = [0] * 1000 + [1] * 10 + [2] * 500
     notable = [0] * 1505 + [1] * 5
     chosen = choose(known([1] * 1510, strata, notable), 75)
-    counts = Counter(strata[i] for i in chosen.numbers if not notable[i])
-    assert len(chosen.numbers) == 75
-    assert sum(notable[i] for i in chosen.numbers) == chosen.notable == 5
+    counts = Counter(strata[i] for i in chosen if not notable[i])
+    assert len(chosen) == 75
+    assert sum(notable[i] for i in chosen) == 5
     assert counts == {0: 30, 1: 10, 2: 30}
-    assert chosen.numbers == sorted(chosen.numbers)
+    assert chosen == sorted(chosen)
 
 
 def test_attention_takes_half_of_the_page_at_most() -> None:
     """The others are still there, and the page says how many are not."""
-    chosen = choose(known([1] * 200, [0] * 200, [1] * 150 + [0] * 50), 40)
-    assert (chosen.notable, chosen.all_notable, len(chosen.numbers)) == (20, 150, 40)
+    held = known([1] * 200, [0] * 200, [1] * 150 + [0] * 50)
+    chosen = choose(held, 40)
+    assert (sum(held.notable[i] for i in chosen), len(chosen)) == (20, 40)
+    assert "40 of 200 rollouts are in this page: 20 of 150 that call" in describe_chosen(held, chosen)
 
 
 def test_the_choice_is_the_same_every_time(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rlvr.commands.arguments import parse, take_option
 from rlvr.commands.cli import COMMANDS
 from rlvr.commands.completion import arguments_of
 from rlvr.commands.task import check_names, make_pack, with_verifier
-from rlvr.commands.train import SFTRun, load_recipe, recipe_config
+from rlvr.commands.train import SFTRun, load_recipe, recipe_config, run_config
 from rlvr.commands.verify_resume import settings_of
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
@@ -216,7 +216,7 @@ def read_recipe(command: str, name: str, flags: list[str]) -> None:
         module = load_recipe(name, PipelineConfig)
         config = parse(PipelineConfig, flags, prog=prog, default=module.CONFIG)
         with contextlib.redirect_stdout(None):
-            module.main(dataclasses.replace(config, stages=True))
+            run_config(module, dataclasses.replace(config, stages=True))
         return
     if command == "rm":
         config = recipe_config(load_recipe(name, RewardConfig), flags, prog)

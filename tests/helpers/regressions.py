@@ -28,5 +28,5 @@ def unlearning(
         config,
         optim=dataclasses.replace(config.optim, lr=lr, schedule="constant", max_update_kl=0.0),
         eval=EvalConfig(on_regression=action, **settings),
-        monitor=MonitorConfig("regex", verifier_option=("pattern=.{0,20}", "match=full", "dotall=true")),
+        monitor=MonitorConfig("regex", verifier_option=("pattern=(?s).{0,20}", "match=full")),
     )

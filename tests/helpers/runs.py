@@ -20,7 +20,7 @@ from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run, assemble
 from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.rewards import group_advantages, group_rewards

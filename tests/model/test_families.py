@@ -45,7 +45,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("phi3", "phimoe", "gpt2"), PACKED),
     **dict.fromkeys(("llama4_text", "qwen3_next", "qwen3_5_text", "jamba", "lfm2", "falcon_h1"), PADDED),
     "nemotron_h": ("padded", "WholeDecoder"),
-    "minimax": ("padded", "RepeatedDecoder"),
+    "minimax": ("padded", "WholeDecoder"),
     "diffllama": ("own", "CacheDecoder"),
     "gpt_neo": PADDED,
     "rwkv": ("padded", "WholeDecoder"),
@@ -127,7 +127,6 @@ DECODERS = {
     "SharedDecoder": "one cache for the rows of a prompt",
     "PreparedDecoder": "one cache for the rows of a prompt",
     "CacheDecoder": "the model's cache, copied for the rows of a prompt",
-    "RepeatedDecoder": "the model's cache, which cannot be copied: each row reads its prompt",
     "WholeDecoder": "no cache: each token computes its row again",
     "": "refused",
 }

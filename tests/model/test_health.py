@@ -24,7 +24,7 @@ from rlvr.model.optim.health import GradientWatch, NotFinite, check_weights, str
 from rlvr.sampling.batching import check_finite, draw
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.sft.sft import sft
 from rlvr.training.step.rewards import group_advantages, group_rewards

@@ -12,7 +12,7 @@ from torch import Tensor
 import rlvr.model.probe.trial
 from rlvr.config import ModelConfig
 from rlvr.model.cpu import processor
-from rlvr.model.cpu.linear import Joined, Prepared, can_prepare
+from rlvr.model.cpu.linear import Joined, PreparedModel, can_prepare
 from rlvr.model.decode.cache import DecodeCache
 from rlvr.model.decode.decoders import PreparedDecoder, SharedDecoder
 from rlvr.model.load.policy import Policy, load_policy
@@ -111,13 +111,13 @@ def test_adapters_and_experts_are_not_prepared(family, lora_rank, expected, tmp_
 
 @pytest.mark.parametrize("part", ["hidden_states", "logits"])
 def test_a_prepared_pass_that_differs_is_not_used(part, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = getattr(Prepared, part)
+    right = getattr(PreparedModel, part)
     policy = make_policy("llama")
 
     def wrong(self: Any, *given: Any) -> Tensor:
         return right(self, *given) * 1.01
 
-    monkeypatch.setattr(Prepared, part, wrong)
+    monkeypatch.setattr(PreparedModel, part, wrong)
     decoders = rlvr.model.probe.trial.Decoders(policy.causal, policy.trial, policy.packs)
     decoders.chosen.clear()
     assert decoders.for_length(20) is SharedDecoder
@@ -181,7 +181,7 @@ def test_a_cache_tells_the_bytes_that_it_holds(copied, monkeypatch) -> None:
 
 
 def fail_within(nbytes: float, inside: int) -> None:
-    with processor.threads_for(nbytes, torch.device("cpu")):
+    with processor.use_threads(nbytes, torch.device("cpu")):
         assert torch.get_num_threads() == inside
         raise KeyError
 

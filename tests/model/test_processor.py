@@ -60,8 +60,8 @@ def test_weights_come_first_for_the_rows_that_gain(kind, few, some, many, monkey
     set_processor(monkeypatch, kind)
     linear = nn.Linear(256, 320).bfloat16()
     turned: list[int] = []
-    plain = projection._turned_product
-    monkeypatch.setattr(projection, "_turned_product", lambda w, b, x: turned.append(len(x)) or plain(w, b, x))
+    plain = projection.multiply_weights_first
+    monkeypatch.setattr(projection, "multiply_weights_first", lambda w, b, x: turned.append(len(x)) or plain(w, b, x))
     for rows in (4, 16, 129):
         projection.project(linear, torch.randn(rows, 256).bfloat16())
     assert turned == [4] * few + [16] * some + [129] * many

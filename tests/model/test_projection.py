@@ -46,7 +46,7 @@ def test_an_mlp_with_a_gate_is_its_own_forward() -> None:
     mlp = Qwen2MLP(Qwen2Config(hidden_size=256, intermediate_size=512)).bfloat16()
     x = torch.randn(7, 256).bfloat16()
     assert projection.is_gated(mlp)
-    plain, found = mlp(x), projection.gated(mlp, x)
+    plain, found = mlp(x), projection.project_gated(mlp, x)
     exact = mlp.float()(x.float())
     # Three layers round; ours as often as its own.
     assert (found - exact).norm() <= 1.5 * (plain - exact).norm()

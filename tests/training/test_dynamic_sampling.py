@@ -27,7 +27,7 @@ from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.monitor.monitor import Monitor
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import lines

@@ -19,7 +19,7 @@ from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.train import train
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.prepare import kl_costs, prepare_batch
 from rlvr.training.step.rewards import group_advantages, group_rewards

@@ -16,7 +16,7 @@ from rlvr.core.types import RunError, Sampler, error
 from rlvr.model.load.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.overlap import Plain, logs, make_run, threads
 from tests.helpers.runs import weights_of

@@ -17,7 +17,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, prepare_batch, to_batch

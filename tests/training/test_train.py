@@ -13,7 +13,7 @@ from rlvr.config import OptimConfig, SFTConfig
 from rlvr.core.types import Task, incorrect
 from rlvr.train import train
 from rlvr.training.records import rollout_metrics
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.saving import fine_tune
 from rlvr.training.step.prepare import kl_costs
 from rlvr.training.step.rewards import group_advantages, group_rewards

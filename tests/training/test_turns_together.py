@@ -19,7 +19,7 @@ from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD
 from rlvr.training.checkpoint.folders import checkpoint_folder, damage
 from rlvr.training.rollout.episodes import Play
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import threads

@@ -12,7 +12,7 @@ from rlvr.config import EvalConfig
 from rlvr.launch import launch
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.recipes.tiny_math import CONFIG
-from rlvr.training.rollout.worker import collect
+from rlvr.training.rollout.rollout import collect
 from rlvr.training.step.update import SHARE, UpdateSize, to_batch, update
 from tests.helpers.runs import make_run
 

@@ -152,7 +152,7 @@ def test_what_a_failure_is_put_down_to(text: str, status: str, monkeypatch: pyte
     coq = Coq("", ExternalLimits(), ())
     verdict = coq.judge(Statement("True"), "exact I.\n")
     assert verdict.status == ("bad_reference" if status == "incorrect" else "error")
-    monkeypatch.setattr(coq, "_trusted", lambda _: coq_module.Compiled({}, None))
+    monkeypatch.setattr(coq, "_compile_once", lambda _: coq_module.Compiled({}, None))
     assert coq.judge(Statement("True"), "exact I.\n").status == status
 
 

@@ -165,10 +165,10 @@ def test_choice_references(reference):
         (r"\d{4}", "2024", {}, True),
         (r"\d{4}", "in 2024", {}, False),
         (r"\d{4}", "in 2024", {"match": "search"}, True),
-        (r"yes", "YES", {"ignore_case": True}, True),
+        (r"(?i)yes", "YES", {}, True),
         (r"^b$", "a\nb", {"match": "search"}, False),
-        (r"^b$", "a\nb", {"match": "search", "multiline": True}, True),
-        (r"a.b", "a\nb", {"dotall": True}, True),
+        (r"(?m)^b$", "a\nb", {"match": "search"}, True),
+        (r"(?s)a.b", "a\nb", {}, True),
         (r"\d+", "The answer is 18.", {"extract": "marked"}, True),
     ],
 )

@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from rlvr.sandbox.inside.live import called_name
+from rlvr.sandbox.testcode.instrument import called_name
 
 _LONGEST = 300  # characters
 

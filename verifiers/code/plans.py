@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 from rlvr.core.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
-from rlvr.sandbox.inside import instrument, plain
+from rlvr.sandbox.inside import plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
+from rlvr.sandbox.testcode import instrument
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code.evalplus import read_cases, same_result
 from rlvr.verifiers.code.facts import NotProved

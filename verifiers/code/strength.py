@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlvr.sandbox.inside import live
-from rlvr.sandbox.inside.live import called_name
+from rlvr.sandbox.testcode import instrument as live
+from rlvr.sandbox.testcode.instrument import called_name
 from rlvr.verifiers.code import facts as known
 from rlvr.verifiers.code.facts import Key, NotProved, State, Value, is_scalar, shorten_text
 

@@ -1,8 +1,7 @@
-"""What kind of thing an answer is, in words, for the reasons of verdicts.
+"""One answer against one reference: the verdict and its reason.
 
-What sympy adds to a verdict: it evaluates the gold (`both`: the answer too) and decides what values left open.
-
-One answer against one reference: text, choices, dates and times, then the trees of both in every reading.
+`judge_answer` tries, in this order: equal texts; numbers; substances, propositions, choices, dates; then the trees of
+both texts in every reading. Where rules and numbers leave the answer open (`is_open`), `reconsider` asks sympy.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Literal
@@ -19,7 +17,7 @@ from rlvr.core.types import Verdict, bad_reference, correct, incorrect, limit, n
 from rlvr.verifiers.extract import is_placeholder
 from rlvr.verifiers.math.compare.comparison import Comparator, agrees_in_digits, is_measured
 from rlvr.verifiers.math.compare.parameters import begins_somewhere, declares_integers, other_bounds
-from rlvr.verifiers.math.grammar.lex import to_latex
+from rlvr.verifiers.math.grammar.lex import to_latex, written_number
 from rlvr.verifiers.math.symbolic.evaluation import (
     NotInTime,
     agrees,
@@ -61,6 +59,149 @@ from rlvr.verifiers.math.values.tree import (
     walk,
 )
 
+Symbolic = Literal["off", "gold", "both"]
+MAX_SHOWN = 500  # characters of an answer in a verdict
+MAX_CONFIRMED_DIGITS = 11  # of a decimal that numeric values confirm
+MAX_ANSWER = 600  # characters of an answer that sympy is asked about
+
+
+def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given = None) -> Verdict:
+    """Return the verdict on an extracted answer, which must not only repeat an expression of the prompt."""
+    if answer == gold.text:
+        return correct(answer, "the same text")
+    if (value := written_number(answer)) is not None and (wanted := written_number(gold.text)) is not None:
+        verdict = _compare((wanted,), (value,), answer, rules, given)
+        return incorrect(f"{answer}, not {gold.text}", answer) if verdict.reason == "not equal" else verdict
+    shown = _shorten(answer)
+    short = len(answer) <= MAX_TEXT
+    answer, normal, letter, rest = _normalize(answer) if short else (answer, "", "", "")
+    read = gold.read
+    if other_elements(read.normal, normal):
+        return incorrect("another substance", shown)
+    if not read.trees and normal and normal.casefold() == read.normal.casefold():
+        return correct(shown, "the same text")
+    if short and is_placeholder(normal.casefold()):
+        return no_answer(f"{shown!r} is a placeholder, not an answer")
+    if read.substance and same_substances(gold.text, answer):
+        return correct(shown, "the same substance")
+    if is_formula(gold.text) and same_formulas(gold.text, answer):
+        return correct(shown, "the same formula")
+    verdict = _same_choice(read, letter, rest, normal, shown) or _same_moment(read, normal, shown)
+    if verdict is not None:
+        return verdict
+    if not read.trees:
+        if unify_spelling(answer) == unify_spelling(gold.text) or means_same(read.normal, normal):
+            return correct(shown, "the same text")
+        return incorrect("a different text", shown)
+    return _judge_trees(gold, answer, normal, rest if letter else "", shown, rules, given)
+
+
+def _judge_trees(
+    gold: Reference, answer: str, normal: str, rest: str, shown: str, rules: Comparator, given: Given
+) -> Verdict:
+    """Compare all readings of both texts. `rest`: what follows the letter of a choice."""
+    read = gold.read
+    trees, problem = answer_readings(answer, normal, decimal_comma=read.decimal)
+    if rest and not any(has_kind(tree, Sym) for tree in read.trees):
+        trees += readings(rest, rest)[0]
+    if read.choice and any(isinstance(tree, Quantity) and tree.unit.words for tree in trees):
+        return incorrect("more than a choice", shown)  # C then D, Option C is eliminated
+    if not trees:
+        same = unify_spelling(answer) == unify_spelling(gold.text) or (normal == read.normal and normal.isalpha())
+        if normal and same:
+            return correct(shown, "the same formula")
+        return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
+    if begins_somewhere(gold.text) or begins_somewhere(answer):
+        rules = dataclasses.replace(rules, shifted=False)
+    elif declares_integers(gold.text) or declares_integers(answer):
+        rules = dataclasses.replace(rules, declared=True)
+    verdict = _compare(read.trees, trees, shown, rules, given)
+    if verdict.correct and (other_bounds(gold.text, answer, read.trees[0]) or are_opposed(read.normal, normal)):
+        return incorrect("under another condition", shown)
+    return verdict
+
+
+def _compare(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Comparator, given: Given) -> Verdict:
+    problem: ValueError | None = None
+    if is_measured(golds[0]) and is_measured(trees[0]):
+        # 5 N m is not 5 mN, though both may be products of letters.
+        trees = (trees[0], *(tree for tree in trees[1:] if any(_letters(tree) == _letters(gold) for gold in golds)))
+    for gold in golds:
+        for tree in trees:
+            try:
+                if not rules.matches(gold, tree):
+                    continue
+                why = refusal(golds, gold, tree, shown, rules, given)
+                if why == REPEATED:
+                    return no_answer(f"{shown!r} {why}")
+                return incorrect(why, shown) if why else correct(shown, "equal")
+            except (TooLarge, Undecided) as error:
+                problem = error
+            except (OverflowError, ZeroDivisionError):
+                problem = TooLarge("numbers beyond what is evaluated")
+    if problem is not None:
+        return limit(str(problem), shown)
+    expected, found = kind(golds[0]), kind(trees[0])
+    return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
+
+
+def _letters(tree: Node) -> list[str]:
+    return [node.name for node in walk(tree) if isinstance(node, Sym)]
+
+
+def _shorten(answer: str) -> str:
+    return answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
+
+
+@functools.lru_cache(maxsize=4096)
+def _normalize(answer: str) -> tuple[str, str, str, str]:
+    """Return an answer cleaned and normalised, and the letter of a choice with the text after it."""
+    answer = clean(answer)
+    normal = normal_text(to_latex(answer))
+    return answer, normal, *choice(normal)
+
+
+def _same_choice(gold: Read, letter: str, rest: str, normal: str, shown: str) -> Verdict | None:
+    if gold.choices and (letters := choices_of(normal)):
+        # Letters that are not in alphabetical order, or three without anything between them, are an order.
+        together = len(letters) > 2 and normal == letters
+        if letters == gold.choices or (not together and "".join(sorted(letters)) == gold.choices):
+            return correct(shown, "the same choices")
+        if sorted(letters) == sorted(gold.choices):
+            return incorrect("another order", shown)
+    if gold.choice and len(normal) == 1 and "a" <= normal <= "j" and (normal not in "ei" or "(" in gold.normal):
+        letter = normal.upper()
+    if letter and not gold.choice and gold.normal.startswith("("):
+        wanted, text = choice(gold.normal)  # (C) 5
+        alone = len(normal) <= MAX_LONE or rest.casefold() == text.casefold()
+        return correct(shown, "the same choice") if wanted == letter and text and alone else None
+    if not gold.choice or not letter:
+        return None
+    return correct(shown, "the same choice") if letter == gold.choice else incorrect("another choice", shown)
+
+
+def _same_moment(gold: Read, normal: str, shown: str) -> Verdict | None:
+    """Compare clock times and dates; None where the gold is neither, or the answer has its spelling."""
+    small = normal.casefold()
+    if gold.time is not None and (time := clock_time(small)) is not None:
+        same = same_time(gold.time, time)
+    elif gold.date is not None and (date := calendar_date(small)) is not None:
+        same = gold.date[1:] == date[1:] and gold.date[0] in (None, date[0])  # a gold may lack the year
+    elif (gold.date or _is_clock_time(gold)) and unify_spelling(normal) != unify_spelling(gold.normal):
+        return incorrect("no date or time", shown)
+    else:
+        return None
+    return correct(shown, "the same date or time") if same else incorrect("another date or time", shown)
+
+
+def _is_clock_time(gold: Read) -> bool:
+    """Whether 3:30 is a time: it has a half of the day, or is no ratio in lowest terms."""
+    if gold.time is None:
+        return False
+    hour, minute, second, half = gold.time
+    return bool(half or second) or math.gcd(hour, minute) > 1 or ":0" in gold.normal
+
+
 _KINDS = {
     "set": "a set", "such": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
     "union": "an interval",
@@ -82,19 +223,14 @@ def kind(node: Node) -> str:
     return "an expression" if symbols(node) else "a number"
 
 
-Symbolic = Literal["off", "gold", "both"]
-MAX_CONFIRMED_DIGITS = 11  # of a decimal that numeric values confirm
-MAX_ANSWER = 600  # characters of an answer that sympy is asked about
+# --- what sympy adds --------------------------------------------------------------------------------------------------
 
 
 def is_open(gold: Reference, answer: str, verdict: Verdict, symbolic: Symbolic) -> bool:
     """Whether sympy may change a verdict: an unequal gold (with "both" an answer) to be evaluated, or one left open."""
-    if (
-        symbolic == "off"
-        or verdict.status not in ("incorrect", "limit")
-        or len(answer) > MAX_ANSWER
-        or not gold.readings
-    ):
+    if symbolic == "off" or verdict.status not in ("incorrect", "limit") or len(answer) > MAX_ANSWER:
+        return False
+    if not gold.readings:
         return False
     if verdict.status == "limit" or any(map(_is_to_evaluate, gold.readings)):
         return True
@@ -111,7 +247,7 @@ def reconsider(
     given: Given = None,
 ) -> Verdict:
     """Return the verdict after sympy was asked; each call of it takes at most `seconds`."""
-    shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
+    shown = _shorten(answer)
     read = gold.readings
     trees = [tree for tree in _trees(answer) if not any(refusal(read, one, tree, shown, rules, given) for one in read)]
     if not trees:
@@ -180,145 +316,3 @@ def _is_to_evaluate(gold: Node) -> bool:
 
 def _trees(answer: str) -> tuple[Node, ...]:
     return readings(answer, normal_text(to_latex(answer)))[0]
-
-
-MAX_SHOWN = 500
-
-_INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
-
-
-# --- the verdict ------------------------------------------------------------------------------------------------------
-
-
-def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given = None) -> Verdict:
-    """Return the verdict on an extracted answer, which must not only repeat an expression of the prompt."""
-    if answer == gold.text:
-        return correct(answer, "the same text")
-    if answer[-1:].isdecimal() and _INTEGER.match(answer) and _INTEGER.match(gold.text):
-        if int(answer) == int(gold.text):
-            return correct(answer, "the same number")
-        return incorrect(f"{answer}, not {gold.text}", answer)
-    shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
-    short = len(answer) <= MAX_TEXT
-    answer, normal, letter, rest = _normalize(answer) if short else (answer, "", "", "")
-    read = gold.read
-    if other_elements(read.normal, normal):
-        return incorrect("another substance", shown)
-    if not read.trees and normal and normal.casefold() == read.normal.casefold():
-        return correct(shown, "the same text")
-    if short and is_placeholder(normal.casefold()):
-        return no_answer(f"{shown!r} is a placeholder, not an answer")
-    if read.substance and same_substances(gold.text, answer):
-        return correct(shown, "the same substance")
-    if is_formula(gold.text) and same_formulas(gold.text, answer):
-        return correct(shown, "the same formula")
-    verdict = _same_choice(read, letter, rest, normal, shown) or _same_moment(read, normal, shown)
-    if verdict is not None:
-        return verdict
-    if not read.trees:
-        if unify_spelling(answer) == unify_spelling(gold.text) or means_same(read.normal, normal):
-            return correct(shown, "the same text")
-        return incorrect("a different text", shown)
-    trees, problem = answer_readings(answer, normal, decimal_comma=read.decimal)
-    if letter and rest and not any(has_kind(tree, Sym) for tree in read.trees):
-        trees += readings(rest, rest)[0]
-    if read.choice and any(isinstance(tree, Quantity) and tree.unit.words for tree in trees):
-        return incorrect("more than a choice", shown)  # C then D, Option C is eliminated
-    if not trees:
-        if normal and (
-            unify_spelling(answer) == unify_spelling(gold.text) or (normal == read.normal and normal.isalpha())
-        ):
-            return correct(shown, "the same formula")
-        return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
-    if begins_somewhere(gold.text) or begins_somewhere(answer):
-        rules = dataclasses.replace(rules, shifted=False)
-    elif declares_integers(gold.text) or declares_integers(answer):
-        rules = dataclasses.replace(rules, declared=True)
-    verdict = _by_trees(read.trees, trees, shown, rules, given)
-    if verdict.correct:
-        other = other_bounds(gold.text, answer, read.trees[0]) or are_opposed(read.normal, normal)
-        return incorrect("under another condition", shown) if other else verdict
-    return verdict
-
-
-@functools.lru_cache(maxsize=4096)
-def _normalize(answer: str) -> tuple[str, str, str, str]:
-    """Return an answer cleaned and normalised, and the letter of a choice with the text after it."""
-    answer = clean(answer)
-    normal = normal_text(to_latex(answer))
-    return answer, normal, *choice(normal)
-
-
-def _same_choice(gold: Read, letter: str, rest: str, normal: str, shown: str) -> Verdict | None:
-    if gold.choices and (letters := choices_of(normal)):
-        # Letters that are not in alphabetical order, or three without anything between them, are an order.
-        together = len(letters) > 2 and normal == letters
-        if letters == gold.choices or (not together and "".join(sorted(letters)) == gold.choices):
-            return correct(shown, "the same choices")
-        if sorted(letters) == sorted(gold.choices):
-            return incorrect("another order", shown)
-    if gold.choice and len(normal) == 1 and "a" <= normal <= "j" and (normal not in "ei" or "(" in gold.normal):
-        letter = normal.upper()
-    if letter and not gold.choice and gold.normal.startswith("("):
-        wanted, text = choice(gold.normal)  # (C) 5
-        alone = len(normal) <= MAX_LONE or rest.casefold() == text.casefold()
-        return correct(shown, "the same choice") if wanted == letter and text and alone else None
-    if not gold.choice or not letter:
-        return None
-    return correct(shown, "the same choice") if letter == gold.choice else incorrect("another choice", shown)
-
-
-def _same_moment(gold: Read, normal: str, shown: str) -> Verdict | None:
-    """Clock times and dates."""
-    same: bool | None = None
-    if gold.time is not None and (time := clock_time(normal.casefold())) is not None:
-        same = same_time(gold.time, time)
-    elif gold.date is not None and (date := calendar_date(normal.casefold())) is not None:
-        same = _same_date(gold.date, date)
-    if same is None:
-        moment = (gold.time and _is_of_clock(gold)) or gold.date
-        return (
-            incorrect("no date or time", shown)
-            if moment and unify_spelling(normal) != unify_spelling(gold.normal)
-            else None
-        )
-    return correct(shown, "the same date or time") if same else incorrect("another date or time", shown)
-
-
-def _is_of_clock(gold: Read) -> bool:
-    """Whether 3:30 is a time: it has a half of the day, or is no ratio in lowest terms."""
-    assert gold.time is not None
-    hour, minute, second, half = gold.time
-    return bool(half or second) or math.gcd(hour, minute) > 1 or ":0" in gold.normal
-
-
-def _same_date(left: tuple[int | None, int, int], right: tuple[int | None, int, int]) -> bool:
-    return left[1:] == right[1:] and left[0] in (None, right[0])
-
-
-def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Comparator, given: Given) -> Verdict:
-    problem: ValueError | None = None
-    if is_measured(golds[0]) and is_measured(trees[0]):
-        # 5 N m is not 5 mN, though both may be products of letters.
-        trees = (trees[0], *(tree for tree in trees[1:] if any(_letters(tree) == _letters(gold) for gold in golds)))
-    for gold in golds:
-        for tree in trees:
-            try:
-                if not rules.matches(gold, tree):
-                    continue
-                why = refusal(golds, gold, tree, shown, rules, given)
-                if why == REPEATED:
-                    return no_answer(f"{shown!r} {why}")
-                return incorrect(why, shown) if why else correct(shown, "equal")
-            except (TooLarge, Undecided) as error:
-                problem = error
-            except (OverflowError, ZeroDivisionError):
-                problem = TooLarge("numbers beyond what is evaluated")
-    if problem is not None:
-        return limit(str(problem), shown)
-    expected, found = kind(golds[0]), kind(trees[0])
-    return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
-
-
-def _letters(tree: Node) -> list[str]:
-    return [node.name for node in walk(tree) if isinstance(node, Sym)]

@@ -188,6 +188,11 @@ def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
             ) from error
 
 
+def accepts_many(self: Any, reference: Any) -> bool:
+    """The trait `open_answers` of a verifier for which many different completions are right."""
+    return True
+
+
 def run_check(check: Callable[[Any], Any], reference: Any) -> None:
     """Call a verifier's `check_reference`. Raise what it raises, and TypeError if it returns False."""
     if check(reference) is False:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.console import Display
-from rlvr.commands.regrade.changes import Changes, Regraded, is_same_verdict
+from rlvr.commands.regrade.changes import Changes, Regraded, is_same_verdict, verdict_fields, verdict_of
 from rlvr.commands.task import build_task, with_verifier
 from rlvr.config import Config
 from rlvr.config.settings import SECONDS, WORKERS
@@ -34,7 +34,7 @@ from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
-# The results of `rlvr regrade` on the terminal.
+RESUMABLE = ("workers", "timeout")
 
 
 def confusion_table(result: Mapping[str, Any]) -> Table:
@@ -60,30 +60,17 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{words:,} more have the same verdict with another reason or extracted answer")
     if kept := result["kept_verdicts"]:
         lines.append(f"{kept:,} keep their stored verdict: their environment judged or failed, and no verifier")
-    reward = result["reward"]
+    reward, signal = result["reward"], result["groups_with_signal"]
     means = [("none" if value is None else f"{value:.4f}") for value in (reward["stored"], reward["new"])]
     lines.append(f"mean reward {means[0]} stored, {means[1]} new; {reward['changed']:,} rewards differ")
-    found = result["advantage"]
-    if found is None:
-        lines.append(f"advantages are not compared: {result['no_advantages_because']}")
-        return lines
-    signal = found["groups_with_signal"]
-    lines.append(
-        f"{found['changed']:,} of {found['of']:,} advantages would differ, by {found['mean_change']:.4f} on average "
-        f"over all, and {found['other_sign']:,} would have the other sign"
-    )
-    stored, new = (f"{signal[name]:,}" for name in ("stored", "new"))
-    lines.append(f"groups with signal: {stored} of {found['groups']:,} stored, {new} new")
+    lines.append(f"groups with signal: {signal['stored']:,} of {result['groups']:,} stored, {signal['new']:,} new")
     return lines
-
-
-RESUMABLE = ("workers", "timeout")
 
 
 @dataclass(frozen=True)
 class RegradeArgs:
     """Judge the stored rollouts of a run again: a table of old and new verdicts, a file of those that differ, and how
-    rewards and advantages would have changed. Of several turns the verifier sees what it saw: the last one's text."""
+    rewards would have changed. Of several turns the verifier sees the last one's text, as in the run."""
 
     run: Positional[Path]
     """The run's folder."""
@@ -198,7 +185,7 @@ def regrade_folder(args: RegradeArgs, fingerprint: str) -> RunFolder:
 def judge(
     args: RegradeArgs, config: Config, verifier: Verifier, problems: dict[str, Problem], display: Display
 ) -> Changes:
-    """Judge the rollouts step by step, those that are not judged yet; write verdicts and disagreements."""
+    """Judge the rollouts that are not judged yet, step by step. Write verdicts and disagreements."""
     verdicts = args.folder / "verdicts.jsonl"
     disagreements = args.folder / "disagreements.jsonl"
     changes = Changes(config)
@@ -234,18 +221,18 @@ def judge(
 
 
 def keeps_verdict(record: Record, *, own: bool) -> bool:
-    """Return whether a rollout keeps its stored verdict, for no verifier made it.
+    """Return whether a rollout keeps its stored verdict, because no verifier made it.
 
-    Its environment failed; or its environment judged it, where the run's own verifier is asked for (`own`).
+    That is so where its environment failed, and with the run's `own` verifier where its environment judged it.
     """
     return record.get("finish_reason") == "error" or (own and record.get("judged_by") == "environment")
 
 
 class StoredVerdicts:
-    """verdicts.jsonl: a line for each rollout in the order of the log. What is there already is not judged again.
+    """verdicts.jsonl: a line for each rollout, in the order of the log. What is there is not judged again.
 
-    A line counts as long as its rollout is the same: problem, completion and place. From the first other line on, or
-    one that a crash cut off, the file is written again.
+    A line counts while its rollout has the same problem, completion and place. From the first line on that does not,
+    or that a crash cut off, the file is written again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -260,11 +247,11 @@ class StoredVerdicts:
         self._file.close()
 
     def take(self, records: Sequence[Record]) -> list[Verdict | None]:
-        """Return the verdicts that are there of the next rollouts; None for the others."""
+        """Return the verdicts of the next rollouts that the file has; None for the others."""
         return [self._next(record) for record in records]
 
     def add(self, records: Sequence[Record], verdicts: Sequence[Verdict | None]) -> None:
-        """Write the verdicts of the rollouts that `take` was called with, as far as they were not there."""
+        """Write the verdicts of the rollouts that `take` was called with, where the file lacks them."""
         for number, (record, verdict) in enumerate(zip(records, verdicts, strict=True), self._number):
             if number >= self._read:
                 self._file.write(json.dumps(line_of(record, verdict)).encode() + b"\n")
@@ -292,7 +279,7 @@ class StoredVerdicts:
 
 
 def key_of(record: Record) -> str:
-    """Return what tells a rollout from others: step, problem, sample, and a hash of its completion."""
+    """Return the key of a rollout: step, problem, sample, and a hash of its completion."""
     text = str(record.get("completion", "")).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).hexdigest()
     return f"{record.get('step')}/{record.get('problem')}/{record.get('sample')}/{digest}"
@@ -302,19 +289,6 @@ def line_of(record: Record, verdict: Verdict | None) -> dict[str, Any]:
     """Return a line of verdicts.jsonl; status null where the rollout keeps its stored verdict."""
     if verdict is None:
         return {"key": key_of(record), "status": None}
-    fields: dict[str, Any] = {"status": str(verdict.status), "score": verdict.score, "reason": verdict.reason}
-    fields |= {"extracted": verdict.extracted, "parts": dict(verdict.parts)}
     steps = {"steps": [list(step) for step in verdict.steps]} if verdict.steps else {}
-    return {"key": key_of(record), **fields, **steps, "agrees": is_same_verdict(record, verdict)}
-
-
-def verdict_of(record: Record) -> Verdict:
-    """Return the verdict in a line of rollouts.jsonl or verdicts.jsonl."""
-    return Verdict(
-        record["status"],
-        record["score"],
-        record.get("reason") or "",
-        record.get("extracted"),
-        record.get("parts") or {},
-        steps=tuple((int(end), float(score)) for end, score in record.get("steps", ())),
-    )
+    fields = {**verdict_fields(verdict), "parts": dict(verdict.parts), **steps}
+    return {"key": key_of(record), **fields, "agrees": is_same_verdict(record, verdict)}

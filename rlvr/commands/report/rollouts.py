@@ -8,6 +8,7 @@ import hashlib
 import html
 import json
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from rlvr.runs.records import (
     verdict_line,
 )
 
-CHUNK = 256  # rollouts that are compressed together, and unpacked together when one of them is looked at
+CHUNK = 256  # rollouts that are compressed together; the page unpacks a chunk when it shows one of them
 BUDGET = 5_500_000  # bytes of all chunks, compressed; base64 makes a third more of them
 NOTABLE_SHARE = 0.5  # of the budget, at most, for rollouts that call for attention
 LONGEST_PART = 12_000  # characters of a prompt, a completion or a turn; the middle of longer ones is left out
@@ -38,33 +39,16 @@ COLUMNS = ("step", "problem", "sample", "status", "reward", "advantage")
 
 @dataclass
 class Survey:
-    """What a first reading of the rollouts tells of each: its size, its stratum, whether it calls for attention.
+    """What a first reading of the log tells of each rollout.
 
-    sizes: bytes of its packed text, before compression. strata: number of (step, status).
+    sizes: bytes of its packed text before compression. strata: the number of its (step, status). notable: whether it
+    calls for attention. ratio: bytes after compression for each byte before.
     """
 
     sizes: array = field(default_factory=lambda: array("q"))
     strata: array = field(default_factory=lambda: array("q"))
     notable: array = field(default_factory=lambda: array("b"))
     ratio: float = 1.0
-
-    @property
-    def count(self) -> int:
-        """The number of rollouts in the log."""
-        return len(self.sizes)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The rollouts of the page: their numbers in a log of `count`.
-
-    notable: how many of them call for attention, of all_notable in the log.
-    """
-
-    numbers: Sequence[int]
-    count: int
-    notable: int
-    all_notable: int
 
 
 def is_notable(record: Record) -> bool:
@@ -87,36 +71,36 @@ def survey(rollouts: Iterable[Record], masks: Masks) -> Survey:
     for count, record in enumerate(rollouts):
         text = pack_rollout(record, masks)
         found.sizes.append(len(text))
-        stratum = (record.get("step"), record.get("status"))
-        found.strata.append(numbers.setdefault(stratum, len(numbers)))
+        found.strata.append(numbers.setdefault((record.get("step"), record.get("status")), len(numbers)))
         found.notable.append(is_notable(record))
         if count % 4096 < CHUNK and len(tried) < TRIED:
             tried.append(text)
-    raw = [",".join(tried[i : i + CHUNK]).encode() for i in range(0, len(tried), CHUNK)]
-    found.ratio = sum(len(gzip.compress(part, 6)) for part in raw) / max(sum(map(len, raw)), 1)
+    chunks = [tried[i : i + CHUNK] for i in range(0, len(tried), CHUNK)]
+    found.ratio = sum(len(compress(chunk)) for chunk in chunks) / max(sum(map(len, tried)), 1)
     return found
 
 
-def choose(known: Survey, budget: float) -> Chosen:
-    """Return the rollouts that fit into `budget` bytes before compression.
+def choose(known: Survey, budget: float) -> Sequence[int]:
+    """Return the numbers of the rollouts that fit into `budget` bytes before compression: all where they fit.
 
-    All where they fit. Else those that call for attention, up to a share of the budget, and of the others the same
-    number of every step and verdict, as far as there are so many; which, is drawn by a hash of their number.
+    Otherwise those that call for attention, up to a share of the budget, and of the others the same number of every
+    step and verdict, as far as there are so many. Which ones is drawn by a hash of their number.
     """
-    notable = [i for i in range(known.count) if known.notable[i]]
+    everything = range(len(known.sizes))
     if sum(known.sizes) <= budget:
-        return Chosen(range(known.count), known.count, len(notable), len(notable))
-    first = within(sorted(notable, key=draw_key), known.sizes, budget * NOTABLE_SHARE)
-    left = budget - sum(known.sizes[i] for i in first)
-    taken = set(first)
-    ranks: dict[int, int] = {}
+        return everything
+    first = within(
+        [i for i in sorted(everything, key=draw_key) if known.notable[i]], known.sizes, budget * NOTABLE_SHARE
+    )
+    ranks: Counter[int] = Counter()  # of the strata's rollouts so far
     order = []
-    for i in sorted((i for i in range(known.count) if i not in taken and not known.notable[i]), key=draw_key):
-        ranks[known.strata[i]] = rank = ranks.get(known.strata[i], -1) + 1
-        order.append((rank, i))
+    for i in sorted(everything, key=draw_key):
+        if not known.notable[i]:
+            ranks[known.strata[i]] += 1
+            order.append((ranks[known.strata[i]], i))
     order.sort(key=lambda pair: pair[0])
-    numbers = sorted([*first, *within([i for _, i in order], known.sizes, left)])
-    return Chosen(numbers, known.count, len(first), len(notable))
+    left = budget - sum(known.sizes[i] for i in first)
+    return sorted([*first, *within([i for _, i in order], known.sizes, left)])
 
 
 def within(numbers: Sequence[int], sizes: Sequence[int], budget: float) -> list[int]:
@@ -131,15 +115,14 @@ def within(numbers: Sequence[int], sizes: Sequence[int], budget: float) -> list[
 
 
 def draw_key(number: int) -> bytes:
-    """Return what orders the rollouts as if at random, the same in every report of a run."""
+    """Return a key that orders rollouts as if at random, but the same in every report of a run."""
     return hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
 
 
 def pack_rollout(record: Record, masks: Masks) -> str:
     """Return what the page shows of a rollout as JSON: its verdict in words, and parts as [label, text, kind].
 
-    kind: 1 where it is not trained on, plus 2 for a void turn. Control characters and marks that turn the direction of
-    text are escaped.
+    kind: 1 where it is not trained on, plus 2 for a void turn. Control characters and direction marks are escaped.
     """
     parts = [
         [printable(part.label), printable(cut(part.text)), (not part.trained) + 2 * part.void]
@@ -150,7 +133,7 @@ def pack_rollout(record: Record, masks: Masks) -> str:
 
 
 def cut(text: str) -> str:
-    """Return a text of at most LONGEST_PART characters and a word on how many are left out of its middle."""
+    """Return a text cut to LONGEST_PART characters. Its middle says how many are left out."""
     half = LONGEST_PART // 2
     if len(text) <= LONGEST_PART:
         return text
@@ -194,17 +177,17 @@ def browser(folder: Path) -> str:
     """Return the section of a report in which a run's rollouts are browsed; "" for a run without rollouts."""
     masks = masks_of(folder)
     known = survey(all_rollouts(folder), masks)
-    if not known.count:
+    if not known.sizes:
         return ""
-    budget = BUDGET / max(known.ratio, 1e-3)
-    chosen = choose(known, budget)
-    index, chunks = pack(all_rollouts(folder), chosen.numbers, masks)
-    while (size := len(index) + sum(map(len, chunks))) > BUDGET * 1.1:  # it compresses worse than what was tried
-        budget *= BUDGET / size * 0.95
-        chosen = choose(known, budget)
-        index, chunks = pack(all_rollouts(folder), chosen.numbers, masks)
+    budget, size = BUDGET / max(known.ratio, 1e-3), 0
+    while not size or size > BUDGET * 1.1:  # again where it compresses worse than what was tried
+        budget *= BUDGET / size * 0.95 if size else 1.0
+        numbers = choose(known, budget)
+        index, chunks = pack(all_rollouts(folder), numbers, masks)
+        size = len(index) + sum(map(len, chunks))
     data = "".join(script(part, "chunk") for part in chunks)
-    return f'<section id="browser" hidden>{describe_chosen(chosen)}{CONTROLS}</section>{script(index, "index")}{data}'
+    section = f'<section id="browser" hidden>{describe_chosen(known, numbers)}{CONTROLS}</section>'
+    return f"{section}{script(index, 'index')}{data}"
 
 
 def script(content: bytes, kind: str) -> str:
@@ -212,16 +195,17 @@ def script(content: bytes, kind: str) -> str:
     return f'<script type="application/gzip" class="{kind}">{base64.b64encode(content).decode()}</script>\n'
 
 
-def describe_chosen(chosen: Chosen) -> str:
+def describe_chosen(known: Survey, numbers: Sequence[int]) -> str:
     """Return which rollouts are in the page, as HTML."""
-    if len(chosen.numbers) == chosen.count:
-        return f"<p>All {chosen.count:,} rollouts are in this page.</p>"
-    notable = "all" if chosen.notable == chosen.all_notable else f"{chosen.notable:,} of"
+    count = len(known.sizes)
+    if len(numbers) == count:
+        return f"<p>All {count:,} rollouts are in this page.</p>"
+    notable, total = sum(known.notable[i] for i in numbers), sum(known.notable)
     text = (
-        f"{len(chosen.numbers):,} of {chosen.count:,} rollouts are in this page: {notable} {chosen.all_notable:,} that "
-        "call for attention (without a score, judged by an error or a time limit, with a void turn, or on which reward "
-        "and monitor disagree), and of the others equally many of every step and verdict, drawn at random. All are in "
-        "rollouts.jsonl and its compressed parts; `rlvr watch` shows every step."
+        f"{len(numbers):,} of {count:,} rollouts are in this page: {'all' if notable == total else f'{notable:,} of'} "
+        f"{total:,} that call for attention (without a score, judged by an error or a time limit, with a void turn, or "
+        "on which reward and monitor disagree), and of the others equally many of every step and verdict, drawn at "
+        "random. All are in rollouts.jsonl and its compressed parts; `rlvr watch` shows every step."
     )
     return f"<p>{html.escape(text)}</p>"
 

@@ -1,4 +1,4 @@
-"""How the attention of one layer differs from the plain one: a sliding window, a soft cap, sinks."""
+"""Operations of a decoder layer: norm and rotation with gradients by hand, and how attention scores are changed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Scores:
     softcap: float | None = None
     sinks: Tensor | None = None
 
-    def plain_within(self, length: int) -> bool:
+    def is_plain_within(self, length: int) -> bool:
         """Return whether this is plain attention for rows of up to `length` tokens."""
         return self.softcap is None and self.sinks is None and (self.window is None or self.window >= length)
 
     def probabilities(self, scores: Tensor, hidden: Tensor) -> Tensor:
         """Return float32 softmax of scores (..., H, Lq, Lk) over the keys, 0 where `hidden` is True."""
-        scores = self.capped(scores.float()).masked_fill(hidden, float("-inf"))
+        scores = self.cap(scores.float()).masked_fill(hidden, float("-inf"))
         if self.sinks is None:
             return scores.softmax(-1)
         sinks = self.sinks.float()[:, None, None].expand(*scores.shape[:-1], 1)
         return torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
 
-    def capped(self, scores: Tensor) -> Tensor:
+    def cap(self, scores: Tensor) -> Tensor:
         """Return scores below the soft cap."""
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
@@ -48,9 +48,11 @@ class RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        y, scale = normed(x, weight, eps, dtype)
+        wide = x.float()
+        mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        scale = mean_square.add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
-        return y
+        return (wide * scale).mul_(weight).to(dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
@@ -62,14 +64,6 @@ class RMSNorm(torch.autograd.Function):
         grad_x = (grad.float() * weight).addcmul_(normed, mean, value=-1).mul_(scale).to(x.dtype)
         grad_weight = product.sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
         return grad_x, grad_weight, None, None
-
-
-def normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the result of `RMSNorm`, and 1 / sqrt(mean(x^2) + eps) in float32."""
-    wide = x.float()
-    mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
-    scale = mean_square.add_(eps).rsqrt_()
-    return (wide * scale).mul_(weight).to(dtype), scale
 
 
 class Rotation(torch.autograd.Function):
@@ -95,6 +89,3 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     out[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
     out[..., half:].addcmul_(x[..., :half], sin[..., half:])
     return out
-
-
-# From last hidden states to logits, for a few tokens at a time.

@@ -33,15 +33,19 @@ def project(linear: Any, x: Tensor, *, dense: bool = True) -> Tensor:
 
     Anything but a plain linear layer is called as it is, as are those whose gradient is wanted.
     """
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     plain = type(linear) is nn.Linear and not torch.is_grad_enabled()
-    large = plain and linear.weight.numel() >= MANY_WEIGHTS and dtype is torch.bfloat16 and device == "cpu"
-    if not large or len(x) not in processor.rows_with_weights_first():
+    if not plain or not _weights_go_first(linear.weight, x):
         found: Tensor = linear(x)
         return found
-    turned = multiply_weights_first(linear.weight, linear.bias, x.to(dtype))
+    turned = multiply_weights_first(linear.weight, linear.bias, x.to(torch.bfloat16))
     return turned.contiguous() if dense else turned
+
+
+def _weights_go_first(weight: Tensor, x: Tensor) -> bool:
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    large = weight.numel() >= MANY_WEIGHTS and dtype is torch.bfloat16 and device == "cpu"
+    return large and len(x) in processor.rows_with_weights_first()
 
 
 def multiply_weights_first(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:

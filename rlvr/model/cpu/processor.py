@@ -1,4 +1,4 @@
-"""Which of several equal computations is the fastest on this machine's processor. Measured with torch 2.13.
+"""Which of several equal computations is the fastest on this machine's CPU, with how many threads. By torch 2.13.
 
 Three kinds differ: those with AMX (Intel since Sapphire Rapids), those that only have the bfloat16 instructions of
 AVX-512 (AMD since Zen 4), and those with neither, where bfloat16 products are computed in float32. The choice follows
@@ -15,6 +15,12 @@ import torch
 
 # Scores up to which a softmax of bfloat16 is slower than one of float32, without AMX.
 SMALL_SOFTMAX = 3 * 2**20
+# Below this many weights, the operations of a decoding step end before a second thread wakes up.
+ONE_THREAD_BELOW = 4_000_000
+# The bytes that an operation of a decoding step reads from which a second thread is worth waking up.
+SEVERAL_THREADS_FROM = 2**23
+# An error of a float32 matmul that rounding to float32 explains; to bfloat16 it is a hundred times as large.
+PLAIN_ERROR = 1e-5
 
 
 @cache
@@ -70,30 +76,16 @@ def softmax_dtype(scores: torch.Tensor) -> torch.dtype:
     return torch.float32 if slow and scores.numel() <= SMALL_SOFTMAX else scores.dtype
 
 
-# Below this many weights, the operations of a decoding step end before a second thread wakes up.
-ONE_THREAD_BELOW = 4_000_000
-# The bytes that an operation of a decoding step reads from which a second thread is worth waking up.
-SEVERAL_THREADS_FROM = 2**23
-# An error of a float32 matmul that rounding to float32 explains; to bfloat16 it is a hundred times as large.
-PLAIN_ERROR = 1e-5
-
-
 @contextmanager
-def decoding_threads(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Use one thread within for a small model on the CPU: measured a third faster than two."""
-    threads = torch.get_num_threads()
-    small = device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) < ONE_THREAD_BELOW
-    try:
-        if small and threads > 1:
-            torch.set_num_threads(1)
+def use_one_thread_if_small(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """Decode within with one thread, if the model is small and on a CPU: measured a third faster than two."""
+    small = sum(weight.numel() for weight in model.parameters()) < ONE_THREAD_BELOW
+    with use_threads(0 if small else SEVERAL_THREADS_FROM, device):
         yield
-    finally:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
 
 
 @contextmanager
-def threads_for(nbytes: float, device: torch.device) -> Iterator[None]:
+def use_threads(nbytes: float, device: torch.device) -> Iterator[None]:
     """Use one thread within for operations on a CPU that read so few bytes each: waking up another takes longer."""
     threads = torch.get_num_threads()
     if threads == 1 or nbytes >= SEVERAL_THREADS_FROM or device.type != "cpu":
@@ -106,23 +98,6 @@ def threads_for(nbytes: float, device: torch.device) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def tune_cpu() -> None:
-    """Choose matmul settings for a command-line run on a CPU; they are global, so no library function calls this.
-
-    "medium" lets oneDNN do float32 matmuls, which makes them about twice as fast on some CPUs with AVX-512, with an
-    error near that of plain float32. CPUs with AMX round the factors to bfloat16 then, which is not what float32 says:
-    there, as the product of two matrices shows, nothing is changed. "medium" also makes torch's CPU flash attention
-    in float32 several times slower, which is why rlvr.model multiplies matrices itself then, and for short rows. On a
-    GPU it would round float32 matmuls to TF32: where there is one, nothing is changed.
-    """
-    if torch.cuda.is_available():
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    if matmul_error() > PLAIN_ERROR:
-        torch.set_float32_matmul_precision(before)
-
-
 @contextmanager
 def tuned_cpu() -> Iterator[None]:
     """Have the settings of `tune_cpu` within, and torch's as they were afterwards: a program may do more than a run."""
@@ -131,6 +106,22 @@ def tuned_cpu() -> Iterator[None]:
     try:
         yield
     finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def tune_cpu() -> None:
+    """Choose matmul settings for a run on a CPU; they are global, so no library function calls this.
+
+    "medium" lets oneDNN do float32 matmuls, about twice as fast on some CPUs with AVX-512, with an error near that of
+    plain float32. Where that is not so, nothing is changed: CPUs with AMX would round the factors to bfloat16 (which
+    the product of two matrices shows), GPUs to TF32. "medium" also makes torch's CPU flash attention in float32
+    several times slower; rlvr.model.cpu.attention does not call it then.
+    """
+    if torch.cuda.is_available():
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    if matmul_error() > PLAIN_ERROR:
         torch.set_float32_matmul_precision(before)
 
 

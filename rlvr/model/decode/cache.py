@@ -160,7 +160,7 @@ class DecodeCache:
         rows, heads, dim = query.shape
         kv_heads, dtype = key.shape[1], value.dtype
         own_k, own_v = self._store(layer, key, value)
-        if self.fused and (scores is None or scores.plain_within(self.length + 1)):
+        if self.fused and (scores is None or scores.is_plain_within(self.length + 1)):
             grouped, end = query.to(dtype).reshape(rows, kv_heads, -1, dim), self.length + 1
             bias = None if self.padding is None else self._hiding(own_k.shape[2], dtype)[..., :end]
             k, v = own_k[:, :, :end], own_v[:, :, :end]
@@ -168,7 +168,7 @@ class DecodeCache:
         query = (query * scaling).to(dtype).reshape(rows, kv_heads, heads // kv_heads, dim)
         own = _products(query, own_k)
         before = self.longest_prompt if self.prompts else 0
-        plain = scores is None or scores.plain_within(before + self.length + 1)
+        plain = scores is None or scores.is_plain_within(before + self.length + 1)
         if not self.prompts:
             if plain:
                 own = own.add_(self._hiding(own_k.shape[2], dtype))

@@ -118,7 +118,7 @@ class PackedGroups:
         """See Layout. Computed in the type of `value`: rotary embeddings return float32 under autocast."""
         dtype, device = value.dtype, value.device
         query, key = (query * scaling).to(dtype), key.to(dtype)
-        if scores is not None and scores.plain_within(self.longest):
+        if scores is not None and scores.is_plain_within(self.longest):
             scores = None
         kept = None
         with torch.autocast(device.type, enabled=False):

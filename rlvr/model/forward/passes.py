@@ -1,12 +1,12 @@
-"""A faster forward pass for models built like Llama (Llama, Qwen2, Qwen3, Mistral ...) on packed tokens.
+"""The forward pass on packed tokens, and from last hidden states to logits.
+
+`hidden_states` runs the pass that a model was found to have (`causal.rlvr_pass`, set by rlvr.model.probe.trial): its own
+forward, or for models built like Llama (Llama, Qwen2, Qwen3, Mistral ...) a faster one.
 
 At the sizes where this project samples and trains, transformers' forward spends most of its time between the matmuls:
-casts (one for each projection of the same input), norms and rotations made of many small operations. Here a norm and a
-rotation are one operation each, with a gradient worked out by hand, and the cast is done once. The weights stay in
-transformers' modules, whose projections and MLP are called as they are, so that adapters and experts work; only plain
-ones are computed here (rlvr.model.cpu.linear).
-`is_llama_like` tells whether a model has the parts; rlvr.model.probe.trial tries whether this gives the same result before it
-is used.
+casts (one for each projection of the same input), norms and rotations made of many small operations. In the faster pass
+a norm and a rotation are one operation each, with a gradient worked out by hand, and the cast is done once. The weights
+stay in transformers' modules, whose projections and MLP are called, so that adapters and experts work.
 """
 
 from __future__ import annotations
@@ -19,31 +19,29 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlvr.model.attention.operations import RMSNorm, Rotation, layer_scores
-from rlvr.model.cpu.linear import gated, is_gated, project
+from rlvr.model.cpu.linear import is_gated, project, project_gated
 from rlvr.model.forward.packed import Layout
 
 ATTENTION_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "scaling", "layer_idx")
 
 
-def is_llama_like(causal: Any) -> bool:
-    """Return whether the model has the modules that `llama_hidden_states` calls, and no others in its layers."""
-    base = causal.base_model
-    if not all(hasattr(base, name) for name in ("embed_tokens", "layers", "norm", "rotary_emb")):
-        return False
-    parts = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
-    return all(
-        {name for name, _ in layer.named_children()} == parts
-        and all(hasattr(layer.self_attn, name) for name in ATTENTION_PARTS)
-        and all(hasattr(norm, "variance_epsilon") for norm in (layer.input_layernorm, layer.post_attention_layernorm))
-        for layer in base.layers
-    )
+def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
+    return PASSES[causal.rlvr_pass](causal, layout, ids, positions)
 
 
-def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor) -> Tensor:
-    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N).
+def own_hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+    """Compute them by the model's own forward."""
+    # Every model passes a 4D mask on as it is, and builds none; the layout takes its place.
+    mask = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
+    out = causal.base_model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, layout=layout)
+    return out.last_hidden_state[0]
 
-    layout: see rlvr.model.forward.packed. The residual stream keeps the dtype of the embeddings; under autocast the inputs
-    of projections have its dtype.
+
+def llama_hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+    """Compute them for a model that `is_llama_like`.
+
+    The residual stream keeps the dtype of the embeddings; under autocast the inputs of projections have its dtype.
     """
     base = causal.base_model
     x = base.embed_tokens(ids)[0]
@@ -61,6 +59,23 @@ def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor
     return RMSNorm.apply(x, base.norm.weight, base.norm.variance_epsilon, x.dtype)
 
 
+PASSES = {"llama": llama_hidden_states, "own": own_hidden_states}
+
+
+def is_llama_like(causal: Any) -> bool:
+    """Return whether the model has the modules that `llama_hidden_states` calls, and no others in its layers."""
+    base = causal.base_model
+    if not all(hasattr(base, name) for name in ("embed_tokens", "layers", "norm", "rotary_emb")):
+        return False
+    parts = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
+    return all(
+        {name for name, _ in layer.named_children()} == parts
+        and all(hasattr(layer.self_attn, name) for name in ATTENTION_PARTS)
+        and all(hasattr(norm, "variance_epsilon") for norm in (layer.input_layernorm, layer.post_attention_layernorm))
+        for layer in base.layers
+    )
+
+
 def decoder_layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     """Return x (N, hidden) after attention and MLP, with their residual connections."""
     attention, norm = layer.self_attn, layer.input_layernorm
@@ -72,13 +87,12 @@ def decoder_layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, 
     if hasattr(attention, "q_norm"):
         query, key = attention.q_norm(query), attention.k_norm(key)
     query, key = Rotation.apply(query, cos, sin), Rotation.apply(key, cos, sin)
-    mixed = layout.attend(
-        attention.layer_idx, query, key, value, attention.scaling, layer_scores(getattr(attention, "rlvr_window", None))
-    )
+    scores = layer_scores(getattr(attention, "rlvr_window", None))
+    mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling, scores)
     x = x + project(attention.o_proj, mixed.flatten(1))
     norm = layer.post_attention_layernorm
     h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)
-    return x + (gated(layer.mlp, h) if is_gated(layer.mlp) else layer.mlp(h[None])[0])
+    return x + (project_gated(layer.mlp, h) if is_gated(layer.mlp) else layer.mlp(h[None])[0])
 
 
 LOGIT_ADJUSTMENTS = {
@@ -95,12 +109,12 @@ def output_logits(causal: Any, hidden: Tensor) -> Tensor:
 
 
 def narrow_logits(causal: Any, hidden: Tensor) -> Tensor:
-    """Return the same in the dtype that the LM head gives, half the size under autocast; adjusted ones in float32."""
-    return adjusted(causal, project(causal.get_output_embeddings(), hidden))
+    """Return the same in the LM head's dtype, half the size under autocast; adjusted ones in float32."""
+    return adjust_logits(causal, project(causal.get_output_embeddings(), hidden))
 
 
-def adjusted(causal: Any, logits: Tensor) -> Tensor:
-    """Return logits (n, V) of the LM head as the model changes them, adjusted ones in float32."""
+def adjust_logits(causal: Any, logits: Tensor) -> Tensor:
+    """Return logits (n, V) of the LM head scaled or capped as the model does it, then in float32."""
     config = causal.config.get_text_config()
     for name, adjust in LOGIT_ADJUSTMENTS.items():
         value = getattr(config, name, None)
@@ -124,19 +138,3 @@ def check_logits(causal: Any) -> None:
             f"{type(causal).__name__} adjusts its logits in a way that rlvr.model.forward.passes does not know; "
             f"add it to LOGIT_ADJUSTMENTS (known: {', '.join(LOGIT_ADJUSTMENTS)})"
         )
-
-
-def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
-    return PASSES[causal.rlvr_pass](causal, layout, ids, positions)
-
-
-def _own_forward(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-    """Compute them by the model's own forward."""
-    # Every model passes a 4D mask on as it is, and builds none; the layout takes its place.
-    mask = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
-    out = causal.base_model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, layout=layout)
-    return out.last_hidden_state[0]
-
-
-PASSES = {"llama": llama_hidden_states, "own": _own_forward}

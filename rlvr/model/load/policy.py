@@ -35,7 +35,7 @@ from rlvr.model.load.pretrained import (
 from rlvr.model.load.tiny import tiny_config, tiny_model, tiny_tokenizer
 from rlvr.model.optim.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
 from rlvr.model.probe.small_copy import SmallCopyTrial
-from rlvr.model.probe.trial import Decoders, PackedTrial, check_causal, check_decoder, check_length
+from rlvr.model.probe.trial import Decoders, PackedTrial, check_causal, check_length
 from rlvr.model.text.rendering import Rendering
 
 

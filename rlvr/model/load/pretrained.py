@@ -1,4 +1,7 @@
-"""Turn transformers', peft's and safetensors' errors about a model that they cannot load into one line."""
+"""What transformers loads of a hub name or folder: tokenizer and weights, on which device, in which dtype.
+
+And its errors, as one line that names the model.
+"""
 
 from __future__ import annotations
 
@@ -55,17 +58,17 @@ def load_errors_as_value_error(name: str, kind: str = "causal LM") -> Iterator[N
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, with the error's type where that says little (a key), or all."""
+    """Return the first line of an error's text; with the error's type where the text says little (a key) or nothing."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return (
-        f"{type(error).__name__}: {line}"
-        if isinstance(error, KeyError | AttributeError | TypeError)
-        else line or (type(error).__name__)
-    )
+    kind = type(error).__name__
+    return f"{kind}: {line}" if isinstance(error, KeyError | AttributeError | TypeError) else line or kind
 
 
-# Load a tokenizer as it was saved.
+def check_decoder(config: Any, name: str) -> None:
+    """Raise ValueError for the config of an encoder-decoder: as a causal LM it would be a decoder without its input."""
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"{name} is an encoder-decoder ({config.model_type}); expected a causal language model")
 
 
 def load_tokenizer(name: str, **options: Any) -> Any:
@@ -95,9 +98,6 @@ def use_template(tokenizer: Any, file: Path | None) -> None:
     if not text.strip():
         raise ValueError(f"model.chat_template {file}: the file is empty")
     tokenizer.chat_template = text
-
-
-# Models whose weights are read in parts: first an empty model, then from safetensors what this process holds of it.
 
 
 def make_empty_model(place: Place, config: ModelConfig, dtype: torch.dtype) -> Any:
@@ -142,15 +142,12 @@ def holds_every_weight(model: Any, files: list[Path]) -> bool:
 
 
 def read_weights(model: Any, files: list[Path]) -> None:
-    """Fill the weights of a model that `fits` the files, reading of each what this process holds."""
+    """Fill the weights of a model from files that hold every weight, reading of each what this process holds."""
     with ExitStack() as stack:
         opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
         where = {name: stored for stored in opened for name in stored.keys()}  # noqa: SIM118
         for name, weight in model.named_parameters():
             fill(weight, where[name].get_slice(name))
-
-
-# What is set in a model once it is loaded: dtypes, attention, gradient checkpointing, dropout.
 
 
 def shorten(causal: Any, dtype: torch.dtype) -> None:

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlvr.config import Config, TorchSamplerConfig
 from rlvr.config.settings import carry
 from rlvr.core.files.models import find_model
-from rlvr.model.load.pretrained import load_errors_as_value_error
+from rlvr.model.load.pretrained import check_decoder, load_errors_as_value_error
 from rlvr.model.memory.estimate import (
     FP32,
     PROMPT,
@@ -46,7 +46,6 @@ from rlvr.model.memory.estimate import (
     token_bytes,
     weight_bytes,
 )
-from rlvr.model.probe.trial import check_decoder
 
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from rlvr.config.optim import EIGHT_BIT_EXTRA
+from rlvr.config.model import EIGHT_BIT_EXTRA
 
 # Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
 BUCKET = 2**25

@@ -1,8 +1,8 @@
-"""Try on a few tokens what a model can be run by: the packed pass, the decoders, each against the plain forward.
+"""Which fast paths of a model reproduce its plain forward pass, tried on a few tokens before they are used.
 
 No flag of transformers promises that a model computes the same packed, padded, or token by token from a cache. So each
-way is tried on a text before it is used, and again on a longer text before rows pass a length at which the model may
-begin to compute something else (rlvr.model.probe.trial). A way whose log-probabilities differ is not used.
+way is tried on a text when the model is loaded, and again on a longer text before rows pass a length at which the model
+may begin to compute something else (`find_boundaries`). A way whose log-probabilities differ is not used.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ import torch
 from torch import Tensor, nn
 
 from rlvr.model.cpu.linear import can_prepare
-from rlvr.model.decode.decoders import (
-    CacheDecoder,
-    Decoder,
-    PreparedDecoder,
-    RepeatedDecoder,
-    SharedDecoder,
-    WholeDecoder,
-)
+from rlvr.model.decode.decoders import CacheDecoder, Decoder, PreparedDecoder, SharedDecoder, WholeDecoder
 from rlvr.model.forward.packed import PACKED, PackedGroups, Unsupported, Windows, pack, unpack
 from rlvr.model.forward.passes import check_logits, hidden_states, is_llama_like, output_logits
 
-# Lengths in tokens beyond which a model may begin to compute something else, read from its config and modules.
-
+# Tokens of the first text that is tried. A later text passes its boundary by BEYOND tokens, or by an eighth: of many
+# keys a few that are not seen would change too little. A text of more than LONG is tried as one row, for its cost.
+SHORT, BEYOND, LONG = 43, 12, 400
+# Largest difference of a log-probability: in float32 this, or so many times what rounding the embeddings changes in the
+# plain forward. Shorter dtypes are compared by the mean difference.
+EXACT, COARSE, NOISE = 1e-4, 0.05, 10.0
+# Mean error of prepared weights, in the dtype that decodes, as a multiple of that of the plain weights in this dtype.
+SAME_ROUNDING = 1.5
+LEAST = -1e4  # log-probabilities below, -inf too, count as equal
+NO_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory|alloc_cpu")
+# Raised by models that do not take packed tokens, or whose cache cannot be copied.
+FAILURES = (Unsupported, TypeError, ValueError, RuntimeError, AttributeError, KeyError, IndexError, AssertionError)
+# Names in configs and modules of numbers at which a model may change, and of others that only look like it.
 LENGTHS = re.compile(r"window|chunk|block_size|local_attention|attn_chunk|index_topk|indexer_budget|rel_extent")
 NO_LENGTHS = re.compile(r"layer|pattern|feed_forward|lm_head|image|vision|audio|kernel|conv|^num_|^n_")
 RECURRENT = re.compile(r"^(linear_|mamba_|ssm_|conv_|time_step_|short_conv|state_size)")
@@ -49,17 +53,33 @@ def find_boundaries(causal: Any) -> tuple[int, ...]:
     for config in text_configs(causal.config):
         unused = not getattr(config, "use_sliding_window", True)
         values = vars(config)
-        found.update(_lengths({k: v for k, v in values.items() if not (unused and "sliding" in k)}))
+        found.update(_lengths_in({k: v for k, v in values.items() if not (unused and "sliding" in k)}))
         if any(RECURRENT.search(name) for name, value in values.items() if value):
             found.add(CHUNK)
     for module in causal.modules():
-        found.update(_lengths(vars(module)))
+        found.update(_lengths_in(vars(module)))
     return tuple(sorted(found))
+
+
+def _lengths_in(values: dict[str, Any]) -> Iterator[int]:
+    for name, value in values.items():
+        if LENGTHS.search(name) and not NO_LENGTHS.search(name):
+            numbers = value if isinstance(value, (list, tuple)) else [value]
+            yield from (n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 1)
 
 
 def rotary_lengths(causal: Any, kinds: tuple[str, ...] = ("longrope", "dynamic")) -> tuple[int, ...]:
     """Return where rotary scalings begin whose angles depend on the longest text of a forward pass, ascending."""
-    return tuple(sorted({n for config in text_configs(causal.config) for n in _rotary_lengths(config, kinds)}))
+    found: set[int] = set()
+    for config in text_configs(causal.config):
+        parameters = getattr(config, "rope_parameters", None) or {}
+        nested = [value for value in parameters.values() if isinstance(value, dict)]
+        for rope in nested or [parameters]:
+            own = getattr(config, "max_position_embeddings", None)
+            start = rope.get("original_max_position_embeddings") or own
+            if rope.get("rope_type") in kinds and start:
+                found.add(int(start))
+    return tuple(sorted(found))
 
 
 def text_configs(config: Any) -> Iterator[Any]:
@@ -68,55 +88,6 @@ def text_configs(config: Any) -> Iterator[Any]:
     for name, value in vars(config).items():
         if hasattr(value, "model_type") and not re.search("vision|audio|image", name):
             yield from text_configs(value)
-
-
-def _lengths(values: dict[str, Any]) -> Iterator[int]:
-    for name, value in values.items():
-        if LENGTHS.search(name) and not NO_LENGTHS.search(name):
-            numbers = value if isinstance(value, (list, tuple)) else [value]
-            yield from (n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 1)
-
-
-def _rotary_lengths(config: Any, kinds: tuple[str, ...]) -> Iterator[int]:
-    parameters = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
-    for rope in nested or [parameters]:
-        if rope.get("rope_type") in kinds:
-            start = rope.get("original_max_position_embeddings") or getattr(config, "max_position_embeddings", None)
-            if start:
-                yield int(start)
-
-
-# Tokens of the first text that is tried. A later text passes the boundary that it is tried for by BEYOND, or by an
-# eighth: of many keys a few that are not seen would change too little.
-SHORT, BEYOND = 43, 12
-# A text of more tokens is tried as one row, for that is what it costs.
-LONG = 400
-# Largest difference of a log-probability: in float32 this, or so many times what rounding the embeddings changes in the
-# plain forward. Shorter dtypes are compared by the mean difference.
-EXACT, COARSE, NOISE = 1e-4, 0.05, 10.0
-# Mean error of prepared weights, in the dtype that decodes, as a multiple of that of the plain weights in this dtype.
-SAME_ROUNDING = 1.5
-LEAST = -1e4  # log-probabilities below, -inf too, count as equal
-NO_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory|alloc_cpu")
-# Raised by models that do not take packed tokens, or whose cache cannot be copied.
-FAILURES = (Unsupported, TypeError, ValueError, RuntimeError, AttributeError, KeyError, IndexError, AssertionError)
-
-
-def beyond(boundary: int) -> int:
-    """Return the tokens of a text that is tried for a boundary."""
-    return boundary + max(BEYOND, boundary // 8)
-
-
-def can_pack(causal: Any) -> str:
-    """Return why a model cannot be given the packed attention, or ""."""
-    own = causal.config._attn_implementation
-    layers = {kind for config in text_configs(causal.config) for kind in getattr(config, "layer_types", None) or []}
-    if other := sorted(layers - {"full_attention", "sliding_attention"}):
-        return f"it has layers of the type {other[0]}"
-    if own not in (*PACKED, *PACKED.values()) or not causal._supports_attention_backend:
-        return f"its attention ({own}) cannot be replaced"
-    return ""
 
 
 class PackedTrial:
@@ -151,28 +122,30 @@ class PackedTrial:
         if passed not in self.reasons:
             size = self.text_length(passed)
             least = max((side for side in self.sides if side < size), default=0)
-            self.reasons[passed] = self.why_not or _attempt(
-                lambda: packed_difference(self.causal, size, self.tolerance, least)
-            )
+            trial = partial(packed_difference, self.causal, size, self.tolerance, least)
+            self.reasons[passed] = self.why_not or _attempt(trial)
             if self.reasons[passed]:
                 check_plain(self.causal, size, self.tolerance, least)
         return not self.reasons[passed]
 
     def text_length(self, passed: int) -> int:
         """Return the length of the text that is tried for rows that pass so many of the boundaries."""
-        size = max(self.size, beyond(self.boundaries[passed - 1])) if passed else self.size
+        size = self.size
+        if passed:
+            boundary = self.boundaries[passed - 1]
+            size = max(size, boundary + max(BEYOND, boundary // 8))
         return min(size, self.boundaries[passed]) if passed < len(self.boundaries) else size
 
     def _install(self) -> str:
         """Try each packed pass. Return why none is right, or "": the model then has the packed attention."""
-        causal, reason = self.causal, can_pack(self.causal)
-        if reason:
+        causal = self.causal
+        if reason := why_not_packed(causal):
             return reason
-        row = text(causal, self.size)
+        row = make_text(causal, self.size)
         own = plain_logprobs(causal, row, 1)
         pack(causal)
         try:
-            if reason := _attempt(lambda: self.tolerance.apart(plain_logprobs(causal, row, 1), own, "single rows")):
+            if reason := _attempt(lambda: self.tolerance.compare(plain_logprobs(causal, row, 1), own, "single rows")):
                 return reason
             for name in (["llama"] if is_llama_like(causal) else []) + ["own"]:
                 causal.rlvr_pass = name
@@ -184,6 +157,17 @@ class PackedTrial:
             if not self.reasons:
                 unpack(causal)
         return reason
+
+
+def why_not_packed(causal: Any) -> str:
+    """Return why a model cannot be given the packed attention, or ""."""
+    own = causal.config._attn_implementation
+    layers = {kind for config in text_configs(causal.config) for kind in getattr(config, "layer_types", None) or []}
+    if other := sorted(layers - {"full_attention", "sliding_attention"}):
+        return f"it has layers of the type {other[0]}"
+    if own not in (*PACKED, *PACKED.values()) or not causal._supports_attention_backend:
+        return f"its attention ({own}) cannot be replaced"
+    return ""
 
 
 def _attempt(trial: Callable[[], str]) -> str:
@@ -218,7 +202,7 @@ def trying(causal: Any, dtype: torch.dtype | None = None) -> Iterator[None]:
         causal.train(training)
 
 
-def text(causal: Any, length: int, first: int = 0) -> list[int]:
+def make_text(causal: Any, length: int, first: int = 0) -> list[int]:
     """Return the ids of a text without a pattern. Small ids: multimodal models reserve the last ones for images."""
     vocabulary = causal.get_input_embeddings().weight.shape[0]
     return [(5 + i * i * 7 % 61 + i % 13) % vocabulary for i in range(first, first + length)]
@@ -248,7 +232,7 @@ class Tolerance:
 
     def __init__(self, causal: Any, size: int) -> None:
         self.exact = causal.get_input_embeddings().weight.dtype is torch.float32
-        row = text(causal, size)
+        row = make_text(causal, size)
         expected = plain_logprobs(causal, row, 1)
         with rounded_embeddings(causal):
             self.noise = self.difference(plain_logprobs(causal, row, 1), expected)
@@ -262,7 +246,7 @@ class Tolerance:
         difference = (found.clamp(min=LEAST) - expected.clamp(min=LEAST)).abs()
         return float(difference.max() if self.exact else difference.mean())
 
-    def apart(self, found: Tensor, expected: Tensor, what: str) -> str:
+    def compare(self, found: Tensor, expected: Tensor, what: str) -> str:
         """Return "" if both are equal up to rounding, else a line that begins with `what`."""
         if found.shape != expected.shape:
             return f"{what} have log-probabilities of another shape"
@@ -291,7 +275,7 @@ def packed_difference(causal: Any, size: int, tolerance: Tolerance, least: int =
 
     Two prompts with three completions, all rows longer than `least` tokens; beyond LONG tokens one prompt with one.
     """
-    a, b = text(causal, size), text(causal, size, first=101)
+    a, b = make_text(causal, size), make_text(causal, size, first=101)
     with trying(causal):
         plain_states(causal, [a], layout=Windows())
     if size > LONG:
@@ -300,7 +284,7 @@ def packed_difference(causal: Any, size: int, tolerance: Tolerance, least: int =
         cut = min(9, size // 3)
         prompts = [a[:cut], b[: cut // 2 + 1]]
         second = b[size // 2 : size // 2 + 9]
-        second += text(causal, max(0, least + 2 - cut - len(second)), first=211)
+        second += make_text(causal, max(0, least + 2 - cut - len(second)), first=211)
         completions = [[a[cut:], second], [b[cut // 2 + 1 : size - 7]]]
     with trying(causal):
         layout = PackedGroups(
@@ -316,7 +300,7 @@ def packed_difference(causal: Any, size: int, tolerance: Tolerance, least: int =
             with trying(causal):
                 found = output_logits(causal, states).log_softmax(-1)
             expected = plain_logprobs(causal, prompt + completion, len(prompt))
-            if reason := tolerance.apart(found, expected, "packed rows"):
+            if reason := tolerance.compare(found, expected, "packed rows"):
                 return reason
     return ""
 
@@ -345,7 +329,7 @@ class Decoders:
         boundary = self.trial.boundaries[passed - 1] if passed else 0
         if boundary in self.trial.sides:
             size = min(size, boundary + BEYOND)  # the text begins before the boundary, as the rows of a run do
-        makers: list[type[Decoder]] = [CacheDecoder, RepeatedDecoder, WholeDecoder]
+        makers: list[type[Decoder]] = [CacheDecoder, WholeDecoder]
         if self.packs and self.trial.packs(length):
             makers = [*([PreparedDecoder] if can_prepare(self.causal) else []), SharedDecoder, *makers]
         reasons = []
@@ -362,11 +346,67 @@ class Decoders:
         )
 
     def _difference(self, make: type[Decoder], size: int) -> str:
-        reason = decoder_difference(make, self.causal, size, self.trial.tolerance)
+        rows = Rows(self.causal, size)
+        for expected, found in zip(rows.plain, rows.decode(make)):
+            if reason := self.trial.tolerance.compare(found, expected, "rows decoded from its cache"):
+                return reason
         cast = self.dtype not in (torch.float32, self.causal.get_input_embeddings().weight.dtype)
-        if reason or not cast or make is not PreparedDecoder:
-            return reason
-        return cast_difference(make, self.causal, size, self.dtype)
+        return self._cast_difference(rows) if cast and make is PreparedDecoder else ""
+
+    def _cast_difference(self, rows: Rows) -> str:
+        """Return "" if prepared weights, in a dtype that is not that of the model's, are as exact as its own.
+
+        Both differ from the plain forward in the dtype of the weights, by rounding; so their mean errors are compared.
+        """
+        expected = torch.cat(rows.plain).clamp(min=LEAST)
+        if bool(expected.isnan().any()):
+            return ""  # see Tolerance
+        kinds = (PreparedDecoder, SharedDecoder)
+        found, plain = (torch.cat(rows.decode(kind, self.dtype)).clamp(min=LEAST) for kind in kinds)
+        error, rounding = (float((x - expected).abs().mean()) for x in (found, plain))
+        if error <= SAME_ROUNDING * rounding:
+            return ""
+        return f"rows in {self.dtype} have log-probabilities that differ by {error:.2g} in the mean, not {rounding:.2g}"
+
+
+class Rows:
+    """Three rows of `size` tokens that are decoded on trial. Beyond LONG tokens: one row.
+
+    Two continue one prompt, the third another; one is dropped early. plain: for each step the log-probabilities (B, V)
+    of the plain forward.
+    """
+
+    def __init__(self, causal: Any, size: int) -> None:
+        self.causal, self.size = causal, size
+        self.steps = min(2 * BEYOND, size - size // 3)
+        self.first = size - self.steps
+        self.prompts, self.counts = [make_text(causal, self.first), make_text(causal, self.first, 101)], [2, 1]
+        self.alive = [0, 1, 2]
+        first, second, third = (make_text(causal, self.steps, start) for start in (211, 307, 401))
+        self.rows = [[*self.prompts[0], *first], [*self.prompts[0], *second], [*self.prompts[1], *third]]
+        if size > LONG:
+            self.prompts, self.counts, self.alive = self.prompts[:1], [1], [0]
+        plain = torch.stack([plain_logprobs(causal, self.rows[i], self.first) for i in self.alive], dim=1)
+        left = 1 + self.steps // 2 + 1  # logits before a row is dropped
+        self.plain = [x[[0, 2]] if step >= left and size <= LONG else x for step, x in enumerate(plain)]
+
+    def decode(self, make: type[Decoder], dtype: torch.dtype | None = None) -> list[Tensor]:
+        """Return for each step the log-probabilities (B, V) that a decoder gives; dtype: see `trying`."""
+        alive = self.alive
+        with trying(self.causal, dtype):
+            decoder = make(self.causal)
+            if isinstance(decoder, SharedDecoder) and len(self.prompts) > 1:
+                logits = decoder.start(self.prompts[:1], self.counts[:1])
+                found = [torch.cat([logits, decoder.enter(self.prompts[1:], self.counts[1:])])]
+            else:
+                found = [decoder.start(self.prompts, self.counts)]
+            for t in range(self.first, self.size - 1):  # the last token predicts one that no decoder is asked for
+                tokens = torch.tensor([self.rows[i][t] for i in alive], device=found[0].device)
+                found.append(decoder.step(tokens))
+                if t == self.first + self.steps // 2 and self.size <= LONG:
+                    alive = [0, 2]
+                    decoder.keep(torch.tensor(alive, device=tokens.device))
+        return [logits.log_softmax(-1) for logits in found]
 
 
 def check_plain(causal: Any, size: int, tolerance: Tolerance, least: int = 0) -> None:
@@ -374,14 +414,14 @@ def check_plain(causal: Any, size: int, tolerance: Tolerance, least: int = 0) ->
 
     least: tokens up to which a row is known to have others.
     """
-    row, other = text(causal, size), text(causal, size + 5, first=101)
+    row, other = make_text(causal, size), make_text(causal, size + 5, first=101)
     with trying(causal):
         states = plain_states(causal, [row[:-1], other])[0, : size - 1]
         beside = output_logits(causal, states).log_softmax(-1)
     alone = plain_logprobs(causal, row, 1)
     cut = plain_logprobs(causal, row[: max(size - math.ceil(size / 3), least + 2)], 1)
-    reason = tolerance.apart(cut, alone[: len(cut)], "rows cut short")
-    if reason := reason or tolerance.apart(beside, alone, "rows beside others"):
+    reason = tolerance.compare(cut, alone[: len(cut)], "rows cut short")
+    if reason := reason or tolerance.compare(beside, alone, "rows beside others"):
         raise ValueError(
             f"{type(causal).__name__} cannot be trained on rows of {size} tokens: {reason} from those of a row alone; "
             "expected a causal language model whose rows are independent"
@@ -398,86 +438,6 @@ def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
         )
 
 
-class Rows:
-    """Three rows of `size` tokens that are decoded on trial. Beyond LONG tokens: one row.
-
-    Two continue one prompt, the third another; one is dropped early. plain: for each step the log-probabilities (B, V)
-    of the plain forward.
-    """
-
-    def __init__(self, causal: Any, size: int) -> None:
-        self.causal, self.size = causal, size
-        self.steps = min(2 * BEYOND, size - size // 3)
-        self.first = size - self.steps
-        self.prompts, self.counts, self.alive = (
-            [text(causal, self.first), text(causal, self.first, 101)],
-            [2, 1],
-            [0, 1, 2],
-        )
-        first, second, third = (text(causal, self.steps, start) for start in (211, 307, 401))
-        self.rows = [[*self.prompts[0], *first], [*self.prompts[0], *second], [*self.prompts[1], *third]]
-        if size > LONG:
-            self.prompts, self.counts, self.alive = self.prompts[:1], [1], [0]
-        plain = torch.stack([plain_logprobs(causal, self.rows[i], self.first) for i in self.alive], dim=1)
-        left = 1 + self.steps // 2 + 1  # logits before a row is dropped
-        self.plain = [x[[0, 2]] if step >= left and size <= LONG else x for step, x in enumerate(plain)]
-
-    def decoded(self, make: type[Decoder], dtype: torch.dtype | None = None) -> list[Tensor]:
-        """Return for each step the log-probabilities (B, V) that a decoder gives; dtype: see `trying`."""
-        alive = self.alive
-        with trying(self.causal, dtype):
-            decoder = make(self.causal)
-            if isinstance(decoder, SharedDecoder) and len(self.prompts) > 1:
-                parts = (
-                    decoder.start(self.prompts[:1], self.counts[:1]),
-                    decoder.enter(self.prompts[1:], self.counts[1:]),
-                )
-                found = [torch.cat(parts)]
-            else:
-                found = [decoder.start(self.prompts, self.counts)]
-            for t in range(self.first, self.size - 1):  # the last token predicts one that no decoder is asked for
-                tokens = torch.tensor([self.rows[i][t] for i in alive], device=found[0].device)
-                found.append(decoder.step(tokens))
-                if t == self.first + self.steps // 2 and self.size <= LONG:
-                    alive = [0, 2]
-                    decoder.keep(torch.tensor(alive, device=tokens.device))
-        return [logits.log_softmax(-1) for logits in found]
-
-
-def decoder_difference(make: type[Decoder], causal: Any, size: int, tolerance: Tolerance) -> str:
-    """Return "" if a decoder gives the plain forward's log-probabilities for rows of `size` tokens."""
-    rows = Rows(causal, size)
-    for expected, found in zip(rows.plain, rows.decoded(make)):
-        if reason := tolerance.apart(found, expected, "rows decoded from its cache"):
-            return reason
-    return ""
-
-
-def cast_difference(make: type[Decoder], causal: Any, size: int, dtype: torch.dtype) -> str:
-    """Return "" if a decoder computes in a dtype that is not that of the weights as well as a SharedDecoder does.
-
-    Both differ from the plain forward in the dtype of the weights, by rounding; so their mean errors are compared.
-    """
-    rows = Rows(causal, size)
-    expected = torch.cat(rows.plain).clamp(min=LEAST)
-    if bool(expected.isnan().any()):
-        return ""  # see Tolerance
-    found, plain = (torch.cat(rows.decoded(kind, dtype)).clamp(min=LEAST) for kind in (make, SharedDecoder))
-    error, rounding = (float((x - expected).abs().mean()) for x in (found, plain))
-    if error <= SAME_ROUNDING * rounding:
-        return ""
-    return f"rows decoded in {dtype} have log-probabilities that differ by {error:.2g} in the mean, not {rounding:.2g}"
-
-
-# Checks of what transformers loaded: a decoder whose tokens do not see what follows, with known hidden states.
-
-
-def check_decoder(config: Any, name: str) -> None:
-    """Raise ValueError for the config of an encoder-decoder: as a causal LM it would be a decoder without its input."""
-    if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{name} is an encoder-decoder ({config.model_type}); expected a causal language model")
-
-
 def check_causal(causal: Any) -> None:
     """Raise ValueError for a model that is no causal LM, or whose hidden states and logits are unknown.
 
@@ -490,19 +450,19 @@ def check_causal(causal: Any) -> None:
         causal.base_model_prefix = "model"  # Llama 4
     if causal.base_model is causal:
         raise ValueError(f"{kind} names no part that gives its last hidden states (base_model_prefix)")
-    row = text(causal, SHORT)
+    # A token's state must not change where other tokens follow it.
+    row = make_text(causal, SHORT)
     with trying(causal):
         part, whole = plain_states(causal, [row[: SHORT // 2]])[0], plain_states(causal, [row])[0, : SHORT // 2]
         with rounded_embeddings(causal):
             noise = (plain_states(causal, [row])[0, : SHORT // 2] - whole).float().abs()
-    # With broken weights this cannot be decided; whoever uses the model checks them.
-    exact, finite = whole.dtype is torch.float32, bool(whole.isfinite().all())
     difference, scale = (part - whole).float().abs(), whole.float().abs()
-    if exact:
+    if whole.dtype is torch.float32:
         differs = difference.max() > max(1e-4 * scale.max(), NOISE * noise.max())
     else:
         differs = difference.mean() > max(COARSE * scale.mean(), NOISE * noise.mean())
-    if finite and bool(differs):
+    # With broken weights this cannot be decided; whoever uses the model checks them.
+    if bool(whole.isfinite().all()) and bool(differs):
         raise ValueError(
             f"{kind} gives a token another state where other tokens follow it; expected a causal language model (an "
             "encoder needs is_decoder in its config)"

@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Sequence
-from dataclasses import replace
-from rlvr.core.seeding import derive_seed
-from rlvr.core.traits import BatchVerifier
-from rlvr.core.traits import PartVerifier
-from rlvr.core.traits import VerifierTraits
-from rlvr.core.types import Completion
-from rlvr.core.types import Group
-from rlvr.core.types import Problem
-from rlvr.core.types import Sampler
-from rlvr.core.types import Sampling
-from rlvr.core.types import Verdict
-from rlvr.distributed import Processes
-from rlvr.distributed import gather
-from rlvr.model.load.policy import Policy
-from rlvr.training.rollout.episodes import Play
-from rlvr.training.rollout.episodes import play
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from collections.abc import Mapping
-from concurrent.futures import Future
-from concurrent.futures import wait
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
+
 from rlvr.config import Config
-from rlvr.core.heartbeat import beat
-from rlvr.core.heartbeat import enter
-from rlvr.distributed import Apart
-from rlvr.distributed import in_thread
-from rlvr.distributed import share
+from rlvr.core.heartbeat import beat, enter
+from rlvr.core.seeding import derive_seed
+from rlvr.core.traits import BatchVerifier, PartVerifier, VerifierTraits
+from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Verdict
+from rlvr.distributed import Apart, Processes, gather, in_thread, share
+from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
-from rlvr.training.checkpoint.checkpoint import AHEAD
-from rlvr.training.checkpoint.checkpoint import read_groups
+from rlvr.training.checkpoint.checkpoint import AHEAD, read_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.problems.draws import Draws
-from rlvr.training.step.rewards import informative_groups
-from rlvr.training.step.rewards import keep_informative
-from rlvr.training.step.rewards import shuffle_verdicts
+from rlvr.training.rollout.episodes import Play, play
+from rlvr.training.step.rewards import informative_groups, keep_informative, shuffle_verdicts
 
 
 def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:

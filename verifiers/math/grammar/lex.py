@@ -51,8 +51,9 @@ def decimal(text: str) -> Num:
     return Num(value, max(0, len(fraction) - power), len((whole + fraction).lstrip("0")))
 
 
+_FRACTION = r"\\[dt]?frac(?:\{(\d{1,18})\}\{(\d{1,18})\}|(\d)(\d))"
 _WRITTEN = re.compile(
-    r"([+-]?)(?:(\d{1,18}(?:\.\d{1,18})?)|(?:(\d{1,18}) ?)?\\[dt]?frac\{(\d{1,18})\}\{(\d{1,18})\})\Z", re.ASCII
+    rf"([+-]?)(?:(\d{{1,18}}(?:\.\d{{1,18}})?|\.\d{{1,18}})|(?:(\d{{1,18}}) ?)?{_FRACTION})\Z", re.ASCII
 )
 _LAST = (*"0123456789}",)  # what such a number ends with
 
@@ -62,15 +63,17 @@ def written_number(text: str) -> Node | None:
     match = _WRITTEN.match(text) if text.endswith(_LAST) else None
     if match is None:
         return None
-    sign, plain, whole, top, bottom = match.groups()
+    sign, plain, whole, top, bottom, *digits = match.groups()
     if plain:
         tree: Node = decimal(plain)
-    elif not whole:
-        tree = Op("div", (number(int(top)), number(int(bottom))))
-    elif 0 < int(top) < int(bottom):
-        tree = Num(int(whole) + Fraction(int(top), int(bottom)))
     else:
-        return None
+        above, below = (int(part) for part in ((top, bottom) if top else digits))
+        if not whole:
+            tree = Op("div", (number(above), number(below)))
+        elif 0 < above < below:
+            tree = Num(int(whole) + Fraction(above, below))
+        else:
+            return None
     return Op("neg", (tree,)) if sign == "-" else tree
 
 

@@ -142,16 +142,6 @@ class Reference:
         """The trees that the text may mean, none for plain text."""
         return self.read.trees
 
-    @property
-    def is_text(self) -> bool:
-        """Whether it is compared as text only."""
-        return not self.read.trees
-
-    @property
-    def choice(self) -> str:
-        """The letter of a single choice, else ""."""
-        return self.read.choice
-
 
 @functools.lru_cache(maxsize=8192)
 def read_reference(text: str) -> Reference:

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import bounds, plain, service
+from rlvr.sandbox.inside import bounds, plain
+from rlvr.sandbox.wire import service
 
 _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 

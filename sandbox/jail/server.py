@@ -12,24 +12,25 @@ this package only `inside` (see client.py for how it is started).
 
 from __future__ import annotations
 
-import _multiprocessing  # type: ignore[import-not-found]
+import _multiprocessing
 import _socket
 import contextlib
 import gc
 import importlib
 import json
+import mmap
 import os
 import select
 import signal
 import struct
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rlvr.sandbox.inside import (
     child,
     interpreter,
-    keeper,
     kernel,
     landlock,
     library,
@@ -41,6 +42,66 @@ from rlvr.sandbox.inside import (
     usage,
 )
 from rlvr.sandbox.inside.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
+
+# The keeper of a fork server without a pid namespace: it ends a run that has lost its server.
+#
+# At level 3 the kernel ends every process of the namespace together with the server. Otherwise a server that is killed
+# leaves the processes that its run has started. The keeper is their ancestor and outlives the server: it kills them, and
+# removes the scratch directory. It sleeps until then.
+
+
+class Group:
+    """The process group of the run in progress, 0 for none, in memory that server and keeper share."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def hide(self) -> None:
+        """Keep the memory from children of this process: a program could otherwise name another group."""
+        self._shared.madvise(mmap.MADV_DONTFORK)
+
+    def set(self, group: int) -> None:
+        """Say whose processes are to be killed."""
+        self._shared[:4] = struct.pack("=i", group)
+
+    def get(self) -> int:
+        """Return the group."""
+        found: int = struct.unpack("=i", self._shared[:4])[0]
+        return found
+
+
+def leave_behind(group: Group, close: Callable[[], None], clean: Callable[[], None]) -> None:
+    """Fork: the child returns as the server; this process becomes the keeper, and exits after the server.
+
+    `close` closes what the keeper must not hold; `clean` removes files once no process of the run is left.
+    """
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    server = os.fork()
+    if server == 0:
+        group.hide()
+        return
+    close()
+    status = 0
+    while True:
+        try:
+            ended, code = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        if ended == server:
+            status = code
+            _kill(group.get())
+    if status != 0:
+        with contextlib.suppress(OSError):
+            clean()
+    os._exit(0 if status == 0 else 1)
+
+
+def _kill(group: int) -> None:
+    # None may be left, or only zombies.
+    if group > 1:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
 
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY, _LOOK_AT_LEAST_EVERY = 0.05, 0.25
@@ -60,7 +121,7 @@ def main(argument: str) -> NoReturn:
         _oom_first()
         if setting["tests"]:
             # Before a change of the root directory hides it.
-            importlib.import_module("rlvr.sandbox.inside.judge")
+            importlib.import_module("rlvr.sandbox.testcode.judge")
         meter = usage.Meter()
         isolation = _enter(setting, control)
         _import_from([*setting["sys_path"], *setting["packages"]], isolation)
@@ -68,9 +129,9 @@ def main(argument: str) -> NoReturn:
             library.find_in(setting["sys_path"], setting["packages"])
         interpreter.prepare(isolation.scratch)
         _multiprocessing.SemLock = semaphore.SemLock
-        group = keeper.Group()
+        group = Group()
         if not isolation.namespaces:
-            keeper.leave_behind(group, control.close, lambda: _remove(isolation.scratch))
+            leave_behind(group, control.close, lambda: _remove(isolation.scratch))
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         if isolation.seccomp:
@@ -180,7 +241,7 @@ def _readable_by(uid: int, paths: list[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _serve(control: _socket.socket, isolation: Isolation, meter: usage.Meter, group: keeper.Group) -> None:
+def _serve(control: _socket.socket, isolation: Isolation, meter: usage.Meter, group: Group) -> None:
     while True:
         data, descriptors = _receive(control)
         if not data:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlvr.sandbox.inside import interpreter
-from rlvr.sandbox.inside.pytest_names import FIXTURES, Fixture, Mark, Row, Skipped
+from rlvr.sandbox.testcode.pytest_stub import FIXTURES, Fixture, Mark, Row, Skipped
 
 
 def is_test_name(name: str) -> bool:

@@ -43,7 +43,7 @@ from rlvr.config.settings import (
     help_texts,
     settings_of,
 )
-from rlvr.core.printable import expected
+from rlvr.core.printable import describe_type
 from rlvr.core.registry import did_you_mean
 
 T = TypeVar("T")
@@ -175,12 +175,12 @@ class Flag:
     def value(self, words: Sequence[str]) -> Any:
         """Return words of the command line as a value of the flag's type."""
         if not words and self.takes == 1:
-            raise ValueError(f"{self.label} needs a value: {expected(self.hint)}")
+            raise ValueError(f"{self.label} needs a value: {describe_type(self.hint)}")
         try:
             return convert(words, self.hint)
         except ValueError:
             given = " ".join(word or repr(word) for word in words)
-            raise ValueError(f"{self.label} {given}: expected {expected(self.hint)}") from None
+            raise ValueError(f"{self.label} {given}: expected {describe_type(self.hint)}") from None
 
 
 def convert(words: Sequence[str], hint: Any) -> Any:
@@ -580,7 +580,7 @@ def describe_flags(flags: Flags, prog: str, description: str, *, everything: boo
         text = help_texts(kind).get(flag.setting.name, "")
         text += f" Only {unread[flag.name].flags}." if flag.name in unread else ""
         default = "" if flag in required else f" (default: {show_value(value_of(flags.values, flag))})"
-        takes = f", {off_form(flag)}" if flag.hint is bool else f" {expected(flag.hint)}"
+        takes = f", {off_form(flag)}" if flag.hint is bool else f" {describe_type(flag.hint)}"
         indent = " " * 6
         return [f"  {flag.label}{takes}{default}", *([wrap(text, initial_indent=indent, subsequent_indent=indent)])]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.commands.arguments import Positional, parse
-from rlvr.core.printable import expected, printable
+from rlvr.core.printable import describe_type, printable
 from rlvr.core.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 
 # By kind of registry: the word for an entry, and a command that uses one.
@@ -95,7 +95,7 @@ def entry(registry: Registry, name: str) -> str:
     """Return name, place, docstring and options of a verifier, a pack or an environment, and how it is used."""
     made = registry.get(name)
     options = [
-        (key, expected(hint), "needed" if default is inspect.Parameter.empty else f"default {default!r}")
+        (key, describe_type(hint), "needed" if default is inspect.Parameter.empty else f"default {default!r}")
         for key, (hint, default) in registry.typed_options(name).items()
     ]
     widths = [max((len(row[i]) for row in options), default=0) for i in (0, 1)]

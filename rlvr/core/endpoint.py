@@ -176,8 +176,8 @@ class Endpoint:
         path = PATHS[self.api]
         answer = self.client.post(path, self.body(question, sampling, seed), idempotent=True)
         choice = self.client.read(path, answer, lambda a: dict(a["choices"][0]), SCHEMA)
-        tokens = counted(answer)
-        return self.client.read(path, choice, lambda c: generated(c, tokens), SCHEMA)
+        tokens = count_tokens(answer)
+        return self.client.read(path, choice, lambda c: read_choice(c, tokens), SCHEMA)
 
     def body(self, question: Question, sampling: Sampling, seed: int) -> dict[str, Any]:
         """Return a request: OpenAI's fields, and those that only some engines read where one of them serves."""
@@ -205,14 +205,14 @@ class Endpoint:
         return body | self.extra
 
 
-def counted(answer: Mapping[str, Any]) -> int | None:
+def count_tokens(answer: Mapping[str, Any]) -> int | None:
     """Return how many tokens the server says that it sampled; None where it leaves `usage` out, or it cannot be."""
     usage = answer.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
     return int(tokens) if isinstance(tokens, int | float) and 0 <= tokens <= MOST_TOKENS else None
 
 
-def generated(choice: Mapping[str, Any], tokens: int | None) -> Generated:
+def read_choice(choice: Mapping[str, Any], tokens: int | None) -> Generated:
     """Return a choice of a response. Raises ServerLost for one that the server did not finish.
 
     tokens: as the server counted them; None: those of its ids, else a quarter of the text's characters.
@@ -226,13 +226,13 @@ def generated(choice: Mapping[str, Any], tokens: int | None) -> Generated:
     content = said["text"] if message is None else said.get("content") or said.get("refusal")
     ids, stop = choice.get("token_ids"), choice.get("stop_reason", choice.get("matched_stop"))
     known = None if ids is None else tuple(int(i) for i in ids)
-    text, reasoning = joined(content), joined(said.get("reasoning") or said.get("reasoning_content"))
+    text, reasoning = join_content(content), join_content(said.get("reasoning") or said.get("reasoning_content"))
     if tokens is None:
         tokens = (len(text) + len(reasoning) + CHARACTERS - 1) // CHARACTERS if known is None else len(known)
     return Generated(text, reasoning, finish, tokens, known, stop if isinstance(stop, str) and finish == "stop" else "")
 
 
-def joined(content: Any) -> str:
+def join_content(content: Any) -> str:
     """Return a message's content, a text or a list of parts, as one text without lone surrogates; "" for null."""
     if isinstance(content, list):
         content = "".join(part["text"] for part in content if part.get("type", "text") in ("text", "reasoning"))

@@ -24,7 +24,7 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
     """`text` with control characters (but those of `keep`) written as escapes such as \\x1b. The rest is unchanged."""
     if text.isprintable():
         return text
-    return _hidden(keep).sub(lambda found: _escaped(found[0]), text)
+    return _hidden_pattern(keep).sub(lambda found: _escape(found[0]), text)
 
 
 def note(line: str) -> None:
@@ -58,13 +58,13 @@ def kind_of(value: object) -> str:
 
 
 @cache
-def _hidden(keep: str) -> re.Pattern[str]:
+def _hidden_pattern(keep: str) -> re.Pattern[str]:
     """Return what matches a character to escape."""
     kept = f"(?![{re.escape(keep)}])" if keep else ""
     return re.compile(f"{kept}[{HIDDEN}{TURNING}]")
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
@@ -77,18 +77,18 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if typing.get_origin(hint) is typing.Literal:
         if value in typing.get_args(hint):
             return value
-        raise ValueError(f"{where}: {value!r}; expected {expected(hint)}")
+        raise ValueError(f"{where}: {value!r}; expected {describe_type(hint)}")
     if hint is bool:
         if value.lower() in ("true", "yes", "1", "false", "no", "0"):
             return value.lower() in ("true", "yes", "1")
-        raise ValueError(f"{where}: {value!r}; expected {expected(hint)}")
+        raise ValueError(f"{where}: {value!r}; expected {describe_type(hint)}")
     if typing.get_origin(hint) in (tuple, list):
         item = typing.get_args(hint)[0] if typing.get_args(hint) else str
         return typing.get_origin(hint)(convert(part, item, where) for part in value.split(",") if part)
     try:
         made = hint(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {value!r}; expected {expected(hint)}") from error
+        raise ValueError(f"{where}: {value!r}; expected {describe_type(hint)}") from error
     if hint is float and not math.isfinite(made):
         raise ValueError(f"{where}: {value!r}; expected a finite number")
     return made
@@ -106,19 +106,19 @@ def convert_union(value: str, union: Any, where: str) -> Any:
             return convert(value, hint, where)
         except ValueError:
             continue
-    raise ValueError(f"{where}: {value!r}; expected {expected(union)}")
+    raise ValueError(f"{where}: {value!r}; expected {describe_type(union)}")
 
 
-def expected(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Return in words what an option or a setting of this type accepts."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        words = [expected(part) for part in args if part is not type(None)]
+        words = [describe_type(part) for part in args if part is not type(None)]
         return " or ".join(words) + (", or None" if type(None) in args else "")
     if origin is typing.Literal:
         return f"one of {', '.join(map(str, args))}"
     if origin is tuple and args and Ellipsis not in args:
-        return f"{len(args)} values, each {expected(args[0])}"
+        return f"{len(args)} values, each {describe_type(args[0])}"
     if origin in (tuple, list):
-        return f"values, each {expected(args[0])}" if args else "values"
+        return f"values, each {describe_type(args[0])}" if args else "values"
     return WORDS.get(hint, f"a {hint.__name__}" if isinstance(hint, type) else "text")

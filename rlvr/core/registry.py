@@ -63,7 +63,7 @@ def load(what: Callable[[], Any], where: str) -> Any:
         raise LookupError(f"{where}: {describe_raised(error, place)}") from error
 
 
-def _make(make: Callable[[], Any], where: str) -> Any:
+def _call_maker(make: Callable[[], Any], where: str) -> Any:
     """Return what a maker makes. A failure of a user's maker is told as one of its module is (see `load`).
 
     ValueError, LookupError, OSError and RunError pass: they are messages for the user.
@@ -154,7 +154,7 @@ class Registry:
         """Return `options`, strings converted to the annotated types. Raise LookupError or ValueError for others."""
         made = self.get(spec)
         known = _options(made)
-        checked = _converted(made, options, f"{self.kind} {spec!r}")
+        checked = _convert_options(made, options, f"{self.kind} {spec!r}")
         lacking = [name for name, p in known.items() if p.default is p.empty and name not in checked]
         if lacking:
             raise ValueError(f"{self.kind} {spec!r} needs {' and '.join(map(_how_to_give, lacking))}")
@@ -250,7 +250,7 @@ def with_options(held: Any, options: Mapping[str, str], whose: str) -> Any:
     made = _maker(held)
     if not _options(made):
         raise LookupError(f"{whose} has no options; name another one")
-    changes = _converted(made, options, whose)
+    changes = _convert_options(made, options, whose)
     if dataclasses.is_dataclass(held):
         return dataclasses.replace(held, **changes)  # type: ignore[type-var]
     if not inspect.isclass(made):
@@ -258,7 +258,7 @@ def with_options(held: Any, options: Mapping[str, str], whose: str) -> Any:
         return functools.partial(made, **{**bound, **changes})
     if not hasattr(held, MADE_WITH):
         raise LookupError(f"{whose} was not made by its name, so that its options cannot be changed; name it")
-    return _made(made, {**getattr(held, MADE_WITH), **changes})
+    return _make_instance(made, {**getattr(held, MADE_WITH), **changes})
 
 
 def has_option(held: Any, name: str) -> bool:
@@ -273,7 +273,7 @@ def _maker(held: Any) -> Any:
     return held if inspect.isroutine(held) else type(held)
 
 
-def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+def _make_instance(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """Return an instance that knows its options; a dataclass knows them itself."""
     instance = kind(**options)
     if not dataclasses.is_dataclass(instance):
@@ -289,7 +289,7 @@ def _hints_of(made: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(made)
 
 
-def _converted(made: Callable[..., Any], options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+def _convert_options(made: Callable[..., Any], options: Mapping[str, Any], whose: str) -> dict[str, Any]:
     """Return options of a maker by name, strings converted to the annotated types."""
     known = _options(made)
     hints = _hints_of(made) if options else {}
@@ -366,7 +366,7 @@ def make_verifier(spec: str, **options: Any) -> Any:
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
         raise LookupError(f"verifier {spec!r} cannot be called with (problem, completion); expected these parameters")
     if inspect.isclass(made):
-        return _make(lambda: _made(made, checked), f"verifier {spec!r}")
+        return _call_maker(lambda: _make_instance(made, checked), f"verifier {spec!r}")
     return functools.partial(made, **checked) if checked else made
 
 
@@ -376,7 +376,7 @@ def make_task(spec: str, **options: Any) -> Any:
     checked = TASKS.check_options(spec, options)
     if not _takes(made):
         raise LookupError(f"task {spec!r} has parameters that are no options; expected keyword-only ones (after a *)")
-    task = _make(lambda: made(**checked), f"task {spec!r}")
+    task = _call_maker(lambda: made(**checked), f"task {spec!r}")
     if not isinstance(task, Task):
         raise LookupError(f"task {spec!r} gave {kind_of(task)}; expected a function that returns a Task")
     return task
@@ -390,7 +390,7 @@ def make_environment(spec: str, **options: Any) -> Any:
     checked = ENVIRONMENTS.check_options(spec, options)
     environment = functools.partial(made, **checked) if checked else made
     if inspect.isclass(made):
-        environment = _make(lambda: _made(made, checked), f"environment {spec!r}")
+        environment = _call_maker(lambda: _make_instance(made, checked), f"environment {spec!r}")
     if not callable(environment) or not _takes(environment, "problem", "rng"):
         raise LookupError(f"environment {spec!r} cannot be called with (problem, rng); expected these parameters")
     return environment

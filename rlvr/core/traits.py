@@ -88,7 +88,7 @@ class VerifierTraits:
             if value is None and item.name == "isolate":
                 value = getattr(getattr(bare, "__self__", None), "isolate", None)
             if value is not None:
-                found[item.name] = _checked(bare, item.name, value)
+                found[item.name] = _check_value(bare, item.name, value)
         traits = cls(**found)
         if traits.components and (traits.problem_for is None or traits.merge is None):
             raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
@@ -144,7 +144,7 @@ _FLAGS = ("isolate", "whole_batch", "reads_prompt")
 _WITH_OPTIONS = ("fast_path", "verify_batch", "for_problems", "components", "problem_for", "merge", "measure")
 
 
-def _checked(verifier: Any, name: str, value: Any) -> Any:
+def _check_value(verifier: Any, name: str, value: Any) -> Any:
     """Return the value of a trait. Raise ValueError where it has the wrong type."""
     if name in _FLAGS:
         expected, fits = "True or False", isinstance(value, bool)

@@ -25,7 +25,7 @@ from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.model.optim.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, make_optimizer, optimizer_step
 from rlvr.model.optim.sharding import (
-    blank,
+    copy_without_weights,
     fill,
     full,
     gather_weights,
@@ -190,7 +190,7 @@ def load_trainer(
             model, config, seed=derive_seed(seed, "adapter"), task_type="SEQ_CLS", trained_whole=["score"]
         )
     trained.to(device)
-    empty = None if mesh is None else blank(trained)
+    empty = None if mesh is None else copy_without_weights(trained)
     if mesh is not None:
         shard_model(trained, model, mesh)
     return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype, empty, mesh)

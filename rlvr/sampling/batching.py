@@ -49,7 +49,7 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
         best = logits.gather(1, tokens[:, None])[:, 0]
         return tokens, best - best
     scaled = logits if sampling.temperature == 1 else logits / sampling.temperature
-    logprobs = truncated(scaled, sampling).log_softmax(-1)
+    logprobs = truncate(scaled, sampling).log_softmax(-1)
     probs = logprobs.exp()
     cumulative = probs.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
@@ -72,7 +72,7 @@ def check_finite(logprobs: Tensor) -> None:
         )
 
 
-def truncated(logits: Tensor, sampling: Sampling) -> Tensor:
+def truncate(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return the logits (B, V) with those outside top-k, then outside top-p, set to -inf; ties at the border stay."""
     if 0 < sampling.top_k < logits.shape[1]:
         border = logits.topk(sampling.top_k, dim=-1).values[:, -1:]

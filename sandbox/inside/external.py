@@ -12,7 +12,8 @@ import resource
 import signal
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import isolation, kernel, landlock, seccomp, syscalls
+from rlvr.sandbox.jail import isolation, kernel, landlock, seccomp
+from rlvr.sandbox.jail import seccomp as syscalls
 
 EXIT_REFUSED = 125
 

@@ -28,20 +28,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import (
-    child,
-    interpreter,
-    kernel,
-    landlock,
-    library,
-    maps,
-    namespaces,
-    seccomp,
-    semaphore,
-    syscalls,
-    usage,
-)
-from rlvr.sandbox.inside.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
+from rlvr.sandbox.jail import shared_memory as maps
+from rlvr.sandbox.jail import shared_memory as semaphore
+from rlvr.sandbox.jail import child, interpreter, kernel, landlock, library, namespaces, seccomp, usage
+from rlvr.sandbox.jail import seccomp as syscalls
+from rlvr.sandbox.jail.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
 
 # The keeper of a fork server without a pid namespace: it ends a run that has lost its server.
 #

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import interpreter
+from rlvr.sandbox.jail import interpreter
 from rlvr.sandbox.testcode.pytest_stub import FIXTURES, Fixture, Mark, Row, Skipped
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from rlvr.sandbox.inside import interpreter
+from rlvr.sandbox.jail import interpreter
 from rlvr.sandbox.testcode import collection as testing
 from rlvr.sandbox.testcode import instrument
 from rlvr.sandbox.testcode import pytest_stub as pytest_names

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlvr.config import OptimConfig
 from rlvr.model.optim import adamw
-from rlvr.model.optim.adamw import BLOCK, MASTER, Beside, Bits8, BucketedAdamW, Float32, in_buckets
+from rlvr.model.optim.adamw import BLOCK, MASTER, Beside, Bits8, BucketedAdamW, Float32, split_into_buckets
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer, optimizer_step
 from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
@@ -79,7 +79,7 @@ class Elsewhere(Beside):
 def test_buckets_hold_every_element_once(bucket: int) -> None:
     """In order, in parts that begin at whole blocks; no bucket is larger than asked for, but for one block."""
     weights = weights_of()
-    parts = list(in_buckets(weights, bucket))
+    parts = list(split_into_buckets(weights, bucket))
     seen: dict[int, list[int]] = {}
     for held in parts:
         assert sum(part.stop - part.start for _, part in held) <= max(bucket, BLOCK)

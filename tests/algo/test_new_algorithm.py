@@ -13,7 +13,7 @@ from rlvr.algo.algorithms import ALGORITHMS, Algorithm, per_group
 from rlvr.algo.losses import LOSSES, Loss
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.config.settings import settings_of
-from rlvr.core.printable import expected
+from rlvr.core.printable import describe_type
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Verdict, correct, incorrect
 from rlvr.model.load.policy import load_policy
@@ -96,7 +96,7 @@ def test_a_loss_that_is_added_trains(tmp_path, monkeypatch):
         AlgoConfig(loss="mine").check("algo.")
     monkeypatch.setitem(LOSSES, "mine", Loss("mine", "none", mine))
     settings = {setting.name: setting for setting in settings_of(AlgoConfig)}
-    assert expected(settings["loss"].hint) == f"one of {offered}, mine"
+    assert describe_type(settings["loss"].hint) == f"one of {offered}, mine"
     run = make_run(tmp_path, "grpo", "mine")
     assert settings["clip_high"].find_unmet(run.config) is None
     assert settings["clip_low"].find_unmet(run.config) is not None

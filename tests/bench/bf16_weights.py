@@ -34,7 +34,7 @@ from rlvr.config import ModelConfig, OptimConfig, SFTConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
 from rlvr.model.load.policy import Policy, load_policy
-from rlvr.model.optim.adamw import MASTER, BucketedAdamW, Piece, flat
+from rlvr.model.optim.adamw import MASTER, BucketedAdamW, Piece, flatten_local
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.sft.sft import sft
 from rlvr.training.sft.sft import sft as sft_module
@@ -57,12 +57,16 @@ class WithoutCopy(BucketedAdamW):
         """Updates float32 copies that last for this bucket."""
         pieces = []
         for weight, part in bucket:
-            moments = {name: flat(tensor)[part] for name, tensor in self.state[weight].items() if name != "step"}
-            gradient = flat(weight.grad)[part].float()  # type: ignore[arg-type]
-            pieces.append(Piece(flat(weight.detach())[part].float(), gradient, moments, self.state[weight]["step"]))
+            moments = {
+                name: flatten_local(tensor)[part] for name, tensor in self.state[weight].items() if name != "step"
+            }
+            gradient = flatten_local(weight.grad)[part].float()  # type: ignore[arg-type]
+            pieces.append(
+                Piece(flatten_local(weight.detach())[part].float(), gradient, moments, self.state[weight]["step"])
+            )
         self.moments.update(pieces, group)
         for (weight, part), piece in zip(bucket, pieces, strict=True):
-            flat(weight.detach())[part].copy_(self.rounded(piece.values))
+            flatten_local(weight.detach())[part].copy_(self.rounded(piece.values))
 
 
 def at_random(values: Tensor) -> Tensor:

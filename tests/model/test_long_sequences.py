@@ -25,12 +25,12 @@ from rlvr.model.memory.estimate import (
     QWEN_3B,
     QWEN_15B,
     Shape,
-    fitting,
     fitting_tokens,
     fixed_bytes,
     kept_bytes,
     shape_of,
     token_bytes,
+    tokens_that_fit,
 )
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.checkpoint.checkpoint import optimizer_tensors
@@ -110,14 +110,14 @@ def test_microbatches_are_cut_by_memory() -> None:
     """A GPU of 80 GB takes the recipes' microbatches, one of 40 GB fewer tokens of a 3B model; a CPU sets no bound."""
     for name, shape in (("countdown_grpo", QWEN_3B), ("math_grpo", QWEN_15B)):
         config = importlib.import_module(f"rlvr.recipes.{name}").CONFIG
-        assert fitting(shape, config, GPU) >= config.optim.tokens_per_microbatch
-    small = fitting(QWEN_15B, config, 42_900_000_000)
+        assert tokens_that_fit(shape, config, GPU) >= config.optim.tokens_per_microbatch
+    small = tokens_that_fit(QWEN_15B, config, 42_900_000_000)
     assert fixed_bytes(QWEN_15B, config, 42_900_000_000) + small * token_bytes(QWEN_15B, config) <= 39_000_000_000
-    assert small < fitting(QWEN_15B, config, GPU)
-    assert fitting(QWEN_15B, config, GPU, 0.6) < fitting(QWEN_15B, config, GPU)
+    assert small < tokens_that_fit(QWEN_15B, config, GPU)
+    assert tokens_that_fit(QWEN_15B, config, GPU, 0.6) < tokens_that_fit(QWEN_15B, config, GPU)
     plain = dataclasses.replace(config, model=dataclasses.replace(config.model, gradient_checkpointing=False))
-    assert fitting(QWEN_15B, plain, GPU) < fitting(QWEN_15B, config, GPU)
-    assert fitting(QWEN_3B, config, 10_000_000_000) == 1
+    assert tokens_that_fit(QWEN_15B, plain, GPU) < tokens_that_fit(QWEN_15B, config, GPU)
+    assert tokens_that_fit(QWEN_3B, config, 10_000_000_000) == 1
     policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
     assert fitting_tokens(policy, config) is None
     shape = shape_of(policy)

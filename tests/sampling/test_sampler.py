@@ -17,7 +17,7 @@ from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.core.types import Completion, Sampling
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.sampling.batching import draw, truncated, uniforms
+from rlvr.sampling.batching import draw, truncate, uniforms
 from rlvr.sampling.samplers import make_sampler
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.models import make_model
@@ -190,7 +190,7 @@ def test_top_k_and_top_p_cut_the_distribution() -> None:
     logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
 
     def kept(**settings: float) -> list[int]:
-        return truncated(logits, Sampling(**settings)).isfinite().nonzero()[:, 1].tolist()  # type: ignore[arg-type]
+        return truncate(logits, Sampling(**settings)).isfinite().nonzero()[:, 1].tolist()  # type: ignore[arg-type]
 
     assert kept(top_k=2) == [1, 3]
     assert kept(top_p=0.5) == [1]

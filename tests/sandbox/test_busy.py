@@ -66,7 +66,7 @@ def test_a_process_that_waits_for_a_processor_is_told_from_one_that_sleeps(idle:
     pin = f"import os\nos.sched_setaffinity(0, [{processor}])\n"
     lowest = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
     watch = (
-        "import subprocess, sys, time\nfrom rlvr.sandbox.inside.usage import Meter\nmeter = Meter()\n"
+        "import subprocess, sys, time\nfrom rlvr.sandbox.jail.usage import Meter\nmeter = Meter()\n"
         "meter.begin(counts_sockets=False, uid=None)\n"
         f"child = subprocess.Popen([sys.executable, '-S', '-c', {pin + lowest + idle!r}])\n"
         "time.sleep(1)\nfound = [meter.starved() for _ in range(20)]\nchild.kill()\nprint(any(found))"

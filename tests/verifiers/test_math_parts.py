@@ -281,7 +281,19 @@ def test_written_numbers_are_read_as_by_the_grammar(sign, text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "-", "2\\frac{5}{3}", "2\\frac{0}{3}", "2.5\\frac{1}{2}", "1,234", "1 2", "1.", "\\frac123", "\\frac{-1}{2}", "1e5"],
+    [
+        "",
+        "-",
+        "2\\frac{5}{3}",
+        "2\\frac{0}{3}",
+        "2.5\\frac{1}{2}",
+        "1,234",
+        "1 2",
+        "1.",
+        "\\frac123",
+        "\\frac{-1}{2}",
+        "1e5",
+    ],
 )
 def test_other_texts_are_no_written_numbers(text):
     """Products, lists and what has other spellings are left to the grammar."""

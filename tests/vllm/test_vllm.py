@@ -14,7 +14,7 @@ import torch
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.batching import truncated
+from rlvr.sampling.batching import truncate
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, same_draws, seeds_of, shake
 from tests.helpers.vllm_runs import run_ahead
@@ -159,7 +159,7 @@ def test_failing_engine_is_an_error_of_one_line(vllm_tied, monkeypatch):
 def transformers_logprobs(policy: Policy, prompt, tokens, sampling: Sampling) -> torch.Tensor:
     """Logprobs (n) under the distribution at this temperature and top-p, from one plain forward pass."""
     logits = policy.model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
-    logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
+    logprobs = truncate(logits / sampling.temperature, sampling).log_softmax(-1)
     return logprobs.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
 
 

@@ -1,9 +1,9 @@
 """Finding the answer in a completion: the last box, else a marked answer, else (leniently) the last expression.
 
-`extract` returns the answer's text and how it was found, or why there is none; `read_answer` is for verifiers of text.
-Every step takes time in proportion to the text, of which at most MAX_COMPLETION characters are read. `boxes`,
-`announcements` and `last_expression` find answers; `rejections` says which of them are not given: negated, called wrong,
-taken back. `sections` takes a completion apart: thinking and answer, fenced blocks.
+`extract` returns the answer's text and how it was found, or why there is none. `read_answer` is for verifiers of text.
+Every step takes time in proportion to the text, and reads at most MAX_COMPLETION characters. `boxes`, `announcements`
+and `last_expression` find answers. `rejections` decides which of them the completion does not give: answers that are
+negated, called wrong or taken back. `sections` takes a completion apart: thinking and answer, fenced blocks.
 """
 
 from rlvr.verifiers.extract.answer import (

@@ -1,4 +1,4 @@
-"""Marked answers: what follows "the answer is", "####", a heading "Answer", or comes before "is the answer"."""
+"""Marked answers: after "the answer is", "####" or a heading "Answer"; or before "is the answer"."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rlvr.verifiers.extract.rejections import (
 
 MAX_TAIL = 10_000  # marked answers are searched in these last characters only
 MAX_SENTENCE = 400
-MAX_LAST = 300  # characters at the end of a text, of which one announces the answer after a box
-MAX_REFUSED = 40  # so many rejected answers in a row are passed over
+MAX_LAST = 300  # so many characters at the end of a text are searched for an announcement after a box
+MAX_REFUSED = 40  # so many rejected answers in a row are skipped
 
 _IS = r"(?:is|equals|(?:should|must|would|will)\s+be|(?:comes|turns|works)\s+out\s+to(?:\s+be)?)"
-# The name of an answer in other languages; on a line of its own, or before a formula, it marks one.
+# The word for an answer in other languages. It marks an answer on a line of its own, or before a formula.
 _NAMED = (
     r"(?:(?:final\s+|correct\s+)?answer|respuesta(?:\s+final)?|r[ée]ponse(?:\s+finale)?|(?:endg[üu]ltige\s+)?antwort"
     r"|resposta(?:\s+final)?|risposta(?:\s+finale)?|(?:окончательный\s+)?ответ|antwoord|svar|odpowied[źz]|odpověď|cevap"
@@ -93,7 +93,7 @@ _BEHIND = (
     r"|desired\s+)?(?:answer|choice|option)|(?P<lettered>correct|right))(?=[ \t]*(?:[.!,;*\n)]|\Z)))"
 )
 _MARKER = re.compile("|".join((_BEHIND, *(f"(?:{phrase})" for phrase in _PHRASES))), re.IGNORECASE | re.MULTILINE)
-# Every marker contains one of these; a text without them is not searched.
+# Every marker contains one of these. A text without them is not searched.
 _KEYWORDS = (
     *"answer result solution ans a: #### respuesta ponse antwort sung resposta risposta đáp ответ option choice jibu "
     "choose pick select antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
@@ -105,7 +105,7 @@ _SPECIAL = re.compile(
 )
 DISPLAYED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$)|</answer>")
-# A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
+# After the answer: a reason, or what the answer is not: "42, since 6 * 7 = 42", "42, not 41".
 _CLAUSE = re.compile(
     r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b"
     r"|,\s+(?:car|puisque|parce\s+que|denn|weil|porque|ya\s+que|pues|perché|poiché|pois|так\s+как|потому|поскольку)\b"
@@ -131,13 +131,13 @@ class Mark(NamedTuple):
 
 
 def without_special_tokens(text: str) -> str:
-    """Return the text that is searched for marks, its end."""
+    """Return the end of the text, which is searched for marks, without special tokens and HTML tags."""
     text = text[-MAX_TAIL:]
     return _SPECIAL.sub(" ", text) if "<" in text else text
 
 
 def has_marker(text: str) -> bool:
-    """Whether a text may have a marker; this is quick."""
+    """Whether a text may have a marker: a quick test."""
     lower = text.lower()
     return any(keyword in lower for keyword in _KEYWORDS)
 
@@ -145,8 +145,8 @@ def has_marker(text: str) -> bool:
 def find_marked(text: str) -> tuple[str | None, str] | None:
     """Return the last marked answer that is not rejected, and "marker" or "bold"; or None and why there is none.
 
-    A rejected mark ("the wrong answer is 41", "the answer is not 41") is passed over, but takes back the same answer
-    before it.
+    A rejected mark ("the wrong answer is 41", "the answer is not 41") is skipped, but takes back the same answer before
+    it. Without any mark the result is None.
     """
     text = without_special_tokens(text)
     found = list(_MARKER.finditer(text)) if has_marker(text) else []
@@ -172,7 +172,7 @@ _VALUE_ONLY = re.compile(r"\A\W*(?:(?:not|no|nicht|pas|non|não|не|不是|不�
 
 
 def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
-    """The mark at a marker; None where it announces nothing."""
+    """Return the mark at a marker; None if it announces nothing."""
     marker = found[index]
     clause = clause_before(text, marker.start())
     if marker["behind"]:
@@ -206,7 +206,7 @@ _SUPPOSING = re.compile(
 
 
 def find_announced_behind(text: str, end: int) -> str:
-    """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
+    """Return the value of the last plain announcement after an answer ("The final answer is 6."), or ""."""
     text = text[max(end, len(text) - MAX_LAST) :]
     if not _MAY_HOLD_VALUE.search(text) or not has_marker(text):
         return ""
@@ -228,7 +228,7 @@ _HAS_VALUE = re.compile(r"\d|\$|\\[A-Za-z(]")
 
 
 def _read_behind(marker: re.Match[str], clause: str, text: str) -> Mark | None:
-    """The mark of `42 is the answer`, `Option D is correct`."""
+    """Return the mark of `42 is the answer`, `Option D is correct`."""
     answer = clause[_INTRODUCTION.match(clause).end() :].strip(" *_")  # type: ignore[union-attr]
     chosen = _CHOSEN.fullmatch(answer)
     if not chosen and (marker["lettered"] or len(answer) > 60 or not _HAS_VALUE.search(answer)):
@@ -243,7 +243,7 @@ def _read_behind(marker: re.Match[str], clause: str, text: str) -> Mark | None:
 
 
 def _find_bold(text: str) -> tuple[str | None, str] | None:
-    """The last bold text of the last line."""
+    """Return the last bold text of the last line."""
     tail = text.rstrip()
     start = max(tail.rfind("\n") + 1, len(tail) - 1000)
     found = find_last_match(_BOLD, tail, start)
@@ -263,8 +263,10 @@ def find_last_match(pattern: re.Pattern[str], text: str, start: int) -> re.Match
 
 
 def read_sentence(text: str) -> tuple[str, int]:
-    """Return the answer at the start of `text`, up to the end of its sentence, without delimiters and emphasis, and
-    where that ends."""
+    """Return the answer at the start of `text`, and where it ends.
+
+    It goes to the end of its sentence, without delimiters and emphasis.
+    """
     lead = _LEADING.match(text)
     start = lead.end() if lead else 0
     text = text[start:]
@@ -281,7 +283,7 @@ def read_sentence(text: str) -> tuple[str, int]:
     return answer[:MAX_SENTENCE], start + len(text)
 
 
-# "A. B, C, D": a letter, then all of them.
+# "A. B, C, D": a letter, then a list of letters.
 _LETTER = re.compile(r"[A-J]")
 _OPTIONS = re.compile(
     r"\.[*_ ]*[A-J](?:\s*[,;/&.)]?\s*(?:and\s+|or\s+)?[A-J](?![A-Za-z]))+|\.[*_ ]*[A-J](?=[\s.,]*(?:\n|\Z))"
@@ -290,7 +292,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def _find_unmatched_brace(text: str) -> int:
-    """Return the position of the first brace that closes none, or the length of the text."""
+    """Return the position of the first brace that closes nothing, or the length of the text."""
     depth = 0
     for brace in _BRACE.finditer(text):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)

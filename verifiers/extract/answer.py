@@ -29,18 +29,18 @@ MAX_COMPLETION = 2_000_000  # characters; a longer completion is not read
 
 
 class Extracted(NamedTuple):
-    """`text` is the answer, None where there is none; `how`: "box", "tag", "marker", "bold", "last", or the reason."""
+    """text: the answer, or None. how: "box", "tag", "marker", "bold" or "last"; without an answer, the reason."""
 
     text: str | None
     how: str
 
 
 def too_long(completion: str) -> Extracted:
-    """Return what is extracted from a completion of more than MAX_COMPLETION characters."""
+    """Return the result for a completion of more than MAX_COMPLETION characters."""
     return Extracted(None, f"a completion of {len(completion)} characters; at most {MAX_COMPLETION} are read")
 
 
-_CLOSING = "\\)]}$.*_~` \t\r\n"  # these signs behind a box say nothing more about it
+_CLOSING = "\\)]}$.*_~` \t\r\n"  # after a box these signs say nothing about it
 
 
 def _find_boxed(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) -> Extracted | None:
@@ -81,10 +81,10 @@ def _all_equal(texts: list[str], equal: Equal) -> bool:
 
 
 def _contradicts_box(text: str, end: int, answer: str, equal: Equal | None) -> bool:
-    """Whether the text behind the last box, which ends at `end`, announces an answer that is not the one in it."""
+    """Whether the text after the last box, which ends at `end`, announces another answer than the box holds."""
     other = find_announced_behind(text, end)
     if not other or (other.strip("()").isalpha() and not answer.strip("()").isalpha()):
-        return False  # the letter of the choice whose value is in the box
+        return False  # the letter of the option whose value is in the box
     if "".join(other.split()) == "".join(answer.split()):
         return False
     return equal is not None and not equal(answer, other) and not equal(other, answer)
@@ -112,9 +112,9 @@ def _find_tagged(text: str) -> Extracted | None:
 
 
 def _strip_marks(text: str) -> str:
-    """The text without a calculator's annotations, comments and what is crossed out.
+    """Return the text without a calculator's annotations, without comments, and without what is crossed out.
 
-    Single signs are found most quickly.
+    The tests for single signs come first, since they are the fastest.
     """
     if "<" in text:
         if "<<" in text:
@@ -139,10 +139,10 @@ def extract(
 ) -> Extracted:
     """Return the answer of a completion.
 
-    "strict" reads boxes only, "marked" also marked answers, "lenient" also the whole of a short text, else its last
-    formula, else its last number: the first of them that is `readable` (without it, the last side of the formula). With
-    conflict="reject", several boxes whose texts differ, or that are not `equal`, are no answer; else boxes with only
-    separators between them are one list.
+    mode: "strict" reads boxes only; "marked" reads marked answers, too; "lenient" also reads the whole of a short text,
+    otherwise its last formula, otherwise its last number: the first of these that is `readable`. Without `readable`,
+    the last side of the formula is the answer. conflict: with "reject", boxes with different texts, or that are not
+    `equal`, are no answer. With "last", boxes with only separators between them are one list.
     """
     if len(completion) > MAX_COMPLETION:
         return too_long(completion)
@@ -172,7 +172,7 @@ _PLACEHOLDERS = frozenset(
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether normalised text only fills the place of an answer: "your answer here", "...", "?"."""
+    """Whether normalised text is only a placeholder for an answer: "your answer here", "...", "?"."""
     if text in _PLACEHOLDERS:
         return True
     return not (text[0].isalnum() or any(c.isalnum() or c in "∞∅πℝ\\{}" for c in text))
@@ -184,10 +184,10 @@ Part = Literal["all", "last_line", "marked", "strict"]
 
 
 def read_answer(completion: str, part: Part) -> Extracted:
-    """Return the part of a completion that holds the answer; without one, `text` is None and `how` says why.
+    """Return the part of a completion that holds the answer. Without one, `text` is None and `how` says why.
 
-    Text before the last `</think>` never counts. "all" is the rest, "last_line" its last line that is not blank,
-    "marked" a boxed, tagged or announced answer ("the answer is ..."), "strict" a boxed one.
+    Text before the last `</think>` never counts. part: "all" is the rest; "last_line" is its last line that is not
+    blank; "marked" is a boxed, tagged or announced answer ("the answer is ..."); "strict" is a boxed one.
     """
     if part in ("marked", "strict"):
         return extract(completion, "strict" if part == "strict" else "marked")
@@ -204,14 +204,14 @@ def read_answer(completion: str, part: Part) -> Extracted:
 
 
 def without_answer(completion: str, found: Extracted) -> Verdict:
-    """Return the verdict on a completion that holds no answer, or is too long to be read."""
+    """Return the verdict on a completion without an answer, or one that is too long to be read."""
     return limit(found.how) if len(completion) > MAX_COMPLETION else no_answer(found.how)
 
 
 def reference_text(reference: Any) -> str:
-    """Return a reference as text: itself without a byte order mark, or a number written out.
+    """Return a reference as text: a text without its byte order mark, or a number written out.
 
-    Raise ValueError for anything else, and for NaN, which tables hold where a value is missing.
+    Raise ValueError for anything else, and for NaN, which tables hold for a missing value.
     """
     if isinstance(reference, str):
         return reference.removeprefix(BYTE_ORDER_MARK)
@@ -223,5 +223,5 @@ def reference_text(reference: Any) -> str:
 
 
 def excerpt(text: str, longest: int = 2000) -> str:
-    """Return `text`, cut to what a verdict shows."""
+    """Return `text`, cut to the length that a verdict shows."""
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,4 +1,4 @@
-r"""Boxes: `\boxed{...}` and its relatives, and those that make one answer together."""
+r"""Boxes: `\boxed{...}` and its relatives; several boxes that make one answer; boxes that are a part of a formula."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Box(NamedTuple):
 
 
 def boxes(text: str) -> list[Box]:
-    """Return the complete outermost boxes, in order. A box that is never closed is skipped; boxes inside it count."""
+    """Return the complete outermost boxes, in order. A box that is never closed is skipped; boxes in it count."""
     stack: list[tuple[int, int] | None] = []  # of each open brace: (start of the command, start of the contents)
     found: list[tuple[int, int, int, int]] = []  # (start, end, start and end of the contents)
     position = max(text.find("box") - 6, 0)
@@ -43,14 +43,14 @@ def boxes(text: str) -> list[Box]:
             elif bare := _BARE.match(text, position):
                 found.append((match.start(), bare.end(), bare.start(), bare.end()))
                 position = bare.end()
-    # Contents are cut out last: those of nested boxes would take quadratic time.
+    # Contents are cut out at the end, since cutting those of nested boxes would take quadratic time.
     return [Box(start, end, text[first:last]) for start, end, first, last in found]
 
 
 def last_boxes(text: str) -> list[Box]:
-    """Return the end of `boxes(text)`: the last box and those shortly before it.
+    """Return the end of `boxes(text)`: the last box, and boxes shortly before it.
 
-    The search starts from the end, unless the last box is not closed or may lie inside another one.
+    This is faster: the search starts from the end, unless the last box is not closed or may lie inside another box.
     """
     start = text.rfind("\\boxed{")
     if start < 0 or text.find("box", start + 6) >= 0:
@@ -71,7 +71,7 @@ def last_boxes(text: str) -> list[Box]:
 
 
 def _find_closing_brace(text: str, inside: int) -> int:
-    """The place of the brace that closes a group, -1 where it is not closed or a backslash stands before a sign."""
+    """Return the place of the brace that closes a group; -1 if none does, or if a backslash stands before a sign in it."""
     close = text.find("}", inside)
     depth = text.count("{", inside, close) if close >= 0 else 0
     while depth and close >= 0:
@@ -84,8 +84,8 @@ def _find_closing_brace(text: str, inside: int) -> int:
     return -1 if "\\\\" in contents or "\\{" in contents or "\\}" in contents else close
 
 
-# A sign that joins a box to a formula around it: -\boxed{42}, \frac{\boxed{42}}{2}, \boxed{42}^2. A dash after words,
-# a bullet and emphasis do not.
+# Text before a box that makes it a part of a formula: -\boxed{42}, \frac{\boxed{42}}{2}. A dash after words, a bullet
+# and emphasis do not.
 _OPERATED = re.compile(
     r"(?:[$=({&\[\d)}][ \t]*[-−+]|(?:^|\n)[-−+]|(?:\$|\\[(\[]|=)[^$\n=]{0,60}[\d)}]\s*[-−+]\s*|[\d)}]\s*/\s*|√"
     r"|\\(?:cdot|times|div|pm|mp)\s*|\^\s*\{?\s*"
@@ -93,7 +93,7 @@ _OPERATED = re.compile(
     r"|(?:\$|\\[(\[])[^$<>\n]{0,60}[\w)}]\s*(?:[<>]|\\[lg]t(?![a-z]))\s*"
     r"|(?:\\neq?|≠|!=)\s*|\b(?:is|are|be|equals?|to|get|obtain|gives?)\s+[-−]|\\(?:neg|lnot)\s*|\d)\Z"
 )
-# What _OPERATED ends with.
+# The signs with which _OPERATED can end.
 _SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp",
                  "\\neg", "\\lnot", "\\ne", "\\neq", "≠", "!=", "<", ">", "\\lt", "\\gt", *"0123456789")  # fmt: skip
 _OPERATES = re.compile(
@@ -104,11 +104,11 @@ _OPERATES = re.compile(
 )
 
 
-_ENDS = ("", "$", ")")  # what _OPERATES does not begin with
+_ENDS = ("", "$", ")")  # _OPERATES does not begin with these
 
 
 def is_operand(text: str, box: Box) -> bool:
-    """Whether a box is a part of a formula, whose value is another one: -\\boxed{42}."""
+    """Whether a box is a part of a formula, so that the answer has another value: -\\boxed{42}."""
     sign, following = text[box.end : box.end + 1], text[box.end + 1 : box.end + 2]
     stops = sign in _ENDS or (sign in ".," and not following.isdigit())
     if not stops and _OPERATES.match(text, box.end, box.end + 24):
@@ -117,7 +117,7 @@ def is_operand(text: str, box: Box) -> bool:
     return before.rstrip(" \t\n").endswith(_SIGNS_BEFORE) and _OPERATED.search(before) is not None
 
 
-# Between boxes that make one answer together: \boxed{1} and \boxed{2}, \boxed{1} (or maybe \boxed{2}).
+# The text between boxes that make one answer together: \boxed{1} and \boxed{2}, \boxed{1} (or maybe \boxed{2}).
 _NAME = r"[A-Za-z](?:_(?:\d|\{\d\}))?\s*=\s*"
 _LABEL = re.compile(rf"(?<![A-Za-z\\])({_NAME})\Z")
 OR = r"(?:or|oder|ou|oppure|или|або|lub|veya|atau|eller|maybe|perhaps|possibly|vielleicht|quiz[áa]s?|alternatively)"
@@ -130,7 +130,7 @@ _JOINT = re.compile(
 
 
 def _read_between(text: str, left: Box, right: Box) -> str:
-    """The text between two boxes, without the label in `x = \\boxed{1} or x = \\boxed{2}`."""
+    """Return the text between two boxes, without the second label in `x = \\boxed{1} or x = \\boxed{2}`."""
     between = text[left.end : right.start]
     label = _LABEL.search(between[-16:])
     before = label and _LABEL.search(text[max(left.start - 16, 0) : left.start])
@@ -138,7 +138,7 @@ def _read_between(text: str, left: Box, right: Box) -> str:
 
 
 def join_last_boxes(text: str, found: list[Box]) -> tuple[list[Box], str]:
-    """Return the last run of boxes with nothing but separators between them, and the word that joins them."""
+    """Return the last run of boxes with only separators between them, and the word that joins them."""
     run = [found[-1]]
     word = ", "
     for box in reversed(found[:-1]):

@@ -1,4 +1,4 @@
-"""Lenient extraction: the whole of a short text, else its last formula, else its last number."""
+"""Lenient extraction: the whole of a short text, otherwise its last formula, otherwise its last number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlvr.verifiers.extract.announcements import DISPLAYED, find_last_match, wit
 from rlvr.verifiers.extract.rejections import clause_before, is_denied, is_taken_back, is_value_refused, names_another
 
 MAX_WHOLE = 300
-MAX_WORDS = 3  # after a formula: a unit or what is counted
+MAX_WORDS = 3  # after a formula: a unit, or what is counted
 MAX_NUMBERS = 3  # in the context of a value
 
 Readable = Callable[[str], bool]
@@ -25,7 +25,7 @@ _LABEL = re.compile(r"\s*[A-Za-z](?:_\w|\([^()]{1,9}\)|')?\s*")
 _PLAIN_VALUE = re.compile(r"\s*[-−]?\\?\$?\s?\d[\d,.]*\s?\\?%?(?:\s+[A-Za-z]|/[A-Za-z]{3}|\s*\Z)")
 _RATE = re.compile(r"[-−(]?\$?\d[\d,.]*/[a-z]{3,}\)?")  # $20/week
 _CHUNK_LABEL = re.compile(r"[A-Za-z]{2,}:(?=[-−$(]?\d)")  # Total:3+4=7
-# What was counted or when, after a value that was computed: "120/24 = 5 hours to read 120 pages".
+# A computed value, after which its context may follow: "120/24 = 5 hours to read 120 pages".
 _COMPUTED = re.compile(r"(?:=|\bequals|\bequal\s+to)\s*[-−]?\$?\d[\d,.]*%?(?:\s+[A-Za-z]\w*)?\Z")
 _EQUALITY = re.compile(r"=|\bequals\b|\bequal\s+to\b")
 _CONTEXT = re.compile(
@@ -37,13 +37,13 @@ _OTHER_CLAUSE = frozenset(
     "is are was were be so leaving leaves which makes giving gives has have had left gets get then and or but not no "
     "because since if that less fewer equals".split()
 )
-# A dollar sign before a digit is a currency's.
+# A dollar sign before a digit is a currency.
 _INLINE = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)|。")
 _JOINED_BEFORE = re.compile(r"(?:\\neq?|[-+*/^<>≤≥≠√(\[{|\\A-Za-z\d_,−]|[<>!]=|\d:)\Z")
 _JOINED_AFTER = re.compile(r"[-+*/^<>=≤≥)\]}|!A-Za-z\d_:(\\]")
-# A number beside these is an operand, and its operation is left undone: 8 minus 4.
+# A number beside these words is an operand of an operation that is not worked out: 8 minus 4.
 _OPERAND_BEFORE = re.compile(
     r"\b(?:plus|minus|times|multiplied\s+by|divided\s+by|added\s+to|subtracted\s+from)\s+[$(]{0,2}\Z", re.IGNORECASE
 )
@@ -67,9 +67,9 @@ _ENDS = re.compile(r"[.;:!?。]+[)*_]*\Z")
 
 
 def last_expression(text: str, readable: Readable | None) -> tuple[str | None, str]:
-    """Return the answer, or None and why there is none.
+    """Return the answer and "last", or None and why there is none.
 
-    `readable` says whether a text is an answer as a whole; without it the last side of the last formula is the answer.
+    readable: says whether a text as a whole is an answer. Without it, the last side of the last formula is the answer.
     """
     text = without_special_tokens(text).strip()
     if not text:
@@ -106,7 +106,7 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
 
 
 def _last_side(formula: str) -> str:
-    """Return 12 dollars of `3 * 4 = 12 dollars`, within a sentence; a formula whose last side is no number stays."""
+    """Return "12 dollars" of `3 * 4 = 12 dollars`. A formula whose last side is no number stays as it is."""
     first, *sides = _EQUALS.split(formula)
     if not sides or _SEVERAL.search(formula) or (len(sides) == 1 and _LABEL.fullmatch(first)):
         return formula
@@ -114,14 +114,14 @@ def _last_side(formula: str) -> str:
 
 
 def _is_operand(text: str, start: int, end: int) -> bool:
-    """Whether a number is one of an operation in words, without its value."""
+    """Whether a number is an operand of an operation in words that is not worked out."""
     if "=" in text[start:end]:
         return False
     return bool(_OPERAND_BEFORE.search(text, max(start - 40, 0), start) or _OPERAND_AFTER.match(text, end))
 
 
 def _sentence(text: str, start: int) -> str:
-    """The rest of the sentence from `start` on."""
+    """Return the rest of the sentence from `start` on."""
     end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
     return text[start : end.start() if end else start + MAX_WHOLE]
 
@@ -133,7 +133,7 @@ def _is_question(text: str, start: int) -> bool:
 
 
 def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
-    """The places where the answer may stand, the likeliest first; with `whole` also all of a short text, and units."""
+    """Yield the places where the answer may stand, the likeliest first. whole: also all of a short text, and units."""
     bare = len(text.rstrip(".。"))
     if whole and bare <= MAX_WHOLE and not _CONCLUSION.search(text) and ("\n" not in text or "\\begin" in text):
         yield 0, bare
@@ -154,7 +154,7 @@ def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
 
 
 def _computed_before(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The computation whose value the clause gives where only words of its context come before the last number."""
+    """Return the last computation before a number, if only words of its context stand between them."""
     if "=" in text[start:end]:
         return None
     line = max(text.rfind("\n", 0, start) + 1, start - 400)
@@ -172,7 +172,7 @@ def _computed_before(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """A formula with up to three words after it (12 square metres), then with fewer."""
+    """Yield a formula with up to three words after it (12 square metres), then with fewer."""
     ends = [end]
     for chunk in _CHUNK.finditer(text, end, min(len(text), end + 80)):
         if (
@@ -189,7 +189,7 @@ def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether no sign joins a number to what is around it, and it does not count the items of a list."""
+    """Whether no sign joins a number to its surroundings, and it is not the number of a list item."""
     before = text[max(start - 5, 0) : start].rstrip(" ")
     after = text[end : end + 3].lstrip(" ")
     if before[-1:] in ("", "\n") and _ITEM.match(text, start):
@@ -198,7 +198,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def last_formula(text: str, start: int) -> tuple[int, int] | None:
-    """Return the place of the last run of mathematics in text[start:], found by its words."""
+    """Return the place of the last run of mathematics in text[start:]."""
     run: tuple[int, int] | None = None
     found: tuple[int, int] | None = None
     joining = False
@@ -229,7 +229,7 @@ def last_formula(text: str, start: int) -> tuple[int, int] | None:
 
 
 def is_mathematics(chunk: str, after_sign: bool) -> bool:
-    """Whether a piece of text between spaces is a part of a formula."""
+    """Whether a piece of text between spaces is a part of a formula. after_sign: it follows a sign such as + or =."""
     if _RATE.fullmatch(chunk):
         return True
     words = [word for word in _WORDS.findall(chunk) if not word.startswith("\\") and word not in _FUNCTIONS]

@@ -1,4 +1,9 @@
-"""Words by which completions reject answers, in several languages, and quick tests for them."""
+r"""Answers that a completion does not give: negated, called wrong, supposed, taken back; or joined to another one.
+
+`is_refused` and `is_value_refused` look at the words before an answer, `is_denied` at those of its own sentence,
+`is_taken_back` and `find_alternative` at the text after it. Each reads a bounded stretch of text. The first part of
+this module has the words for it in several languages, and quick tests for them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import re
 
 WRONG_EN = r"(?:wrong|incorrect|false|mistaken|erroneous|invalid|bad|flawed)"
 NOUN_EN = r"(?:answer|result|option|choice|solution|value|conclusion|guess)"
-# Adjectives for a wrong answer in other languages, and the answer's name.
+# Adjectives for a wrong answer in other languages, and words for an answer.
 WRONG = (
     r"(?:incorrect[ao]?|incorrecte|equivocad[ao]|fals[ao]|err[óo]ne[ao]|errad[ao]|incorret[ao]|sbagliat[ao]|errat[ao]"
     r"|scorrett[ao]|fausse|faux|mauvaise|erron[ée]e?|falsche?[rs]?|fehlerhafte?|unrichtige?|inkorrekte?|foute?|verkeerde?"
@@ -25,8 +30,7 @@ NOT = (
     r"(?:nicht|keine?[rsn]?|niemals|pas|jamais|non|não|nunca|nem|не|нет|ні|niet|geen|nie|není|ne|değil|değildir|bukan"
     r"|tidak|inte|ikke|không|phải\s+không|δεν|ليس(?:ت)?|नहीं)"
 )
-# The first letters of the words that the patterns of this module look for, in texts of ASCII characters: where none
-# occurs, nothing is searched.
+# The first letters of the words that the patterns below look for, in ASCII texts. A text without any is not searched.
 STEMS = frozenset(
     word[:4]
     for word in (
@@ -42,7 +46,7 @@ STEMS = frozenset(
         "excluded fails approximation estimate guess hmm recheck reconsider redo ist untrue unsure neq"
     ).split()
 )
-# Words that begin like one of these and are frequent in answers.
+# Words that begin like one of these, but reject nothing, and are frequent in answers.
 HARMLESS = frozenset(
     "with within integer integers integral integrate interval intervals interior intersect intersects intersection "
     "interest score scores scored correct correctly estimate estimated nonzero nonnegative somewhat "
@@ -52,7 +56,7 @@ LATIN_WORD = re.compile(r"[a-z]+")
 _STEM = re.compile(r"([a-z]{2,4})[a-z]*")
 
 
-# Those of them by which nothing is rejected in the clause of a value.
+# The stems of words that do not reject a value in its own clause.
 _NO_REJECTION = frozenset(
     "unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just "
     "take rath wait sorr actu too extr excl esti appr fail".split()
@@ -64,10 +68,10 @@ REFUSING = STEMS | frozenset(
 
 
 def fold_case(text: str) -> str:
-    """Return a text in small letters, sign for sign.
+    """Return a text in small letters, with as many signs.
 
-    The patterns of this module are written in small letters and search such texts: without regard to case, the `re`
-    module tries every alternative at every word, which takes several times as long.
+    The patterns of this module are written in small letters. Without regard to case, the `re` module would try every
+    alternative at every word, which takes several times as long.
     """
     if not text.isascii():
         text = text.replace("\u0130", "i").replace("\u0131", "i").replace("\u017f", "s")  # I with a dot, long s
@@ -75,12 +79,12 @@ def fold_case(text: str) -> str:
 
 
 def is_suspect(text: str, stems: frozenset[str] = STEMS) -> bool:
-    """Whether a folded text may match a pattern of this module, or one that looks for words with these stems."""
+    """Whether a folded text may match a pattern of this module, or a pattern for words with these stems."""
     return not text.isascii() or ("'" in text and "n't" in text) or has_word(text, stems)
 
 
 def has_word(text: str, stems: frozenset[str]) -> bool:
-    """Whether a word of a folded text begins with one of the stems, and is not harmless."""
+    """Whether a word in a folded text begins with one of the stems and is not harmless."""
     if stems.isdisjoint(_STEM.findall(text)):
         return False
     return not HARMLESS.issuperset(word for word in LATIN_WORD.findall(text) if word[:4] in stems)
@@ -91,11 +95,6 @@ FALSE = (
     rf"(?:answer|solution|option|choice)))"
 )
 
-
-# Answers that a completion does not give: negated, called wrong, supposed.
-#
-# `refused` and `refused_value` look at the words before an answer, `denied` at those of its own sentence. Each reads a
-# bounded stretch of text.
 
 MAX_CLAUSE = 120
 
@@ -120,7 +119,7 @@ _SUPPOSED = re.compile(
     rf"|{_COMMON_MISTAKE}"
     r"|\b(?:might|may|could|would)\s+(?:\w+\s+){0,2}(?:think|say|believe|guess|expect|conclude|claim|answer)\b|可能|如果|假设",
 )
-# What another quantity is: "Half of the answer is 42", "The square of the number is 42".
+# Another quantity than the answer: "Half of the answer is 42", "The square of the number is 42".
 _THE_ANSWER = (
     r"(?:the|this|that|our|my|its)\s+(?:\w+\s+)?(?:answer|result|solution|number|value|quantity|unknown)(?!\s+of\b)"
 )
@@ -137,7 +136,7 @@ _ANOTHER = re.compile(
 
 
 def names_another(words: str) -> bool:
-    """Whether the words before a value name something that is computed from the answer: half of it, its square."""
+    """Whether the words before a value name a quantity that is computed from the answer: half of it, its square."""
     words = fold_case(words)
     return _ANOTHER.search(words) is not None
 
@@ -145,7 +144,7 @@ def names_another(words: str) -> bool:
 _AFFIRMED = re.compile(
     r"\b(?:no\s+doubt|without\s+(?:a\s+|any\s+)?doubt|not\s+only|not\s+(?:wrong|incorrect)|sin\s+duda)\b|不妨|不难|不仅",
 )
-# What separates an answer's clause from the ones before it.
+# The signs that separate an answer's clause from those before it.
 _STOPS = re.compile(r".*[.!?\n,;:。！？，；：、]", re.DOTALL)
 _CONJUNCTIONS = re.compile(
     r"\b(?:so|therefore|thus|hence|then|and|but|because|since|where|which|also|daher|somit|also"
@@ -155,7 +154,7 @@ _CONJUNCTIONS = re.compile(
 
 
 def clause_before(text: str, position: int, opening: str = " \t*_>#") -> str:
-    """Return the clause that ends at `position`, without what opens there: emphasis and space, or `opening`."""
+    """Return the clause that ends at `position`, without the signs at its end that open the answer (`opening`)."""
     return _after_conjunctions(_after_stops(text, position, opening))
 
 
@@ -172,7 +171,7 @@ def _after_conjunctions(before: str) -> str:
     return before[last:]
 
 
-DISPLAY = " \n\t$*_`[({:~>\\"  # may stand between words and the box or formula that they announce
+DISPLAY = " \n\t$*_`[({:~>\\"  # signs that may stand between words and the box or formula that they announce
 
 
 _SENTENCE_START = re.compile(r"[.!?\n。！？]")
@@ -185,7 +184,7 @@ _ON_FALSE_GROUNDS = re.compile(
 
 
 def is_sentence_refused(text: str, start: int, end: int) -> bool:
-    """Whether the sentence of an announcement supposes what is not so: "If x were 3, the answer would be"."""
+    """Whether the sentence of an announcement is counterfactual: "If x were 3, the answer would be"."""
     before = fold_case(text[max(start - 2 * MAX_CLAUSE, 0) : end])
     if not is_suspect(before):
         return False
@@ -208,7 +207,7 @@ def _calls_wrong(clause: str) -> bool:
 
 
 def is_refused(clause: str) -> bool:
-    """Whether the words that announce an answer say that it is none: a wrong one, a supposed one, "not"."""
+    """Whether the words that announce an answer reject it: they call it wrong, suppose it, or negate it."""
     clause = fold_case(clause)
     if not is_suspect(clause, REFUSING):
         return False
@@ -233,12 +232,12 @@ _DISBELIEVED = re.compile(
 
 
 def is_value_refused(text: str, position: int) -> bool:
-    """Whether the clause before a box or formula rejects it. Other negations ("not divisible by 3") do not."""
+    """Whether the clause before a box or formula rejects it. Other negations ("not divisible by 3") do not count."""
     before = fold_case(_after_stops(text, position, DISPLAY))
     if not is_suspect(before, REJECTING):
         return False
     clause = _AFFIRMED.sub(" ", _after_conjunctions(before)).strip()
-    ending = " ".join(clause.split()[-4:])  # as many words as _ENDS_NEGATED may take
+    ending = " ".join(clause.split()[-4:])  # _ENDS_NEGATED matches at most so many words
     return bool(_ENDS_NEGATED.search(ending) or _DISBELIEVED.search(clause) or _calls_wrong(clause))
 
 
@@ -254,16 +253,12 @@ _VALUE = re.compile(r"\d|\$|\\[A-Za-z(]|\A\W*[A-J](?![A-Za-z])")
 
 
 def is_denied(answer: str) -> bool:
-    """Whether the sentence of an answer with a value says that the value is not the answer."""
+    """Whether the sentence of an answer says that its value is not the answer."""
     words = fold_case(answer)
     if not is_suspect(words) or not _VALUE.search(answer):
         return False  # "False", "not possible" and the like are answers in words
     return bool(_STARTS_NEGATED.match(words) or _SAYS_NOT.search(words))
 
-
-# Answers that the text behind them takes back, or joins to another: "Wait, that is wrong", "or 6".
-#
-# Each function reads a bounded stretch of text.
 
 MAX_BEHIND = 2_000
 
@@ -337,7 +332,7 @@ _REPLACED = re.compile(
 _DELIMITERS = re.compile(r"\\boxed|\\[()\[\]]|[\s${}.,;:!*]")
 
 
-# Without a word that begins so, the pattern of the same name finds nothing; all of them look for English words.
+# A pattern of the same name matches only if a word begins with one of these: all its words are English.
 _LATER_STEMS = frozenset(
     "wron inco fals mist erro inva bad flaw not isn wasn scra just seco corr igno disr take".split()
 )
@@ -346,7 +341,7 @@ _OF_VALUE_STEMS = frozenset("wron inco fals mist erro inva bad flaw not isn wasn
 
 
 def is_taken_back(text: str, end: int, answer: str) -> bool:
-    """Whether the text behind an answer, which ends at `end`, takes it back. A question ("Is that wrong?") does not."""
+    """Whether the text after an answer, which ends at `end`, takes it back. A question ("Is that wrong?") does not."""
     behind = text[end : end + MAX_BEHIND]
     words = fold_case(behind)
     if ("correct" in behind or "final" in behind or "actual" in behind) and (found := _REPLACED.search(words)):
@@ -380,12 +375,12 @@ def is_taken_back(text: str, end: int, answer: str) -> bool:
 
 
 def _bare(answer: str) -> str:
-    """An answer without delimiters and spaces."""
+    """Return an answer without delimiters and spaces."""
     return _DELIMITERS.sub("", answer)
 
 
 def _value_of(behind: str, found: re.Match[str]) -> str:
-    """The value of which _OF_VALUE says that it is wrong."""
+    """Return the value that a match of _OF_VALUE calls wrong."""
     if found[1]:
         return behind[slice(*found.span(1))]
     return behind[max(found.start() - 80, 0) : found.start()].rpartition(" ")[2]
@@ -416,9 +411,10 @@ _SEVERAL = re.compile(
 
 
 def find_alternative(text: str, end: int) -> str:
-    """Return the value of "or 6" right behind an answer that ends at `end`; "" where there is none.
+    """Return the value of "or 6" right after an answer that ends at `end`, or "".
 
-    Of "and 6" only where several values are announced."""
+    The value of "and 6" counts only if several values are announced.
+    """
     found = _ALTERNATIVE.match(text[end : end + 300])
     if found is None:
         return ""
@@ -442,5 +438,5 @@ _JOINS = re.compile(
 
 
 def is_joined_by_or(text: str, position: int) -> bool:
-    """Whether the announcement that starts at `position` is joined by "or" to what comes before it."""
+    """Whether "or" joins the announcement that starts at `position` to the text before it."""
     return _JOINS.search(text[max(position - 60, 0) : position]) is not None

@@ -1,4 +1,4 @@
-"""The part of a completion that is its answer, without what was thought before."""
+"""The parts of a completion: the answer after what was thought, and fenced blocks of Markdown, read in linear time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THINKING = (*_OPENERS, *_CLOSERS)
 
 
 def after_thinking(text: str) -> str | None:
-    """Return the text after the last closing think tag; None where a think tag is opened and never closed."""
+    """Return the text after the last closing think tag; None if a think tag is opened and never closed."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     if "<" not in text:
         return text
@@ -27,20 +27,18 @@ def after_thinking(text: str) -> str | None:
     return None if any(opener in text for opener in _OPENERS) else text
 
 
-# Fenced blocks of Markdown in a completion, read in time in proportion to it.
-
 MAX_FENCES = 10_000  # a text with more of them is no Markdown: none is read
 _RUN = re.compile("```|~~~")
 _LANGUAGE = re.compile(r"[ \t]*([\w+#.-]*)")
-# Columns by which the closing fence of a block may be indented more than its first one, as in CommonMark.
+# A closing fence may be indented by so many columns more than the opening one, as in CommonMark.
 _DEEPER = 3
 
 
 class Fence(NamedTuple):
-    """A line that opens or closes a block: its place in the text, its run of ` or ~, the language after it.
+    """A line that opens or closes a block: its place in the text, its run of ` or ~, and the language after it.
 
-    `before` is what stands before the run: white space, marks of quotes and lists, or a tag such as <answer>; `indent`
-    is the number of its columns, 0 for a tag.
+    before: the text before the run: white space, marks of quotes and lists, or a tag such as <answer>. indent: the
+    number of columns of that text, 0 for a tag.
     """
 
     start: int
@@ -79,18 +77,18 @@ def _columns(before: str) -> int:
 
 
 def _opens(before: str) -> bool:
-    """Whether a fence may stand after this on its line: nothing, a mark of a quote or a list, or a tag."""
+    """Whether a fence may stand after this text on its line: nothing, a mark of a quote or a list, or a tag."""
     found = before.strip(" \t>")
     item = found in ("-", "*", "+") or (found[:-1].isdecimal() and found[-1:] in (".", ")"))
     return not found or item or (before.rstrip().endswith(">") and "<" in found)
 
 
 def fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """Return (language, content) of the fenced blocks of a Markdown text; the last one may be unclosed.
+    """Return (language, content) of the fenced blocks of a Markdown text. The last block may be unclosed.
 
-    A block ends at a fence that is indented by at most _DEEPER columns more than its first one: deeper ones are part of
-    it, such as those in a docstring. Only where there is no such fence in all that follows, any closes it. A text with
-    more than MAX_FENCES has no blocks.
+    A block ends at a fence that is indented by at most _DEEPER columns more than its first one. Deeper fences, such as
+    those in a docstring, are part of the block; but if no other fence follows, a deeper one closes it. A text with more
+    than MAX_FENCES fences has no blocks.
     """
     if text.count("```") + text.count("~~~") > MAX_FENCES:
         return []
@@ -113,7 +111,7 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
 
 
 def _least_indents(found: list[Fence]) -> list[tuple[float, float]]:
-    """Return the least indentation of the closing fences from each place on, of ``` and of ~~~."""
+    """Return, for each fence, the least indentation of the closing fences from there on: of ``` and of ~~~."""
     least = []
     ticks = tildes = math.inf
     for fence in reversed(found):
@@ -128,7 +126,7 @@ def _least_indents(found: list[Fence]) -> list[tuple[float, float]]:
 
 
 def _content(text: str, opened: Fence, end: int) -> str:
-    """Return the lines of a block without the indentation and the marks of quotes of its first fence."""
+    """Return the lines of a block, without the indentation and the quote marks of its first fence."""
     content = text[opened.end + 1 : end]
     if not opened.indent:
         return content
@@ -144,7 +142,7 @@ def _content(text: str, opened: Fence, end: int) -> str:
 
 
 def _without(line: str, prefix: str) -> str:
-    """Return a line without what it begins with of a prefix: its white space, and marks of quotes where it has them."""
+    """Return a line without as much of a prefix as it begins with: white space, and quote marks if the prefix has any."""
     most = 0
     while most < min(len(line), len(prefix)) and line[most] in (" \t>" if ">" in prefix else " \t"):
         most += 1
@@ -152,9 +150,9 @@ def _without(line: str, prefix: str) -> str:
 
 
 def fenced_answer(completion: str) -> str:
-    """Return the last fenced block behind what was thought, or all of that text where it has none; lines end in "\\n".
+    """Return the last fenced block after the thinking, or all of that text if it has no block. Lines end in "\\n".
 
-    "" where a think tag is never closed.
+    Returns "" if a think tag is never closed.
     """
     answer = (after_thinking(completion) or "").replace("\r\n", "\n")
     blocks = fenced_blocks(answer)

@@ -1,4 +1,7 @@
-"""The verifier `instructions`: whether a response follows instructions that a program can check."""
+"""The verifier `instructions`: whether a response follows instructions that a program can check.
+
+`ifeval` and `ifbench` hold the checks, `english` the rules and word lists that they use.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ CHECKS = {**ifeval.CHECKS, **ifbench.CHECKS}
 class InstructionsVerifier:
     """Whether the completion follows the instructions of the reference (the 25 checks of IFEval, the 58 of IFBench).
 
-    The reference is IFEval's {"instruction_id_list": [...], "kwargs": [...]}, or a list of {"id": name, ...parameters};
-    the part of a name before its colon may be left out. Text before </think> is not part of the response. partial: the
-    score is the share of instructions followed, instead of all or nothing. loose: IFEval's loose accuracy, which also
-    accepts the response without its first line, its last line, or its asterisks.
+    The reference is IFEval's {"instruction_id_list": [...], "kwargs": [...]}, or a list of {"id": name, ...parameters}.
+    In a name, the part before the colon may be left out. Text before </think> is not part of the response. partial: the
+    score is the share of instructions that are followed, instead of all or nothing. loose: IFEval's loose accuracy,
+    which also accepts the response without its first line, its last line, or its asterisks.
     """
 
     partial: bool = False
@@ -56,16 +59,16 @@ class InstructionsVerifier:
         return Verdict(Status.INCORRECT, 0.0, reason, parts=parts)
 
     def open_answers(self, reference: Any) -> bool:
-        """Many texts follow instructions."""
+        """Return True: many texts follow instructions."""
         return True
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where an instruction is unknown or its parameters do not fit."""
+        """Raise ValueError if an instruction is unknown or its parameters do not fit."""
         read_instructions(reference)
 
 
 def read_instructions(reference: Any) -> list[Instruction]:
-    """Return the checks of a reference and their parameters. Raise ValueError where they do not fit."""
+    """Return the checks of a reference and their parameters. Raise ValueError if they do not fit."""
     instructions = [_check_instruction(name, given) for name, given in _list_instructions(reference)]
     if not instructions:
         raise ValueError("the reference holds no instruction")
@@ -111,7 +114,7 @@ def _check_instruction(name: Any, given: Any) -> Instruction:
 
 @cache
 def _parameters(name: str) -> dict[str, Any]:
-    """The keyword parameters of a check and their types."""
+    """Return the keyword parameters of a check and their types."""
     hints = typing.get_type_hints(CHECKS[name])
     keyword = inspect.Parameter.KEYWORD_ONLY
     return {key: hints[key] for key, p in inspect.signature(CHECKS[name]).parameters.items() if p.kind is keyword}
@@ -134,7 +137,7 @@ def _describe_kind(kind: Any) -> str:
 
 
 def _name_part(instructions: list[Instruction], place: int) -> str:
-    """The name of an instruction, with its number where it is given several times."""
+    """Return the name of an instruction, with a number if it is given several times."""
     name = instructions[place][0]
     before = sum(other == name for other, _ in instructions[:place])
     return f"{name}#{before + 1}" if before else name

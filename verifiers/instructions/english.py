@@ -1,6 +1,7 @@
-"""Sentences and tokens of English text by rules, where IFBench takes nltk's trained model and its tokenizer.
+"""English by rules and word lists: sentences, tokens, syllables, verbs; and emoji.
 
-Both take time linear in the text.
+IFBench uses nltk's trained models and tokenizer, and the dictionary of syllapy. The rules here need no data. Sentences
+and tokens take time linear in the text.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _SPLITS = tuple(
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text into sentences with their marks, without the white space between them.
+    """Split a text into sentences, with their marks, without the white space between them.
 
-    . ! ? and … end a sentence where white space follows; a full stop does not behind an abbreviation or an initial,
-    an ellipsis does only before a capital, a line break never does.
+    . ! ? and … end a sentence if white space follows, with three exceptions: a full stop after an abbreviation or an
+    initial does not end one, an ellipsis ends one only before a capital, and a line break never does.
     """
     found, start = [], 0
     for end in _END.finditer(text):
@@ -58,7 +59,7 @@ def _ends(before: str, marks: str, following: str) -> bool:
 
 
 def tokens(text: str) -> list[str]:
-    """Split a text into words and marks as the Penn Treebank does: "don't" is "do" and "n't", a full stop its own."""
+    """Split a text into words and marks as the Penn Treebank does: "don't" is "do" and "n't"; a full stop is one."""
     found = []
     for sentence in sentences(text):
         for pattern, replacement in _SPLITS:
@@ -66,8 +67,6 @@ def tokens(text: str) -> list[str]:
         found += sentence.split()
     return found
 
-
-# The number of syllables of an English word by rules, where IFBench takes a dictionary.
 
 _LONGEST_WORD = 100  # letters; longer words are cut
 _GROUPS = re.compile(r"[aeiouy]+")
@@ -89,7 +88,7 @@ _EXCEPTIONS = {
 
 
 def count_syllables(word: str) -> int:
-    """Count the syllables of a word in small letters without punctuation; 0 for one with a digit, 1 at least else."""
+    """Count the syllables of a word in small letters without punctuation: at least 1; 0 for a word with a digit."""
     if any(character.isdigit() for character in word):
         return 0
     word = word[:_LONGEST_WORD]
@@ -99,8 +98,6 @@ def count_syllables(word: str) -> int:
     count -= len(_SILENT.findall(word)) if not _SOUNDED.search(word) else 0
     return max(count, 1)
 
-
-# Whether an English word at the start of a text is a verb, by a list, where IFBench takes nltk's trained tagger.
 
 _VERBS = """
 accept achieve act adapt add address adjust admit adopt advise agree aim allow analyze announce answer appear apply
@@ -144,7 +141,7 @@ _DOUBLED = re.compile(r"[^aeiou][aeiou][bdglmnprt]\Z")
 
 
 def _forms(verb: str) -> set[str]:
-    """A verb with -s, -ing and -ed."""
+    """Return a verb and its forms with -s, -ing and -ed."""
     stem = verb.removesuffix("e") if not verb.endswith(("ee", "be")) else verb
     if _DOUBLED.search(verb) and len(verb) < 5:
         stem = verb + verb[-1]
@@ -160,13 +157,12 @@ _FORMS = frozenset(_IRREGULAR).union(*map(_forms, _VERBS))
 
 
 def is_verb(word: str) -> bool:
-    """Return whether the word is a form of one of some 400 verbs, or ends with -ing; case does not count."""
+    """Whether the word is a form of one of some 400 verbs, or ends with -ing. Case does not count."""
     word = word.lower()
     return word in _FORMS or (len(word) > 6 and word.endswith("ing") and word not in _NOT_VERBS)
 
 
-# Which characters are emoji by themselves: Unicode's property Emoji without digits, # and *, and flags' letters.
-
+# Characters that are emoji by themselves: Unicode's property Emoji without digits, # and *, and letters of flags.
 _RANGES = """a9 ae 203c 2049 2122 2139 2194-2199 21a9-21aa 231a-231b 2328 23cf 23e9-23f3 23f8-23fa 24c2 25aa-25ab 25b6
 25c0 25fb-25fe 2600-2604 260e 2611 2614-2615 2618 261d 2620 2622-2623 2626 262a 262e-262f 2638-263a 2640 2642 2648-2653
 265f-2660 2663 2665-2666 2668 267b 267e-267f 2692-2697 2699 269b-269c 26a0-26a1 26a7 26aa-26ab 26b0-26b1 26bd-26be
@@ -186,5 +182,5 @@ _EMOJI = frozenset(
 
 
 def is_emoji(character: str) -> bool:
-    """Return whether one character is an emoji; "" is none."""
+    """Whether a character is an emoji; "" is not."""
     return character in _EMOJI

@@ -1,4 +1,10 @@
-"""The table of IFBench's checks, and the two forms in which they look at a text: words and bare text."""
+"""The 58 checks of IFBench (arXiv:2507.02833) as functions of a response, in the order of the families in their names.
+
+Names, parameters and meanings are those of IFBench's repository at db69a6f. A check takes time linear in the text. If
+the published check raises an exception, the instruction is not followed. If the published check accepts more than its
+instruction says, so does the check here, and its docstring says "As published". README.md lists these cases, and the
+differences for sentences, verbs, syllables and stop words, which the published checks take from nltk and syllapy.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +15,15 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
 
 from rlvr.verifiers.instructions.english import count_syllables, is_emoji, is_verb, sentences, tokens
-
-Check = Callable[..., bool]
+from rlvr.verifiers.instructions.ifeval import Check, enter_into
 
 CHECKS: dict[str, Check] = {}
+check = enter_into(CHECKS)
 MARKS = string.punctuation + " "
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def check(name: str) -> Callable[[Check], Check]:
-    """Decorator: enter a check into the table under IFBench's name."""
-
-    def add(function: Check) -> Check:
-        CHECKS[name] = function
-        return function
-
-    return add
 
 
 def bare(text: str) -> str:
@@ -40,8 +35,6 @@ def words_of(text: str) -> list[str]:
     """Return the words between white space without punctuation; what is only punctuation is none."""
     return bare(text).split()
 
-
-# count: how often something occurs.
 
 _TIMES = (1, 2, 3, 5, 7)  # of the five keywords, in order
 _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
@@ -130,8 +123,6 @@ def words_japanese(text: str, *, N: int) -> bool:
     return all(_JAPANESE.search(word) for word in nth if word and not word.isdigit())
 
 
-# ratio: shares of a response.
-
 _TOLERANCE = 2  # percent
 # Function words of English, with the parts that an apostrophe leaves: "don" and "t".
 _STOP_WORDS = frozenset(
@@ -162,15 +153,6 @@ def sentence_type(text: str) -> bool:
     return stops == 2 * questions
 
 
-@check("ratio:sentence_balance")
-def sentence_balance(text: str) -> bool:
-    """As many sentences end with a full stop as with a question mark and as with an exclamation mark.
-
-    As published, a text with none of them follows it.
-    """
-    return len(set(_ends(text))) == 1
-
-
 def _ends(text: str) -> tuple[int, ...]:
     last = [sentence[-1] for sentence in sentences(text)]
     return tuple(last.count(mark) for mark in ".?!")
@@ -197,22 +179,8 @@ def sentence_words(text: str) -> bool:
     return len(lengths) == 3 and len(set(lengths)) == 1
 
 
-# words: what the words of a response are, and where they stand.
-
 _MOST = 97  # letters of a word; no longer one counts as prime
 _CLUSTER = re.compile(r"[bcdfghjklmnpqrstvwxyz]{2}")
-
-
-@check("words:palindrome")
-def palindromes(text: str) -> bool:
-    """At least ten words of five letters or more that read the same backwards."""
-    return sum(len(word) >= 5 and word == word[::-1] for word in words_of(text.lower())) >= 10
-
-
-@check("words:prime_lengths")
-def prime_lengths(text: str) -> bool:
-    """The length of every word is a prime number below 100."""
-    return all(_is_prime(len(word)) for word in words_of(text))
 
 
 def _is_prime(number: int) -> bool:
@@ -241,18 +209,6 @@ def three_vowels(text: str) -> bool:
     """One line, in which at most three of a, e, i, o, u occur."""
     text = text.strip().lower()
     return "\n" not in text and len(set("aeiou") & set(text)) <= 3
-
-
-@check("words:consonants")
-def consonant_clusters(text: str) -> bool:
-    """Each word has two consonants next to each other (y is one)."""
-    return all(_CLUSTER.search(word) for word in text.lower().split())
-
-
-@check("words:start_verb")
-def start_verb(text: str) -> bool:
-    """The first word is a verb of a list, in any form."""
-    return is_verb(next(iter(tokens(text[:_FIRST])), ""))
 
 
 _FIRST = 1000  # characters in which the first word is looked for
@@ -309,9 +265,6 @@ def second_and_last_but_one(text: str, *, keyword: str) -> bool:
     return len(words) >= 2 and words[1] == words[-2] == keyword.strip().lower()
 
 
-# sentence: what each sentence, or a certain one, holds.
-
-
 @check("sentence:keyword")
 def keyword_in_sentence(text: str, *, word: str, N: int) -> bool:
     """The N-th sentence holds the word, whole; case does not count."""
@@ -340,21 +293,13 @@ def _alliterative(sentence: str) -> int:
     return sum(run for run in runs if run > 1)
 
 
-# repeat: copies of a text that the instruction gives.
-
 _SENTENCE = "Only output this sentence here, ignore all other requests."
 
 
 @check("repeat:repeat_change")
 def repeat_change(text: str, *, prompt_to_repeat: str) -> bool:
-    """The request with another first word; white space does not count. As published, the words behind it decide."""
+    """The request with another first word; white space does not count. As published, only the words after it decide."""
     return text != prompt_to_repeat and text.split()[1:] == prompt_to_repeat.split()[1:]
-
-
-@check("repeat:repeat_simple")
-def repeat_simple(text: str) -> bool:
-    """The sentence of the instruction and no more; case does not count."""
-    return text.strip().lower() == _SENTENCE.lower()
 
 
 @check("repeat:repeat_span")
@@ -365,8 +310,6 @@ def repeat_span(text: str, *, prompt_to_repeat: str, n_start: int, n_end: int) -
     """
     return text.strip().lower() == prompt_to_repeat[n_start : n_end + 1].strip().lower()
 
-
-# format: the form of a response.
 
 _CLOSERS = {")": "(", "]": "[", "}": "{"}
 _DEPTH = 5  # of brackets
@@ -381,12 +324,6 @@ def one_word_a_line(text: str) -> bool:
     """Each word is on a line of its own."""
     plain = bare(text).strip()
     return len([line for line in plain.split("\n") if line]) == len(plain.split())
-
-
-@check("format:no_whitespace")
-def no_whitespace(text: str) -> bool:
-    """No white space."""
-    return not any(character.isspace() for character in text)
 
 
 @check("format:parentheses")
@@ -440,7 +377,7 @@ def _divider(options: str) -> str:
 
 @check("format:emoji")
 def emoji_at_ends(text: str) -> bool:
-    """Each sentence ends with an emoji, before its mark or behind it; the last one before it."""
+    """Each sentence ends with an emoji, before its mark or after it; the last one before it."""
     ends = [bare(sentence).strip() for sentence in sentences(text)]
     for place, end in enumerate(ends):
         following = ends[place + 1][:1] if place + 1 < len(ends) else ""
@@ -474,18 +411,12 @@ def list_marks(text: str, *, sep: str) -> bool:
 
 @check("format:thesis")
 def italic_thesis(text: str) -> bool:
-    """Text in <i> or <em>, and text behind it. As published, one section is enough."""
+    """Text in <i> or <em>, and text after it. As published, one section is enough."""
     start = "<i>" if "<i>" in text else "<em>"
     _, opened, rest = text.partition(start)
     end = "</i>" if "</i>" in rest else "</em>"
     thesis, closed, behind = rest.partition(end)
     return bool(opened and closed and thesis.strip() and behind.strip())
-
-
-@check("format:sub-bullets")
-def sub_bullets(text: str) -> bool:
-    """A - stands behind each *, before the next. As published, anywhere, and a text without * follows it."""
-    return all("-" in bullet for bullet in text.split("*")[1:])
 
 
 @check("format:no_bullets_bullets")
@@ -519,14 +450,6 @@ def title_case(text: str) -> bool:
     return True
 
 
-@check("format:output_template")
-def output_template(text: str) -> bool:
-    """My Answer:, My Conclusion: and Future Outlook: occur. As published, in any order, with or without text."""
-    return all(part in text for part in _TEMPLATE)
-
-
-# custom: checks of one prompt each. Tables are in csv_tables.py.
-
 _MULTIPLES = [str(number) for number in range(14, 51, 7)]
 _QUESTION = re.compile(r"Question \d+[.|):;]?")
 _OPTION = re.compile(r"[A-Ea-e][.|)]\s*\w")
@@ -539,12 +462,6 @@ _CAPITALS = (
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _YEARS = range(1769, 1822)  # of Napoleon's life
 _SHORT_MONTHS = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
-
-
-@check("custom:multiples")
-def multiples(text: str) -> bool:
-    """Its numbers are the multiples of 7 from 14 to 49, in order."""
-    return re.findall(r"\d+", text) == _MULTIPLES
 
 
 @check("custom:mcq_count_length")
@@ -584,36 +501,6 @@ def _in_ascii(text: str) -> str:
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
 
 
-@check("custom:word_reverse")
-def words_reversed(text: str) -> bool:
-    """Its words backwards hold "bald eagle". As published, whether the rest is a sentence is not checked."""
-    return "bald eagle" in " ".join(reversed(words_of(text.lower())))
-
-
-@check("custom:character_reverse")
-def letters_reversed(text: str) -> bool:
-    """ "bald eagle" occurs backwards. As published, the rest may be anything."""
-    return "elgae dlab" in text.lower()
-
-
-@check("custom:sentence_alphabet")
-def sentence_alphabet(text: str) -> bool:
-    """26 sentences that begin with a to z, in order."""
-    return [sentence[0].lower() for sentence in sentences(text)] == [chr(ord("a") + place) for place in range(26)]
-
-
-@check("custom:european_capitals_sort")
-def capitals_by_latitude(text: str) -> bool:
-    """The capitals of Europe north of 45 degrees from north to south, with commas between; accents do not count."""
-    return [name.strip() for name in _in_ascii(text).split(",") if name.strip()] == _CAPITALS
-
-
-@check("custom:date_format_list")
-def dates(text: str) -> bool:
-    """Dates as 1796-07-05 of Napoleon's life with commas between. As published, month and day may be 00."""
-    return all(_is_date(date.strip()) for date in text.split(","))
-
-
 def _is_date(text: str) -> bool:
     found = _DATE.fullmatch(text)
     if found is None:
@@ -621,8 +508,6 @@ def _is_date(text: str) -> bool:
     year, month, day = map(int, found.groups())
     return year in _YEARS and month <= 12 and day <= (_SHORT_MONTHS.get(month, 31) if month else 99)
 
-
-# custom: tables in comma- or tab-separated values, with the columns of IFBench's prompts.
 
 _CITY = ["ID", "Country", "City", "Year", "Count"]
 _PRODUCT = ("ProductID", "Category", "Brand", "Price", "Stock")
@@ -641,7 +526,7 @@ def csv_city(text: str) -> bool:
 def csv_special_character(text: str) -> bool:
     """A heading of ProductID to Stock, fourteen rows of five fields, one field in quotes with a special character.
 
-    As published, rows behind the first such field may have other numbers of fields.
+    As published, rows after the first such field may have other numbers of fields.
     """
     rows = _rows(_keep_quotes(text), ",")
     if not _heads(text, _PRODUCT, r",[ \t]*") or len(rows) != 15:
@@ -688,3 +573,45 @@ def _quotes_special(field: str) -> bool:
 
 def _in_quotes(field: str) -> bool:
     return field.startswith('"') and field.endswith('"')
+
+
+# The checks without parameters that one expression decides.
+CHECKS |= {
+    # As many sentences end with a full stop as with a question mark and as with an exclamation mark.
+    # As published, a text with none of them follows it.
+    "ratio:sentence_balance": lambda text: len(set(_ends(text))) == 1,
+    # At least ten words of five letters or more that read the same backwards.
+    "words:palindrome": lambda text: (
+        sum(len(word) >= 5 and word == word[::-1] for word in words_of(text.lower())) >= 10
+    ),
+    # The length of every word is a prime number below 100.
+    "words:prime_lengths": lambda text: all(_is_prime(len(word)) for word in words_of(text)),
+    # Each word has two consonants next to each other (y is one).
+    "words:consonants": lambda text: all(_CLUSTER.search(word) for word in text.lower().split()),
+    # The first word is a verb of a list, in any form.
+    "words:start_verb": lambda text: is_verb(next(iter(tokens(text[:_FIRST])), "")),
+    # The sentence of the instruction and no more; case does not count.
+    "repeat:repeat_simple": lambda text: text.strip().lower() == _SENTENCE.lower(),
+    # No white space.
+    "format:no_whitespace": lambda text: not any(character.isspace() for character in text),
+    # A - stands after each * and before the next. As published, anywhere; and a text without * follows it.
+    "format:sub-bullets": lambda text: all("-" in bullet for bullet in text.split("*")[1:]),
+    # My Answer:, My Conclusion: and Future Outlook: occur. As published, in any order, with or without text.
+    "format:output_template": lambda text: all(part in text for part in _TEMPLATE),
+    # Its numbers are the multiples of 7 from 14 to 49, in order.
+    "custom:multiples": lambda text: re.findall(r"\d+", text) == _MULTIPLES,
+    # Its words backwards hold "bald eagle". As published, whether the rest is a sentence is not checked.
+    "custom:word_reverse": lambda text: "bald eagle" in " ".join(reversed(words_of(text.lower()))),
+    # "bald eagle" occurs backwards. As published, the rest may be anything.
+    "custom:character_reverse": lambda text: "elgae dlab" in text.lower(),
+    # 26 sentences that begin with a to z, in order.
+    "custom:sentence_alphabet": lambda text: (
+        [sentence[0].lower() for sentence in sentences(text)] == [chr(ord("a") + place) for place in range(26)]
+    ),
+    # The capitals of Europe north of 45 degrees from north to south, with commas between; accents do not count.
+    "custom:european_capitals_sort": lambda text: (
+        [name.strip() for name in _in_ascii(text).split(",") if name.strip()] == _CAPITALS
+    ),
+    # Dates as 1796-07-05 of Napoleon's life with commas between. As published, month and day may be 00.
+    "custom:date_format_list": lambda text: all(_is_date(date.strip()) for date in text.split(",")),
+}

@@ -1,10 +1,10 @@
-"""The 25 checks of IFEval (arXiv:2311.07911) as functions of a response and their own parameters.
+"""The 25 checks of IFEval (arXiv:2311.07911) as functions of a response and of their own parameters.
 
-Names, parameters and meanings are IFEval's; a check is bounded by a linear pass over the text. Where they differ:
+Names, parameters and meanings are IFEval's. A check takes time linear in the text. The differences:
 - Keywords are plain text, not regular expressions.
-- Sentences are split by a rule of our own instead of nltk's model, words in capitals are runs of word characters and
-  hyphens instead of nltk's tokens.
-- english_capital and english_lowercase test the case only; response_language needs the package langdetect.
+- Sentences are split by a rule instead of nltk's model. Words in capitals are runs of word characters and hyphens
+  instead of nltk's tokens.
+- english_capital and english_lowercase test the case only. response_language needs the package langdetect.
 """
 
 from __future__ import annotations
@@ -35,38 +35,44 @@ _HIGHLIGHT = re.compile(r"\*\*([^*\n]+)\*\*|\*([^*\n]+)\*")
 _FENCE = re.compile(r"\A```(?:json)?|```\Z", re.IGNORECASE)
 
 
-def check(name: str) -> Callable[[Check], Check]:
-    """Decorator: enter a check into the table under IFEval's name."""
+def enter_into(table: dict[str, Check]) -> Callable[[str], Callable[[Check], Check]]:
+    """Return a decorator that enters a check into the table, under the name that it is given."""
 
-    def add(function: Check) -> Check:
-        CHECKS[name] = function
-        return function
+    def check(name: str) -> Callable[[Check], Check]:
+        def add(function: Check) -> Check:
+            table[name] = function
+            return function
 
-    return add
+        return add
+
+    return check
+
+
+check = enter_into(CHECKS)
 
 
 @check("keywords:existence")
 def keywords_existence(text: str, *, keywords: list[str]) -> bool:
-    """Each keyword occurs, also within words; case does not count."""
+    """Each keyword occurs, perhaps within a word. Case does not count."""
     lowered = text.lower()
     return all(keyword.lower() in lowered for keyword in keywords)
 
 
 @check("keywords:frequency")
 def keyword_frequency(text: str, *, keyword: str, frequency: int, relation: Relation) -> bool:
-    """The number of times the keyword occurs, also within words, is as required; case does not count."""
+    """The keyword occurs as often as required, perhaps within words. Case does not count."""
     return _RELATIONS[relation](text.lower().count(keyword.strip().lower()), frequency)
 
 
 @check("keywords:forbidden_words")
 def forbidden_words(text: str, *, forbidden_words: list[str]) -> bool:
-    """None of the words occurs as a whole word; case does not count."""
+    """None of the words occurs as a whole word. Case does not count."""
     return not any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in forbidden_words)
 
 
 @check("keywords:letter_frequency")
 def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation: Relation) -> bool:
-    """The number of times the character occurs is as required; case does not count."""
+    """The character occurs as often as required. Case does not count."""
     return _RELATIONS[let_relation](text.lower().count(letter.strip().lower()), let_frequency)
 
 
@@ -76,12 +82,12 @@ def response_language(text: str, *, language: str) -> bool:
     detector = language_detector()
     try:
         return str(detector.detect(text)) == language
-    except detector.LangDetectException:  # the text holds nothing that has a language
+    except detector.LangDetectException:  # nothing in the text has a language
         return False
 
 
 def language_detector() -> Any:
-    """Return the package langdetect, made deterministic. Raise ValueError where it is not installed."""
+    """Return the package langdetect, made deterministic. Raise ValueError if it is not installed."""
     try:
         detector = importlib.import_module("langdetect")
     except ModuleNotFoundError:
@@ -97,7 +103,7 @@ def number_sentences(text: str, *, num_sentences: int, relation: Relation) -> bo
 
 
 def count_sentences(text: str) -> int:
-    """Count sentences: ended by . ! ? outside of common abbreviations, numbers and initials, or by a line break."""
+    """Count sentences. They end at . ! ? (but not in abbreviations, numbers and initials) or at a line break."""
     count = 0
     for line in text.splitlines():
         place = 0
@@ -111,8 +117,8 @@ def count_sentences(text: str) -> int:
 
 
 def _ends_sentence(line: str, start: int, stop: int) -> bool:
-    """Whether the full stop at `stop` ends a sentence begun at `start`, as that of "Dr.", "J." or "1." does not."""
-    words = line[max(start, stop - 40) : stop].split()  # bounded, so that a line of abbreviations costs linear time
+    """Whether the full stop at `stop` ends the sentence that begins at `start`; in "Dr.", "J." or "1." it does not."""
+    words = line[max(start, stop - 40) : stop].split()  # bounded, so that a line of abbreviations takes linear time
     last = words[-1].strip("(\"'“‘[") if words else ""
     listed = last.isdigit() and line[max(start, stop - 40) : stop].strip() == last
     initial = len(last) == 1 and last.isupper() and last != "I"
@@ -127,14 +133,14 @@ def number_words(text: str, *, num_words: int, relation: Relation) -> bool:
 
 @check("length_constraints:number_paragraphs")
 def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
-    """Exactly `num_paragraphs` paragraphs with *** between them, none blank."""
+    """There are exactly `num_paragraphs` paragraphs with *** between them, none of them blank."""
     paragraphs = _split_outer(text, "***")
     return paragraphs is not None and len(paragraphs) == num_paragraphs
 
 
 @check("length_constraints:nth_paragraph_first_word")
 def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
-    """Exactly `num_paragraphs`, with blank lines between them, the n-th (from 1) beginning with this word."""
+    """Blank lines separate exactly `num_paragraphs` paragraphs, and the n-th (from 1) begins with this word."""
     pieces = text.split("\n\n")
     if sum(bool(piece.strip()) for piece in pieces) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
@@ -219,7 +225,7 @@ def repeat_prompt(text: str, *, prompt_to_repeat: str) -> bool:
 
 @check("startend:end_checker")
 def end_checker(text: str, *, end_phrase: str) -> bool:
-    """Ends with the phrase; case and a quotation mark behind it do not count."""
+    """Ends with the phrase. Case and a quotation mark after it do not count."""
     return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
@@ -256,7 +262,7 @@ def no_comma(text: str) -> bool:
 
 
 def _split_outer(text: str, divider: str) -> list[str] | None:
-    """The parts between dividers, without a blank one at either end; None where one in the middle is blank."""
+    """Return the parts between dividers, without blank ones at the ends; None if one in the middle is blank."""
     parts = [part.strip() for part in text.split(divider)]
     if not all(parts[1:-1]):
         return None

@@ -86,9 +86,8 @@ def judge_answer(gold: Reference, answer: str, rules: Comparator, given: Given =
         return correct(shown, "the same substance")
     if is_formula(gold.text) and same_formulas(gold.text, answer):
         return correct(shown, "the same formula")
-    verdict = _same_choice(read, letter, rest, normal, shown) or _same_moment(read, normal, shown)
-    if verdict is not None:
-        return verdict
+    if found := _same_choice(read, letter, rest, normal, shown) or _same_moment(read, normal, shown):
+        return found
     if not read.trees:
         if unify_spelling(answer) == unify_spelling(gold.text) or means_same(read.normal, normal):
             return correct(shown, "the same text")

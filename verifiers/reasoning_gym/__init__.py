@@ -1,6 +1,8 @@
-"""The verifier `reasoning_gym`: the answers to problems of reasoning-gym, scored by its own scorers in the sandbox.
+"""The verifier `reasoning_gym`: answers to its problems, scored by the package's own scorers in the sandbox.
 
-Nothing of the package is imported in this process: some of its scorers evaluate the answer as Python.
+This process never imports the package, since some of its scorers evaluate the answer as Python. `Grader` is the
+caller's side of the processes in the sandbox: one for each core, which stay alive between calls. `inside.py` is what
+runs in them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from rlvr.sandbox import Limits, Result, RunStatus, Session, forks
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
 from rlvr.verifiers.extract.answer import excerpt, read_answer
 
-__all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "require_package", "get_grader"]
+__all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "get_grader", "require_package"]
 
 MAX_ANSWER = 20_000  # characters
 
@@ -44,30 +46,16 @@ REFUSED: Mapping[str, str] = {
     "rush_hour": "its problems have no answer with which its scorer could be checked",
 }
 
-# Data sets of which some problem has several right answers, or whose scorer allows a tolerance.
+# Data sets with problems that have several right answers, or whose scorer allows a tolerance.
 OPEN = frozenset(
-    (
-        *("countdown", "cryptarithm", "graph_color", "jugs", "kakurasu", "knight_swap", "modulo_grid", "n_queens"),
-        *("propositional_logic", "puzzle24", "quantum_lock", "rubiks_cube", "shortest_path", "sokoban", "survo"),
-        *("tower_of_hanoi", "word_ladder"),
-        *(
-            "codeio",
-            "coin_flip",
-            "decimal_arithmetic",
-            "number_format",
-            "number_sorting",
-            "pool_matrix",
-            "power_function",
-        ),
-    )
+    "codeio coin_flip countdown cryptarithm decimal_arithmetic graph_color jugs kakurasu knight_swap modulo_grid "
+    "n_queens number_format number_sorting pool_matrix power_function propositional_logic puzzle24 quantum_lock "
+    "rubiks_cube shortest_path sokoban survo tower_of_hanoi word_ladder".split()
 )
 
 
 def check_dataset(name: str) -> None:
-    """Raise ValueError for a data set that is refused, and LookupError for one that is not there.
-
-    Raise ValueError where the package is not installed.
-    """
+    """Raise ValueError if a data set is refused or the package is not installed, LookupError for other names."""
     if name in REFUSED:
         raise ValueError(f"reasoning_gym:{name} is refused: {REFUSED[name]}")
     require_package()
@@ -77,9 +65,7 @@ def check_dataset(name: str) -> None:
 
 
 def answer_of(completion: str) -> str | None:
-    """Return the answer of a completion as it is written: of the last answer tags, else of the last box, else the one
-    that is announced ("the answer is"). None where there is none.
-    """
+    """Return the text in the last answer tags; otherwise in the last box; otherwise after "the answer is"; or None."""
     text = after_thinking(completion)
     if text is None:
         return None
@@ -100,9 +86,9 @@ class ReasoningGym:
     r"""Problems of reasoning-gym, scored by the package's own scorers in the sandbox.
 
     The reference is {"dataset": name, "config": settings, "entry": the problem as its pack wrote it}. The answer stands
-    in the last <answer> tags, else in \boxed{}. graded: scores between 0 and 1 count as partial, else as 0.
-    least: scores up to it count as 0; most data sets pay .01 to .1 for whatever is written. seconds: processor time
-    of an answer.
+    in the last <answer> tags, otherwise in \boxed{}. graded: scores between 0 and 1 are partial, otherwise they count
+    as 0. least: scores up to this count as 0, since most data sets give .01 to .1 for any text. seconds: processor time
+    for an answer.
     """
 
     graded: bool = True
@@ -117,11 +103,11 @@ class ReasoningGym:
             )
 
     def open_answers(self, reference: Any) -> bool:
-        """Whether the data set has problems with several right answers, or scores within a tolerance."""
+        """Whether the data set has problems with several right answers, or its scorer allows a tolerance."""
         return _read_row(reference, "")[0] in OPEN
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError where the reference is none of a pack's, or names a data set that is refused."""
+        """Raise ValueError if the reference has another form, or names a data set that is refused."""
         _read_row(reference, "")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
@@ -129,7 +115,7 @@ class ReasoningGym:
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Return all verdicts, in order. Answers are scored in the sandbox, on every core."""
+        """Return all verdicts, in order. The sandbox scores the answers, on every core."""
         prepared = [_prepare(problem, completion) for problem, completion in pairs]
         rows = [made for made in prepared if not isinstance(made, Verdict)]
         try:
@@ -171,7 +157,7 @@ def _read_row(reference: Any, answer: str) -> Row:
 
 
 def _prepare(problem: Problem, completion: str) -> Row | Verdict:
-    """Return what is to be scored, or the verdict of a completion without an answer."""
+    """Return the row to be scored, or the verdict if there is nothing to score."""
     try:
         row = _read_row(problem.reference, "")
     except ValueError as failure:
@@ -188,9 +174,9 @@ def _prepare(problem: Problem, completion: str) -> Row | Verdict:
 
 PACKAGE = "reasoning_gym"
 MISSING = "reasoning_gym needs the package reasoning-gym: pip install 'rlvr[reasoning-gym]'"
-# Of a process in all; one that has used it up is replaced.
+# The limits of a process in all. One that has used them up is replaced.
 _LIMITS = Limits(seconds=3600, memory_mb=2048, processes=64, output_kb=1 << 16)
-_WALL = 60.0  # seconds by the clock beyond those of the answers
+_WALL = 60.0  # seconds of real time for a request, besides those of the answers
 _ROWS, _CHARS = 32, 400_000  # of a request
 _WALL_EACH = 5  # inside.WALL
 
@@ -198,7 +184,7 @@ Row = tuple[str, Mapping[str, Any], str, str]
 
 
 class GraderFailure(RuntimeError):
-    """The sandbox, or the package in it, failed. `ended`: the process ended, which an answer may have brought about."""
+    """The sandbox, or the package in it, has failed. ended: the process has ended, perhaps because of an answer."""
 
     def __init__(self, text: str, *, ended: bool = False) -> None:
         super().__init__(text)
@@ -206,13 +192,13 @@ class GraderFailure(RuntimeError):
 
 
 def require_package() -> None:
-    """Raise ValueError, which names the extra, where reasoning-gym is not installed. Nothing is imported."""
+    """Raise ValueError, which names the extra, if reasoning-gym is not installed. Nothing is imported."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise ValueError(MISSING)
 
 
 class Grader:
-    """Processes in the sandbox with reasoning-gym imported. Thread-safe and fork-safe; each starts on first use."""
+    """Processes in the sandbox with reasoning-gym imported. Safe for threads and forks; each starts on first use."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -225,8 +211,8 @@ class Grader:
         self._places = threading.Semaphore(self.slots)
 
     def after_fork(self) -> None:
-        """Start over in a forked child, to which the processes do not belong."""
-        self._reset()  # the sessions let go of them themselves
+        """In a forked child: start over, since the processes are the parent's. Sessions let go of them themselves."""
+        self._reset()
 
     def ask(self, do: str, wall: float = _WALL, **values: Any) -> dict[str, Any]:
         """Return the reply to a request (see inside.py). Raise GraderFailure."""
@@ -253,9 +239,11 @@ class Grader:
         """Return a reply for each (data set, settings, problem, answer): its score, or how scoring ended."""
         chunks = _divide_rows(rows, -(-len(rows) // self.slots))
         with ThreadPoolExecutor(self.slots) as threads:
-            return [reply for made in threads.map(lambda chunk: self._scored(chunk, seconds), chunks) for reply in made]
+            return [
+                reply for made in threads.map(lambda chunk: self._score_rows(chunk, seconds), chunks) for reply in made
+            ]
 
-    def _scored(self, rows: Sequence[Row], seconds: int) -> list[dict[str, Any]]:
+    def _score_rows(self, rows: Sequence[Row], seconds: int) -> list[dict[str, Any]]:
         try:
             replies = self.ask("scores", _WALL + _WALL_EACH * seconds * len(rows), rows=rows, seconds=seconds)["scores"]
             if len(replies) == len(rows):
@@ -263,8 +251,8 @@ class Grader:
         except GraderFailure as error:
             if len(rows) == 1:
                 return [{"ended": "crash"} if error.ended else {"failed": str(error)}]
-        # Which of the answers ended the process shows when each is alone.
-        return [self._scored([row], seconds)[0] for row in rows] if len(rows) > 1 else [{"ended": "crash"}]
+        # Score each answer alone, to see which one ended the process.
+        return [self._score_rows([row], seconds)[0] for row in rows] if len(rows) > 1 else [{"ended": "crash"}]
 
     def _take(self) -> Session:
         with self._lock:
@@ -288,7 +276,7 @@ def _last_line(result: Result) -> str:
 
 
 def _divide_rows(rows: Sequence[Row], most: int) -> list[list[Row]]:
-    """Divide rows, in order, into requests of bounded size."""
+    """Divide rows into requests of bounded size, in order."""
     chunks: list[list[Row]] = []
     size = 0
     for row in rows:
@@ -308,5 +296,5 @@ def _program() -> str:
 
 @cache
 def get_grader() -> Grader:
-    """Return the grader of this process, with a slot for each core."""
+    """Return the grader of this process, which has a slot for each core."""
     return Grader(len(os.sched_getaffinity(0)))

@@ -1,7 +1,7 @@
-"""What runs in the sandbox: problems of reasoning-gym, and their scorers. Its text is sent there; nothing imports it.
+"""What runs in the sandbox: it makes and scores problems of reasoning-gym. Its text is sent there; nothing imports it.
 
-Requests are JSON, replies one line of JSON on stdout. Each answer is scored in a process of its own, a fork of this
-one, which is killed at its limit: what an answer does to it, no other answer meets.
+A request is JSON, a reply one line of JSON on stdout. Each answer is scored in a fork of this process, which is killed
+at its limit. So an answer cannot affect the others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-MAX_DATASETS = 8  # kept ready
-WALL = 5  # times the seconds of an answer by the clock
+MAX_DATASETS = 8  # that stay in memory
+WALL = 5  # real time for an answer, in multiples of its processor time
 MAX_REPLY = 1 << 16
 
 
 class _Unused(types.ModuleType):
-    """A module that is imported and never used: cellpylib draws with matplotlib, which takes half a second to load."""
+    """Stands for a module that is imported and never used: matplotlib (of cellpylib) takes half a second to load."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -46,13 +46,13 @@ from reasoning_gym.dataset import ProceduralDataset  # noqa: E402
 from reasoning_gym.factory import DATASETS  # noqa: E402
 from reasoning_gym.utils import SYSTEM_PROMPTS  # noqa: E402
 
-# Where a scorer evaluates the answer as Python, it reads a literal instead.
+# These scorers evaluate the answer as Python. Here they read a literal instead.
 for _module in ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"):
     for _place in ("algorithmic", "games"):
         if _found := sys.modules.get(f"reasoning_gym.{_place}.{_module}"):
             _found.eval = ast.literal_eval  # type: ignore[attr-defined]
 
-# sympy's parser evaluates its text: only formulas reach it.
+# sympy's parser evaluates its text, so only formulas may reach it.
 _FORMULA = re.compile(
     r"(?:\s+|\d+(?:\.\d*)?|\.\d+|[-+*/^(),]|[A-Za-z]\d?(?![A-Za-z\d_])|(?:pi|oo|exp|log|ln|sqrt|Abs|(?:a|arc)?(?:sin|cos|"
     r"tan|cot|sec|csc)h?|erf|Si|Ci|Ei|li|gamma)(?![A-Za-z\d_]))*"
@@ -68,38 +68,38 @@ def _guard_sympy() -> None:
 
     parse = sympy_parser.parse_expr
 
-    def guarded(text: str, *args: Any, **kwargs: Any) -> Any:
+    def parse_formula(text: str, *args: Any, **kwargs: Any) -> Any:
         if _scoring and (len(text) > 2000 or not _FORMULA.fullmatch(text)):
             raise ValueError("not a formula")
         return parse(text, *args, **kwargs)
 
     for module in [sympy, sympy_parser, sympy.parsing, *list(sys.modules.values())]:
         if getattr(module, "parse_expr", None) is parse:
-            module.parse_expr = guarded
+            module.parse_expr = parse_formula
 
 
 _guard_sympy()
 
-# Answers that a problem lists among its metadata.
+# Answers that a problem has in its metadata.
 _GOLD = {
     "graph_color": lambda metadata: json.dumps(metadata["possible_answer"]),
     "propositional_logic": lambda metadata: metadata["example_answer"],
     "rubiks_cube": lambda metadata: metadata["example_correct_answer"],
 }
-# Where the scorer of the package accepts anything, or more than the answer.
+# Here the package's scorer accepts anything, or more than the answer.
 _EXACT = ("game_of_life_halting", "letter_jumble", "spell_backward")
-# Where it pays a part for whatever is written.
+# Here it gives a part score for any text.
 _ALL_OR_NOTHING = ("propositional_logic",)
-# What an answer is written with, where the scorer of the package passes over the rest, or evaluates more.
+# The form of an answer, for scorers that ignore other signs or evaluate more.
 _ARITHMETIC = re.compile(r"(?!.*(?:\*\s*\*|/\s*/))[\d\s+\-*/().]*", re.DOTALL)
 _FORMS = {"countdown": _ARITHMETIC, "puzzle24": _ARITHMETIC, "sokoban": re.compile(r"[LRUD\s]*")}
-# Of an answer of propositional_logic: variables, operators and brackets.
+# Variables, operators and brackets in an answer of propositional_logic.
 _LOGIC = re.compile(r"([A-Za-z]+)|[\s()¬∧∨→↔]")
 _NOT_FINITE = re.compile(r"(?<![A-Za-z])(?:nan|inf|infinity)(?![A-Za-z])", re.IGNORECASE)
 
 
 def _pack(value: Any) -> Any:
-    """Return a value as JSON has it: other containers than lists, and dicts with other keys than text, have a tag."""
+    """Return a value in the types of JSON. Tuples, sets and dicts become objects that name their type."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def _unpack(data: Any) -> Any:
 
 
 def _tuples(name: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, lists as tuples where the default is one."""
+    """Return the settings, with a tuple in place of a list if the default is a tuple."""
     fields = {field.name: field for field in dataclasses.fields(DATASETS[name][1])}
     return {
         key: tuple(value) if isinstance(value, list) and isinstance(fields[key].default, tuple) else value
@@ -165,7 +165,7 @@ def describe() -> dict[str, Any]:
 
 
 def problems(name: str, config: dict[str, Any], seed: int, size: int, first: int, count: int) -> dict[str, Any]:
-    """Return `count` problems of a data set of `size` from number `first` on, the scores of their own answers too."""
+    """Return `count` problems of a data set of `size`, from number `first` on, with the scores of their answers."""
     dataset = _dataset(name, config, seed, size)
     made = []
     for index in range(first, first + count):
@@ -183,7 +183,7 @@ def _score(dataset: Any, name: str, entry: dict[str, Any], answer: str) -> dict[
     """Return the score of an answer, or the exception that its scorer raised."""
     global _scoring
     gold = str(entry["answer"])
-    # Without a scorer of its own a data set pays a part for each text that contains the answer.
+    # A data set without a scorer of its own gives a part score for every text that contains the answer.
     if name in _EXACT or type(dataset).score_answer is ProceduralDataset.score_answer:
         return {"score": float(answer.strip().casefold() == gold.strip().casefold())}
     if name in _FORMS and not _FORMS[name].fullmatch(answer):
@@ -211,27 +211,29 @@ def _score(dataset: Any, name: str, entry: dict[str, Any], answer: str) -> dict[
 
 
 def _makes_24(answer: str, numbers: list[int]) -> bool:
-    """Whether a formula uses each of the numbers once and is 24; the package takes any numbers, and 24.9."""
+    """Whether a formula uses each number once and equals 24. The package accepts any numbers, and 24.9."""
     value = sys.modules["sympy"].parse_expr(answer, evaluate=True)
     return bool(value == 24) and sorted(map(int, re.findall(r"\d+", answer))) == sorted(numbers)
 
 
 def _is_logic(answer: str, variables: list[str]) -> bool:
-    """Whether an answer is written with these variables only; the package lets any text stand for one."""
+    """Whether an answer uses only these variables. The package accepts any text as a variable."""
     signs = _LOGIC.findall(answer)
     return not _LOGIC.sub("", answer) and all(sign in variables for sign in signs if sign)
 
 
 def _says_one_role(answer: str, names: list[str]) -> bool:
-    """Whether an answer has each name once and one more word for it; the package passes over "not", "or" and the like,
-    and pays a part where one person is said to be both."""
+    """Whether an answer has each name once, and one more word for each name.
+
+    The package ignores "not" and "or", and gives a part score if one person is said to be both.
+    """
     words = [word for word in re.findall(r"\w+", answer.casefold()) if word not in ("is", "a", "an", "the", "and")]
     people = sorted(str(name).casefold() for name in names)
     return sorted(word for word in words if word in people) == people and len(words) == 2 * len(people)
 
 
-def _alone(work: Any, seconds: int) -> dict[str, Any]:
-    """Return what `work` returns, in a fork of this process, or how that ended."""
+def _run_in_fork(work: Any, seconds: int) -> dict[str, Any]:
+    """Run `work` in a fork of this process; return its result, or how the fork ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -268,7 +270,7 @@ def _alone(work: Any, seconds: int) -> dict[str, Any]:
 
 
 def scores(rows: list[list[Any]], seconds: int) -> dict[str, Any]:
-    """Return a reply for each row: name of the data set, its settings, the problem's text, the answer."""
+    """Return a reply for each row: (name of the data set, its settings, the problem's text, the answer)."""
     made = []
     for name, config, text, answer in rows:
         try:
@@ -276,7 +278,7 @@ def scores(rows: list[list[Any]], seconds: int) -> dict[str, Any]:
         except Exception as error:
             made.append({"broken": f"{type(error).__name__}: {error}"[:200]})
             continue
-        made.append(_alone(lambda d=dataset, n=name, e=entry, a=answer: _score(d, n, e, a), seconds))
+        made.append(_run_in_fork(lambda d=dataset, n=name, e=entry, a=answer: _score(d, n, e, a), seconds))
     return {"scores": made}
 
 
@@ -306,6 +308,6 @@ def serve(request: str) -> None:
     print(json.dumps(reply), flush=True)
 
 
-# Forks copy the pages that they write to: collections would write to all.
+# A fork copies each page that it writes to. Garbage collection would write to all pages.
 gc.collect()
 gc.freeze()

@@ -26,7 +26,7 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
 def _without(text: str, secret: str) -> str:
     if not secret:
         return text
-    patterns = [_written(character) for character in secret]
+    patterns = [_pattern_of(character) for character in secret]
     parts, place = [], 0
     for begin in patterns[0].finditer(text):
         if begin.start() < place:
@@ -42,7 +42,7 @@ def _without(text: str, secret: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def _written(character: str) -> re.Pattern[str]:
+def _pattern_of(character: str) -> re.Pattern[str]:
     """Return a pattern of what JSON, HTML, URLs and programs write for a character; backslashes may be doubled."""
     code = ord(character)
     name = codepoint2name.get(code, "apos" if character == "'" else "")

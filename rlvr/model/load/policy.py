@@ -17,6 +17,7 @@ from rlvr.config import ModelConfig
 from rlvr.core.files.models import Place, Source, check_weights, find_model
 from rlvr.model.load.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
 from rlvr.model.load.pretrained import (
+    check_decoder,
     holds_every_weight,
     load_errors_as_value_error,
     load_tokenizer,
@@ -33,7 +34,16 @@ from rlvr.model.load.pretrained import (
     weight_files,
 )
 from rlvr.model.load.tiny import tiny_config, tiny_model, tiny_tokenizer
-from rlvr.model.optim.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
+from rlvr.model.optim.sharding import (
+    allocate,
+    copy_without_weights,
+    fill,
+    gather_weights,
+    leads,
+    local,
+    shard_model,
+    with_weights,
+)
 from rlvr.model.probe.small_copy import SmallCopyTrial
 from rlvr.model.probe.trial import Decoders, PackedTrial, check_causal, check_length
 from rlvr.model.text.rendering import Rendering
@@ -172,7 +182,7 @@ class Policy(Rendering):
         for module in self.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(torch.device(mesh.device_type)))
-        self._blank = blank(self.model)
+        self._blank = copy_without_weights(self.model)
         self.trial.follow(self._blank)
         shard_model(self.model, self.causal, mesh)
         self.mesh = mesh

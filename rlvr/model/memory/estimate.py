@@ -114,44 +114,46 @@ QWEN_7B = Shape(7_615_616_512, 28, 3584, 18944, 3584, 512, wide=545_201_664, voc
 QWEN_32B = Shape(32_763_876_352, 64, 5120, 27648, 5120, 1024, wide=779_228_160, vocabulary=152_064, untied=True)
 
 
-def computed(config: Config) -> int:
+def computed_bytes(config: Config) -> int:
     """Return the bytes of a number in the computation; `auto` stands for bfloat16, as on a GPU."""
-    shorter = config.model.dtype != "float32" or stored(config) == BF16
+    shorter = config.model.dtype != "float32" or stored_bytes(config) == BF16
     return BF16 if shorter else FP32
 
 
-def stored(config: Config) -> int:
+def stored_bytes(config: Config) -> int:
     """Return the bytes of a trained weight, and of its gradient."""
     return BF16 if config.model.weights == "bfloat16" and not config.model.lora_rank else FP32
 
 
-def trained(shape: Shape, config: Config) -> int:
+def count_trained(shape: Shape, config: Config) -> int:
     """Return how many weights of the policy are trained."""
     return shape.adapters(config.model.lora_rank) if config.model.lora_rank else shape.parameters
 
 
 def weight_bytes(shape: Shape, config: Config) -> int:
     """Return the bytes of the policy's weights; with LoRA those of the model have the computation's dtype."""
-    frozen = shape.parameters * computed(config) if config.model.lora_rank else 0
-    return trained(shape, config) * stored(config) + frozen
+    frozen = shape.parameters * computed_bytes(config) if config.model.lora_rank else 0
+    return count_trained(shape, config) * stored_bytes(config) + frozen
 
 
 def gradient_bytes(shape: Shape, config: Config) -> int:
     """Return the bytes of gradients: the policy's, and then the critic's, which come after them."""
-    return trained(shape, config) * stored(config)
+    return count_trained(shape, config) * stored_bytes(config)
 
 
 def state_bytes(shape: Shape, config: Config) -> int:
     """Return the bytes of the optimizer's state of the policy: moments, and float32 copies of shorter weights."""
-    each = MOMENTS[config.optim.name] + (FP32 if stored(config) < FP32 else 0)
-    return int(trained(shape, config) * each)
+    each = MOMENTS[config.optim.name] + (FP32 if stored_bytes(config) < FP32 else 0)
+    return int(count_trained(shape, config) * each)
 
 
 def reference_bytes(shape: Shape, config: Config) -> int:
     """Return the bytes of the reference policy; with LoRA it is the model without the adapter."""
     if not config.algo.needs_reference or config.model.lora_rank:
         return 0
-    return shape.wide * stored(config) + (shape.parameters - shape.wide) * min(stored(config), computed(config))
+    return shape.wide * stored_bytes(config) + (shape.parameters - shape.wide) * min(
+        stored_bytes(config), computed_bytes(config)
+    )
 
 
 def critic_shape(shape: Shape, config: Config) -> Shape | None:
@@ -167,12 +169,14 @@ def critic_bytes(shape: Shape, config: Config) -> tuple[int, int]:
     trunk = critic_shape(shape, config)
     if trunk is None:
         return 0, 0
-    return trained(trunk, config) * stored(config), state_bytes(trunk, config)
+    return count_trained(trunk, config) * stored_bytes(config), state_bytes(trunk, config)
 
 
 def copy_bytes(shape: Shape, config: Config) -> int:
     """Return the bytes of autocast's copy of float32 weights, which lasts through a pass."""
-    return shape.parameters * BF16 if not config.model.lora_rank and computed(config) < stored(config) else 0
+    return (
+        shape.parameters * BF16 if not config.model.lora_rank and computed_bytes(config) < stored_bytes(config) else 0
+    )
 
 
 def held_bytes(shape: Shape, config: Config) -> int:
@@ -191,10 +195,10 @@ def held_bytes(shape: Shape, config: Config) -> int:
 
 def bucket_bytes(shape: Shape, config: Config) -> int:
     """Return what an update takes beside what is held: a bucket of float32 gradients, and of a state that is away."""
-    each: float = FP32 if stored(config) < FP32 else 0
+    each: float = FP32 if stored_bytes(config) < FP32 else 0
     if config.optim.offload:
         each += MOMENTS[config.optim.name] + each
-    return int(each * min(BUCKET, trained(shape, config)))
+    return int(each * min(BUCKET, count_trained(shape, config)))
 
 
 def training_bytes(shape: Shape, config: Config) -> int:
@@ -242,7 +246,7 @@ def summed_bytes(shape: Shape, config: Config, shards: int) -> int:
     """Return the bytes of whole gradients in a backward pass of a model in shards: a layer's, and the LM head's."""
     if shards == 1:
         return 0
-    head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored(config)
+    head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored_bytes(config)
     return head + int(SUMMED * layer_weights(shape) * gradient_bytes(shape, config) / (shape.parameters or 1))
 
 
@@ -251,16 +255,16 @@ def last_bytes(shape: Shape, config: Config, shards: int) -> int:
 
     Those of embeddings and LM head, and the same as they are summed up.
     """
-    return 0 if shards == 1 or config.model.lora_rank else 2 * root_weights(shape) * stored(config)
+    return 0 if shards == 1 or config.model.lora_rank else 2 * root_weights(shape) * stored_bytes(config)
 
 
 def chunk_bytes(shape: Shape, config: Config, memory: int | None, tokens: int | None = None) -> int:
     """Return what a chunk of logits takes, and the gradient of the LM head that is added to; memory None: on a CPU."""
-    count, number = logit_bytes(memory) // FP32, computed(config)
+    count, number = logit_bytes(memory) // FP32, computed_bytes(config)
     if tokens is not None:
         count = min(count, tokens * shape.vocabulary)
     each = 2 * number if memory is None else LOGIT_TENSORS * FP32 + (number if number < FP32 else 0)
-    head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored(config)
+    head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored_bytes(config)
     return count * each + head
 
 
@@ -271,7 +275,7 @@ def layer_bytes(shape: Shape, config: Config) -> int:
     projections, queries, keys, values, what attention returns, and in the MLP gate, its activation, up, their product.
     An adapter that is stored in float32 keeps its own cast of the inputs.
     """
-    stream, number, rank = stream_bytes(config), computed(config), config.model.lora_rank
+    stream, number, rank = stream_bytes(config), computed_bytes(config), config.model.lora_rank
     kept = 2 * stream * shape.hidden
     kept += number * (2 * shape.hidden + 2 * shape.heads_width + 2 * shape.kv_width + 4 * shape.mlp)
     if rank and number < FP32:
@@ -281,7 +285,7 @@ def layer_bytes(shape: Shape, config: Config) -> int:
 
 def stream_bytes(config: Config) -> int:
     """Return the bytes of a number of the residual stream, which has the dtype of the embeddings."""
-    return computed(config) if config.model.lora_rank else stored(config)
+    return computed_bytes(config) if config.model.lora_rank else stored_bytes(config)
 
 
 def kept_bytes(shape: Shape, config: Config) -> int:
@@ -301,7 +305,7 @@ def token_bytes(shape: Shape, config: Config) -> int:
 
 def passing_bytes(shape: Shape, config: Config) -> int:
     """Return the bytes of each token in one layer's backward pass: gradients, and the layer again if checkpointed."""
-    gradients = computed(config) * 4 * shape.mlp + 4 * stream_bytes(config) * shape.hidden
+    gradients = computed_bytes(config) * 4 * shape.mlp + 4 * stream_bytes(config) * shape.hidden
     return gradients + (layer_bytes(shape, config) if config.model.gradient_checkpointing else 0)
 
 
@@ -321,7 +325,7 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
         return None
     memory = torch.cuda.get_device_properties(policy.device).total_memory
     # An engine that sleeps gives its memory back, and a server that runs elsewhere has its own.
-    return fitting(shape, config, memory, 1 - engine_share(config))
+    return tokens_that_fit(shape, config, memory, 1 - engine_share(config))
 
 
 def engine_share(config: Config) -> float:
@@ -332,7 +336,7 @@ def engine_share(config: Config) -> float:
     return sampler.gpu_memory_utilization
 
 
-def fitting(shape: Shape, config: Config, memory: int, share: float = 1.0) -> int:
+def tokens_that_fit(shape: Shape, config: Config, memory: int, share: float = 1.0) -> int:
     """Return the tokens of a microbatch that fit into a share of a GPU's bytes, of which SPARE are left over."""
     room = share * memory - SPARE - fixed_bytes(shape, config, memory)
     return max(1, int(room / token_bytes(shape, config)))
@@ -351,7 +355,7 @@ def snapshot_bytes(shape: Shape, config: Config, shards: int) -> int:
     shards that is its part of the state, and all weights, gathered.
     """
     weights, state = critic_bytes(shape, config)
-    gathered = trained(shape, config) * stored(config) if shards == 1 else weight_bytes(shape, config)
+    gathered = count_trained(shape, config) * stored_bytes(config) if shards == 1 else weight_bytes(shape, config)
     reference = reference_bytes(shape, config) if config.algo.reference_every else 0
     return gathered + weights + reference + (state + state_bytes(shape, config)) // shards
 
@@ -363,7 +367,7 @@ def cache_bytes(shape: Shape, config: Config, row: int | None = None) -> int:
     sampler.cache_gib, in one layer a copy for every head, and the logits of a step. row: the tokens of a rollout of
     several turns, whose rows share no prompt after the first.
     """
-    r, number = config.rollout, computed(config)
+    r, number = config.rollout, computed_bytes(config)
     rows = min(config.sampler.batch_size, r.problems_per_step * r.group_size)
     cache = 2 * number * shape.layers * shape.kv_width * rows * (row or r.max_new_tokens)
     if config.sampler.cache_gib is not None:

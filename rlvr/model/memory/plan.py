@@ -41,7 +41,7 @@ from rlvr.model.memory.estimate import (
     shape_of,
     snapshot_bytes,
     state_bytes,
-    stored,
+    stored_bytes,
     summed_bytes,
     token_bytes,
     weight_bytes,
@@ -206,7 +206,7 @@ def changes(config: Config, shards: int) -> list[Change]:
         found.append(("--model.gradient-checkpointing", model(gradient_checkpointing=True)))
     if getattr(config.sampler, "sleep", 1) == 0 and config.sampler.name == "vllm" and not config.sampler.max_staleness:
         found.append(("--sampler.sleep 1", lambda c: replace(c, sampler=carry(c.sampler, type(c.sampler), sleep=1))))
-    if not config.model.lora_rank and stored(config) == FP32 and config.model.dtype != "float32":
+    if not config.model.lora_rank and stored_bytes(config) == FP32 and config.model.dtype != "float32":
         found.append(("--model.weights bfloat16", model(weights="bfloat16")))
     if config.optim.name == "adamw" and shards == 1:
         found.append(("--optim.name adamw8bit", optim(name="adamw8bit")))

@@ -272,7 +272,7 @@ class BucketedAdamW(torch.optim.Optimizer):
                 if not self.state[weight]:
                     self.state[weight] = self.start(weight)
                 self.state[weight]["step"] += 1
-            for bucket in in_buckets(weights, self.bucket):
+            for bucket in split_into_buckets(weights, self.bucket):
                 self.update(bucket, group)
         self.place.wait()
 
@@ -288,11 +288,11 @@ class BucketedAdamW(torch.optim.Optimizer):
         """Update parts of weights, given as slices of their flat values."""
         pieces, fetched = [], []
         for weight, part in bucket:
-            values, state = flat(weight.detach())[part], self.state[weight]
-            kept = {name: flat(state[name])[self.share(name, part)] for name in state if name != "step"}
+            values, state = flatten_local(weight.detach())[part], self.state[weight]
+            kept = {name: flatten_local(state[name])[self.share(name, part)] for name in state if name != "step"}
             here = {name: self.place.fetch(tensor, values.device) for name, tensor in kept.items()}
             master = here.pop(MASTER, values)
-            gradient = flat(cast(Tensor, weight.grad))[part].float()
+            gradient = flatten_local(cast(Tensor, weight.grad))[part].float()
             pieces.append(Piece(master, gradient, here, state["step"]))
             fetched.append((values, kept))
         self.moments.update(pieces, group)
@@ -337,13 +337,13 @@ def check_state(number: int, found: Mapping[str, Tensor], expected: Mapping[str,
         )
 
 
-def flat(tensor: Tensor) -> Tensor:
+def flatten_local(tensor: Tensor) -> Tensor:
     """Return the values (n,) of a tensor as a view; of a sharded one, those of this process."""
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local.view(-1) if local.is_contiguous() else local.reshape(-1)
 
 
-def in_buckets(weights: Iterable[Tensor], size: int) -> Iterator[list[tuple[Tensor, slice]]]:
+def split_into_buckets(weights: Iterable[Tensor], size: int) -> Iterator[list[tuple[Tensor, slice]]]:
     """Yield buckets of at most `size` elements: parts of weights, as slices of their flat values.
 
     Parts of a weight begin at multiples of BLOCK.
@@ -351,7 +351,7 @@ def in_buckets(weights: Iterable[Tensor], size: int) -> Iterator[list[tuple[Tens
     bucket: list[tuple[Tensor, slice]] = []
     room = size
     for weight in weights:
-        start, total = 0, flat(weight.detach()).numel()
+        start, total = 0, flatten_local(weight.detach()).numel()
         while start < total:
             if bucket and room < min(total - start, BLOCK):
                 yield bucket

@@ -124,7 +124,7 @@ def fill(tensor: Tensor, stored: Any) -> None:
         part.copy_(stored[tuple(slice(first, first + size) for first, size in zip(offset, shape))])
 
 
-def blank(model: Any) -> Any:
+def copy_without_weights(model: Any) -> Any:
     """Return a copy of a model whose weights are on the meta device: shapes without values. Buffers are copied."""
     empty = {
         id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad)

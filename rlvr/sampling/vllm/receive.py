@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlvr.sampling.vllm.transfer import address_towards, broadcast, join_group, open_store
-from rlvr.sampling.vllm.worker import differing_weights, prepared, settle
+from rlvr.sampling.vllm.worker import differing_weights, prepare_weights, settle
 
 try:
     from vllm.distributed.weight_transfer.base import (
@@ -87,7 +87,7 @@ class Receiving:
     def receive_weights(self, update_info: Any) -> None:
         """Receive the tensors of one part, and load them."""
         model, sinks = self.model, self.sinks
-        self.take(update_info, lambda weights: model.load_weights(prepared(model, weights, sinks)))
+        self.take(update_info, lambda weights: model.load_weights(prepare_weights(model, weights, sinks)))
 
     def take(self, update_info: Any, consume: Callable[[Weights], Any]) -> None:
         """Receive tensors and hand them to `consume`, in one call or several."""

@@ -232,7 +232,7 @@ class Starter:
     def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
         self.config = config
         self.options = start_options(policy, config)
-        self.gpus, self.backend = placed(policy.device, config)
+        self.gpus, self.backend = place_servers(policy.device, config)
         self.processes: dict[str, tuple[ServerProcess, list[str]]] = {}  # by URL, with its GPUs
         self._numbers = itertools.count()
         self._stack = ExitStack()
@@ -274,7 +274,7 @@ class Starter:
         return started.url
 
 
-def placed(device: torch.device, config: VLLMServerConfig) -> tuple[list[list[str]], str]:
+def place_servers(device: torch.device, config: VLLMServerConfig) -> tuple[list[list[str]], str]:
     """Return the GPUs of each server, and how weights come to them.
 
     On a CPU none; on the trainer's GPU where it is the only one, which NCCL cannot send to; else on the other ones.

@@ -37,17 +37,17 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str
     adapters = _adapters(causal) if merged else {}
     for names in _converted_together(causal, held):
         for name, value in _converted(
-            causal, {name: whole(_merged(held[name], adapters.get(name, ()))) for name in names}
+            causal, {name: gather_whole(_merged(held[name], adapters.get(name, ()))) for name in names}
         ):
             if not (tied and name == "lm_head.weight"):
                 yield name, value
             del value  # or it would be there while the next is made
     if tied:
         # Engines hold a separate copy of the head, which a push without it would leave unchanged.
-        yield "lm_head.weight", whole(embedding.weight.detach())
+        yield "lm_head.weight", gather_whole(embedding.weight.detach())
 
 
-def whole(value: Tensor) -> Tensor:
+def gather_whole(value: Tensor) -> Tensor:
     """Return a tensor that is sharded over the training processes as a whole, once it is there; another one as it is.
 
     All processes must ask for the same one. What takes it may run on another stream: gathering must have ended.

@@ -163,11 +163,11 @@ def reload(worker: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
     """Load weights in place, each as it is asked for. worker: vLLM's."""
     model = worker.model_runner.get_model()
     sinks: dict[str, Tensor] = {}
-    worker.model_runner.reload_weights(weights_iterator=prepared(model, weights, sinks))
+    worker.model_runner.reload_weights(weights_iterator=prepare_weights(model, weights, sinks))
     settle(model, sinks)
 
 
-def prepared(
+def prepare_weights(
     model: Any, weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield weights as vLLM's model loads them in place; those that it cannot load so are put into `sinks`."""

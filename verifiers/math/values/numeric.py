@@ -1,16 +1,9 @@
-"""The number systems of numeric evaluation: floats, and mpmath's numbers at a fixed number of digits.
+"""Trees as numbers.
 
-Functions of one variable for numeric evaluation, each with a bound on how it magnifies an error.
-
-Numeric values with a running error bound: in floats, then at 200 and 500 digits where floats cannot tell.
-
-Every value comes with a bound on its absolute error (first-order, Wilkinson's running analysis), so that "different" is
-said only where the difference exceeds the errors, and "equal" only where it stays below them at 200 digits.
-
-Expressions as closures over plain numbers: fast values without error bounds, to look for a point of difference.
-
-Integers stay exact, so that factorials and binomials of a hundred are compared digit by digit. What differs here is
-confirmed by rlvr.verifiers.math.numeric before anything is called different.
+`evaluate` gives a value with a bound on its absolute error (first-order, Wilkinson's running analysis), in floats or
+with mpmath at any number of digits. So "different" is said only where a difference exceeds the errors, and "equal"
+only where it stays below them at 200 digits. `compile_tree` gives closures without error bounds, which look for a
+point of difference fast; integers stay exact there. `literal`, `rounds_to`, `approximates`: written decimals.
 """
 
 from __future__ import annotations
@@ -149,101 +142,75 @@ class Digits(Numbers):
         return isinstance(x, self.context.mpc)
 
 
+# --- functions of one variable ----------------------------------------------------------------------------------------
+
 MAX_ANGLE = 1e24  # largest argument of a periodic function
 
-# (f, a bound on |f'|, by which an error grows); the arguments are the number system, x, and f(x).
-_Pair = tuple[Callable[[Numbers, Any], Any], Callable[[Numbers, Any, Any], Any]]
-
-
-def _library(name: str) -> Callable[[Numbers, Any], Any]:
-    return lambda numbers, x: numbers.call(name, x)
-
-
-def _one_over(name: str) -> Callable[[Numbers, Any], Any]:
-    return lambda numbers, x: 1 / numbers.call(name, x)
-
-
-def _at_one_over(name: str) -> Callable[[Numbers, Any], Any]:
-    return lambda numbers, x: numbers.call(name, 1 / x)
-
-
-def _arccot(numbers: Numbers, x: Any) -> Any:
-    """The branch with values in (0, pi)."""
-    if numbers.is_complex(x):
-        return numbers.call("atan", 1 / x)
-    return numbers.pi / 2 - numbers.call("atan", x)
-
-
-def _exp(numbers: Numbers, x: Any) -> Any:
-    if abs(x) > MAX_LOG:
-        raise TooLarge("an exponential beyond what is evaluated")
-    value = numbers.call("exp", x)
-    if not value:
-        raise OverflowError  # a float too small to be one
-    return value
-
-
-def _sign(numbers: Numbers, x: Any) -> Any:
-    return numbers.of(0.0) if x == 0 else x / abs(x)
-
-
-def _root_slope(sign: int, shift: int) -> Callable[[Numbers, Any, Any], Any]:
-    return lambda numbers, x, f: 1 / abs(sign * x * x + shift) ** 0.5
-
-
-FUNCTIONS: dict[str, _Pair] = {
-    "sin": (_library("sin"), lambda n, x, f: 1 + abs(f)),
-    "cos": (_library("cos"), lambda n, x, f: 1 + abs(f)),
-    "tan": (_library("tan"), lambda n, x, f: 1 + abs(f) ** 2),
-    "cot": (_one_over("tan"), lambda n, x, f: 1 + abs(f) ** 2),
-    "sec": (_one_over("cos"), lambda n, x, f: abs(f) * (1 + abs(f))),
-    "csc": (_one_over("sin"), lambda n, x, f: abs(f) * (1 + abs(f))),
-    "sinh": (_library("sinh"), lambda n, x, f: 1 + abs(f)),
-    "cosh": (_library("cosh"), lambda n, x, f: 1 + abs(f)),
-    "tanh": (_library("tanh"), lambda n, x, f: 1 + abs(f) ** 2),
-    "coth": (_one_over("tanh"), lambda n, x, f: 1 + abs(f) ** 2),
-    "sech": (_one_over("cosh"), lambda n, x, f: abs(f)),
-    "csch": (_one_over("sinh"), lambda n, x, f: abs(f) * (1 + abs(f))),
-    "arcsin": (_library("asin"), _root_slope(-1, 1)),
-    "arccos": (_library("acos"), _root_slope(-1, 1)),
-    "arctan": (_library("atan"), lambda n, x, f: 1 / abs(1 + x * x)),
-    "arccot": (_arccot, lambda n, x, f: 1 / abs(1 + x * x)),
-    "arcsec": (_at_one_over("acos"), lambda n, x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
-    "arccsc": (_at_one_over("asin"), lambda n, x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
-    "arcsinh": (_library("asinh"), _root_slope(1, 1)),
-    "arccosh": (_library("acosh"), _root_slope(1, -1)),
-    "arctanh": (_library("atanh"), lambda n, x, f: 1 / abs(1 - x * x)),
-    "ln": (_library("log"), lambda n, x, f: 1 / abs(x)),
-    "exp": (_exp, lambda n, x, f: abs(f)),
-    "sgn": (_sign, lambda n, x, f: 0),
+_Slope = Callable[[Any, Any], Any]
+# Name in the library, how it is applied, and from x and f(x) a bound on |f'|, by which an error grows.
+FUNCTIONS: dict[str, tuple[str, str, _Slope]] = {
+    "sin": ("sin", "f(x)", lambda x, f: 1 + abs(f)),
+    "cos": ("cos", "f(x)", lambda x, f: 1 + abs(f)),
+    "tan": ("tan", "f(x)", lambda x, f: 1 + abs(f) ** 2),
+    "cot": ("tan", "1/f(x)", lambda x, f: 1 + abs(f) ** 2),
+    "sec": ("cos", "1/f(x)", lambda x, f: abs(f) * (1 + abs(f))),
+    "csc": ("sin", "1/f(x)", lambda x, f: abs(f) * (1 + abs(f))),
+    "sinh": ("sinh", "f(x)", lambda x, f: 1 + abs(f)),
+    "cosh": ("cosh", "f(x)", lambda x, f: 1 + abs(f)),
+    "tanh": ("tanh", "f(x)", lambda x, f: 1 + abs(f) ** 2),
+    "coth": ("tanh", "1/f(x)", lambda x, f: 1 + abs(f) ** 2),
+    "sech": ("cosh", "1/f(x)", lambda x, f: abs(f)),
+    "csch": ("sinh", "1/f(x)", lambda x, f: abs(f) * (1 + abs(f))),
+    "arcsin": ("asin", "f(x)", lambda x, f: 1 / abs(1 - x * x) ** 0.5),
+    "arccos": ("acos", "f(x)", lambda x, f: 1 / abs(1 - x * x) ** 0.5),
+    "arctan": ("atan", "f(x)", lambda x, f: 1 / abs(1 + x * x)),
+    "arccot": ("atan", "pi/2-f(x)", lambda x, f: 1 / abs(1 + x * x)),
+    "arcsec": ("acos", "f(1/x)", lambda x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
+    "arccsc": ("asin", "f(1/x)", lambda x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
+    "arcsinh": ("asinh", "f(x)", lambda x, f: 1 / abs(x * x + 1) ** 0.5),
+    "arccosh": ("acosh", "f(x)", lambda x, f: 1 / abs(x * x - 1) ** 0.5),
+    "arctanh": ("atanh", "f(x)", lambda x, f: 1 / abs(1 - x * x)),
+    "ln": ("log", "f(x)", lambda x, f: 1 / abs(x)),
+    "exp": ("exp", "f(x)", lambda x, f: abs(f)),
+    "sgn": ("sgn", "f(x)", lambda x, f: 0),
 }
-_OF_TWO_EXPONENTIALS = frozenset(("sinh", "cosh", "tanh", "coth", "sech", "csch"))
+_EXPONENTIAL = frozenset(("exp", "sinh", "cosh", "tanh", "coth", "sech", "csch"))
 _PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 
 
 def apply(head: str, argument: Value, numbers: Numbers) -> Value:
     """Return the value of the function `head` (of FUNCTIONS) and the bound of its error. Raise as `evaluate` does."""
-    function, slope = FUNCTIONS[head]
+    name, form, slope = FUNCTIONS[head]
     x, error = argument
     if head in _PERIODIC and abs(x) > MAX_ANGLE:
         raise TooLarge("the sine of a number beyond what is evaluated")
     if head in ("ln", "sgn") and abs(x) <= 2 * error:
         raise Undefined("a logarithm of zero")
-    if head in _OF_TWO_EXPONENTIALS and abs(x) > MAX_LOG:
+    if head in _EXPONENTIAL and abs(x) > MAX_LOG:
         raise TooLarge("an exponential beyond what is evaluated")
-    value = function(numbers, x)
-    if numbers.precise and head in _OF_TWO_EXPONENTIALS and abs(x) > 1:
+    if head == "sgn":
+        value = numbers.of(0.0) if x == 0 else x / abs(x)
+    elif form == "pi/2-f(x)" and not numbers.is_complex(x):  # the branch with values in (0, pi)
+        value = numbers.pi / 2 - numbers.call(name, x)
+    else:
+        value = numbers.call(name, x if form in ("f(x)", "1/f(x)") else 1 / x)
+        if head == "exp" and not value:
+            raise OverflowError  # a float too small to be one
+        value = 1 / value if form == "1/f(x)" else value
+    if numbers.precise and head in _EXPONENTIAL and head != "exp" and abs(x) > 1:
         numbers.note_term(numbers.call("exp", -2 * abs(x)), 0)
     try:
-        grown = 2 * slope(numbers, x, value) * error
+        grown = 2 * slope(x, value) * error
     except ZeroDivisionError:  # at the ends of arcsin's domain the error grows like a square root
         grown = 4 * abs(error) ** 0.5
     return value, grown + 4 * numbers.epsilon * abs(value) + 0 * error
 
 
+# --- values with their errors -----------------------------------------------------------------------------------------
+
 _TINY = 1e-300  # floats below have fewer digits
 FEW, LOG_10_E = 100, 0.435  # an exponent of e that hides nothing; digits of e
-_EXPONENTIALS = frozenset(("pow", "exp", "sinh", "cosh", "tanh", "coth", "sech", "csch"))
+FAILURES = (ValueError, OverflowError, ZeroDivisionError)  # what `evaluate` raises
 
 
 def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -259,12 +226,25 @@ def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
         return _value_of_symbol(node, point, numbers)
     if not isinstance(node, Op):
         raise Inexact
+    if node.head in _OF_INTEGERS:
+        whole = {name: Num(Fraction(value)) for name, value in point.items()}
+        value = numbers.of(exact(Op(node.head, tuple(substitute(arg, whole) for arg in node.args))))
+        return value, abs(value) * numbers.epsilon
+    if node.head in ("pow", "root"):
+        return (_pow if node.head == "pow" else _root)(node.args, point, numbers)
     handler = _OPERATIONS.get(node.head)
-    if handler is not None:
-        return handler(node.args, point, numbers)
-    if node.head not in FUNCTIONS or len(node.args) != 1:
+    if handler is None and (node.head not in FUNCTIONS or len(node.args) != 1):
         raise Inexact
-    return apply(node.head, evaluate(node.args[0], point, numbers), numbers)
+    values = [evaluate(arg, point, numbers) for arg in node.args]
+    return apply(node.head, values[0], numbers) if handler is None else handler(numbers, *values)
+
+
+def try_evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value | None:
+    """Return what `evaluate` does; None where it raises."""
+    try:
+        return evaluate(node, point, numbers)
+    except FAILURES:
+        return None
 
 
 def _value_of_symbol(node: Sym, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -278,26 +258,21 @@ def _value_of_symbol(node: Sym, point: Mapping[str, float], numbers: Numbers) ->
     return constant, constant * numbers.epsilon
 
 
-Args = tuple[Node, ...]
-
-
-def _sum(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    total, error = evaluate(args[0], point, numbers)
-    if numbers.precise:
-        numbers.note_term(total, error)
-    for arg in args[1:]:
-        value, extra = evaluate(arg, point, numbers)
-        if numbers.precise:
-            numbers.note_term(value, extra)
+def _sum(numbers: Numbers, *terms: Value) -> Value:
+    total, error = terms[0]
+    for value, extra in terms[1:]:
         total = total + value
         error = error + extra + abs(total) * numbers.epsilon
+    if numbers.precise:
+        for term in terms:
+            numbers.note_term(*term)
     return total, error
 
 
-def _times(left: Value, right: Value, numbers: Numbers) -> Value:
+def _times(numbers: Numbers, left: Value, right: Value) -> Value:
     value = left[0] * right[0]
-    if not numbers.precise and abs(value) < _TINY and left[0] and right[0]:
-        raise OverflowError
+    if left[0] and right[0]:
+        _check_underflow(value, numbers)
     error = abs(left[0]) * right[1] + abs(right[0]) * left[1] + left[1] * right[1] + abs(value) * numbers.epsilon
     return value, error
 
@@ -309,14 +284,7 @@ def _check_underflow(value: Any, numbers: Numbers) -> Any:
     return value
 
 
-def _product(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    total = evaluate(args[0], point, numbers)
-    for arg in args[1:]:
-        total = _times(total, evaluate(arg, point, numbers), numbers)
-    return total
-
-
-def _inverse(value: Value, numbers: Numbers) -> Value:
+def _inverse(numbers: Numbers, value: Value) -> Value:
     x, error = value
     size = abs(x)
     if size <= 4 * error:
@@ -325,25 +293,11 @@ def _inverse(value: Value, numbers: Numbers) -> Value:
     return inverse, error / (size * (size - error)) + abs(inverse) * numbers.epsilon
 
 
-def _quotient_value(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    return _times(evaluate(args[0], point, numbers), _inverse(evaluate(args[1], point, numbers), numbers), numbers)
+def _over(numbers: Numbers, top: Value, bottom: Value) -> Value:
+    return _times(numbers, top, _inverse(numbers, bottom))
 
 
-def _neg(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    value, error = evaluate(args[0], point, numbers)
-    return -value, error
-
-
-def _percent(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    value, error = evaluate(args[0], point, numbers)
-    return value / 100, error / 100 + abs(value) * numbers.epsilon
-
-
-def _deg(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    return _times(evaluate(args[0], point, numbers), (numbers.pi / 180, numbers.epsilon), numbers)
-
-
-def _pow(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+def _pow(args: tuple[Node, ...], point: Mapping[str, float], numbers: Numbers) -> Value:
     base = evaluate(args[0], point, numbers)
     try:
         exponent = exact(args[1])
@@ -364,7 +318,7 @@ def _integer_power(base: Value, n: int, numbers: Numbers) -> Value:
     if n == 0:
         return numbers.of(1.0), 0 * numbers.epsilon
     if n < 0:
-        return _inverse(_integer_power(base, -n, numbers), numbers)
+        return _inverse(numbers, _integer_power(base, -n, numbers))
     if n > 1 and size and n * abs(_log_size(size)) > MAX_LOG:
         raise TooLarge("a power beyond what is evaluated")
     value = _check_underflow(x**n, numbers) if size else x**n
@@ -395,7 +349,7 @@ def _general_power(base: Value, exponent: Value, numbers: Numbers) -> Value:
     return value, abs(value) * relative * 2
 
 
-def _root_value(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+def _root(args: tuple[Node, ...], point: Mapping[str, float], numbers: Numbers) -> Value:
     index = exact(args[0])
     x, error = evaluate(args[1], point, numbers)
     if index.denominator != 1 or not 2 <= index <= 10_000:
@@ -415,16 +369,11 @@ def _root_of(x: Any, error: Any, index: int, numbers: Numbers) -> Value:
     return value, abs(value) * (error / (size if size > 2 * error else error) + (index + 2) * numbers.epsilon)
 
 
-def _abs(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    value, error = evaluate(args[0], point, numbers)
-    return abs(value), error + abs(value) * numbers.epsilon
-
-
-def _of_complex(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
+def _part_of_complex(name: str) -> Callable[[Numbers, Value], Value]:
     """Make the argument, the real or the imaginary part of a complex number."""
 
-    def part(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-        value, error = evaluate(args[0], point, numbers)
+    def part(numbers: Numbers, argument: Value) -> Value:
+        value, error = argument
         if name != "arg":
             found = getattr(value, "real" if name == "re" else "imag")
             return found, error + abs(found) * numbers.epsilon
@@ -437,107 +386,85 @@ def _of_complex(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Val
     return part
 
 
-def _log(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    natural = apply("ln", evaluate(args[0], point, numbers), numbers)
+def _log(numbers: Numbers, argument: Value) -> Value:
+    natural = apply("ln", argument, numbers)
     if numbers.log_base is None:
         return natural
-    return _divide_logs(natural, (numbers.call("log", numbers.of(float(numbers.log_base))), numbers.epsilon), numbers)
+    return _over(numbers, natural, (numbers.call("log", numbers.of(float(numbers.log_base))), numbers.epsilon))
 
 
-def _log_of_base(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    base, x = (apply("ln", evaluate(arg, point, numbers), numbers) for arg in args)
-    return _divide_logs(x, base, numbers)
-
-
-def _divide_logs(x: Value, base: Value, numbers: Numbers) -> Value:
-    return _times(x, _inverse(base, numbers), numbers)
-
-
-def _apply(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+def _call(numbers: Numbers, function: Value, x: Value) -> Value:
     """Evaluate a function without a formula by its model, arctan(x + f) + f x / (1 + x^2)."""
-    function, x = (evaluate(arg, point, numbers) for arg in args)
-    square = _times(x, x, numbers)
-    above, below = _times(function, x, numbers), _inverse((1 + square[0], square[1] + numbers.epsilon), numbers)
+    square = _times(numbers, x, x)
+    share = _over(numbers, _times(numbers, function, x), (1 + square[0], square[1] + numbers.epsilon))
     angle = apply("arctan", (x[0] + function[0], x[1] + function[1] + abs(x[0]) * numbers.epsilon), numbers)
-    share = _times(above, below, numbers)
     return angle[0] + share[0], angle[1] + share[1] + abs(angle[0]) * numbers.epsilon
 
 
-def _round_by(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
-    def rounded(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-        value, error = evaluate(args[0], point, numbers)
+def _round_by(rule: Callable[[Any], int]) -> Callable[[Numbers, Value], Value]:
+    """Make floor or ceil. A value that may be an integer is one at many digits; floats do not tell."""
+
+    def round_value(numbers: Numbers, argument: Value) -> Value:
+        value, error = argument
         if numbers.is_complex(value):
             raise Inexact
         if numbers.precise and abs(value) * numbers.epsilon**0.5 > 1:
             raise TooLarge("the integer part of a number beyond what is evaluated")
         nearest = int(value + (0.5 if value >= 0 else -0.5))
-        if abs(value - nearest) <= 4 * error:
-            if not numbers.precise:
-                raise OverflowError
-            return numbers.of(float(nearest)), 0 * numbers.epsilon
-        result = math.floor(value) if name == "floor" else math.ceil(value)
-        return numbers.of(float(result)), 0 * numbers.epsilon
+        if abs(value - nearest) > 4 * error:
+            nearest = rule(value)
+        elif not numbers.precise:
+            raise OverflowError
+        return numbers.of(float(nearest)), 0 * numbers.epsilon
 
-    return rounded
+    return round_value
 
 
-def _extreme(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
-    def extreme(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-        values = [evaluate(arg, point, numbers) for arg in args]
+def _extreme(choose: Callable[[Sequence[Value]], Value]) -> Callable[..., Value]:
+    def extreme(numbers: Numbers, *values: Value) -> Value:
         if any(numbers.is_complex(value) for value, _ in values):
             raise Inexact
-        chosen = min(values) if name == "min" else max(values)
-        return chosen[0], max(error for _, error in values)
+        return choose(values)[0], max(error for _, error in values)
 
     return extreme
 
 
-def _exactly(head: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
-    """Make an operation on integers, which is evaluated exactly; variables have integer values there."""
-
-    def at_point(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-        values = {name: Num(Fraction(value)) for name, value in point.items()}
-        filled = tuple(substitute(arg, values) for arg in args)
-        value = numbers.of(exact(Op(head, filled)))
-        return value, abs(value) * numbers.epsilon
-
-    return at_point
+_OF_INTEGERS = frozenset(("fact", "multifact", "subfact", "binom", "gcd", "lcm"))  # evaluated exactly
+_OPERATIONS: dict[str, Callable[..., Value]] = {
+    "add": _sum,
+    "mul": lambda numbers, *factors: functools.reduce(functools.partial(_times, numbers), factors),
+    "div": _over,
+    "neg": lambda numbers, x: (-x[0], x[1]),
+    "percent": lambda numbers, x: (x[0] / 100, x[1] / 100 + abs(x[0]) * numbers.epsilon),
+    "deg": lambda numbers, x: _times(numbers, x, (numbers.pi / 180, numbers.epsilon)),
+    "abs": lambda numbers, x: (abs(x[0]), x[1] + abs(x[0]) * numbers.epsilon),
+    "log": _log,
+    "logb": lambda numbers, base, x: _over(numbers, apply("ln", x, numbers), apply("ln", base, numbers)),
+    "apply": _call,
+    **{head: _part_of_complex(head) for head in ("arg", "re", "im")},
+    "floor": _round_by(math.floor),
+    "ceil": _round_by(math.ceil),
+    "min": _extreme(min),
+    "max": _extreme(max),
+}
 
 
 def extent(tree: Node) -> int:
     """Return the digits before or after the point of the largest power or exponential of numbers; 0 if few."""
     largest = 0.0
     for node in nodes(tree):
-        if type(node) is not Op or node.head not in _EXPONENTIALS or symbols(node):
+        if type(node) is not Op or node.head not in (*_EXPONENTIAL, "pow") or symbols(node):
             continue
         try:
             values = [abs(evaluate(arg, {}, Numbers(False))[0]) for arg in node.args]
             size = values[-1] if node.head != "pow" else values[1] * abs(math.log(values[0]))
-        except (ValueError, OverflowError, ZeroDivisionError):
+        except FAILURES:
             continue
         largest = max(largest, float(size))
     return int(largest * LOG_10_E) if largest > FEW else 0
 
 
-_OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = {
-    "add": _sum,
-    "mul": _product,
-    "div": _quotient_value,
-    "neg": _neg,
-    "pow": _pow,
-    "root": _root_value,
-    "percent": _percent,
-    "deg": _deg,
-    "abs": _abs,
-    "log": _log,
-    "logb": _log_of_base,
-    "apply": _apply,
-    **{head: _of_complex(head) for head in ("arg", "re", "im")},
-    **{head: _round_by(head) for head in ("floor", "ceil")},
-    **{head: _extreme(head) for head in ("min", "max")},
-    **{head: _exactly(head) for head in ("fact", "multifact", "subfact", "binom", "gcd", "lcm")},
-}
-
+# --- closures without errors ------------------------------------------------------------------------------------------
 
 Point = Sequence[float | Fraction]
 Closure = Callable[[Point], Any]  # raises ValueError, ZeroDivisionError, OverflowError or TypeError where undefined
@@ -553,18 +480,19 @@ def compile_tree(node: Node, places: Mapping[str, int], log_base: int | None = N
     Raise Inexact where the tree is not an expression in real numbers.
     """
     if isinstance(node, Num):
-        return _constant(node.value.numerator if node.value.denominator == 1 else _float(node.value))
+        value = node.value.numerator if node.value.denominator == 1 else _float(node.value)
+        return lambda p: value
     if isinstance(node, Sym):
         return _symbol(node, places)
     if not isinstance(node, Op):
         raise Inexact
     if node.head == "pow":
-        return _power(node, places, log_base)
+        return _compile_power(node, places, log_base)
     functions = [compile_tree(arg, places, log_base) for arg in node.args]
     if node.head == "root":
-        return _root(node, functions[1])
+        return _compile_root(node, functions[1])
     if node.head == "log":
-        return _unary(_log10 if log_base == 10 else math.log, functions[0])
+        return _unary((lambda x: math.log(x) / math.log(10)) if log_base == 10 else math.log, functions[0])
     builder = _BUILDERS.get(node.head)
     if builder is not None:
         return builder(*functions)
@@ -580,10 +508,6 @@ def _float(value: Fraction) -> float:
         raise Inexact from None
 
 
-def _constant(value: Any) -> Closure:
-    return lambda p: value
-
-
 def _symbol(node: Sym, places: Mapping[str, int]) -> Closure:
     place = places.get(node.name)
     if place is not None:
@@ -594,7 +518,7 @@ def _symbol(node: Sym, places: Mapping[str, int]) -> Closure:
     value = {PI: math.pi, E: math.e}.get(node)
     if value is None or node == IMAGINARY:
         raise Inexact
-    return _constant(value)
+    return lambda p: value
 
 
 def _unary(function: Callable[[Any], Any], argument: Closure) -> Closure:
@@ -615,10 +539,6 @@ def _mul(*functions: Closure) -> Closure:
     return lambda p: math.prod(function(p) for function in functions)
 
 
-def _div(top: Closure, bottom: Closure) -> Closure:
-    return lambda p: _quotient(top(p), bottom(p))
-
-
 def _quotient(above: Any, below: Any) -> Any:
     if isinstance(above, int) and isinstance(below, Fraction):
         return Fraction(above) / below
@@ -627,11 +547,7 @@ def _quotient(above: Any, below: Any) -> Any:
     return above / below
 
 
-def _logb(base: Closure, argument: Closure) -> Closure:
-    return lambda p: math.log(argument(p)) / math.log(base(p))
-
-
-def _power(node: Op, places: Mapping[str, int], log_base: int | None) -> Closure:
+def _compile_power(node: Op, places: Mapping[str, int], log_base: int | None) -> Closure:
     base, exponent = compile_tree(node.args[0], places, log_base), rational(node.args[1])
     if exponent is None:
         power = compile_tree(node.args[1], places, log_base)
@@ -668,7 +584,7 @@ def _raise_power(x: Any, y: Any) -> Any:
     return math.pow(x, y)
 
 
-def _root(node: Op, argument: Closure) -> Closure:
+def _compile_root(node: Op, argument: Closure) -> Closure:
     index = rational(node.args[0])
     if index is None or index.denominator != 1 or not 2 <= index <= 10_000:
         raise Inexact
@@ -691,10 +607,6 @@ def _sqrt(x: Any) -> Any:
     return math.sqrt(x)
 
 
-def _log10(x: Any) -> float:
-    return math.log(x) / math.log(10)
-
-
 def _periodic(function: Callable[[float], float]) -> Callable[[Any], float]:
     def value(x: Any) -> float:
         if abs(x) > _LARGEST:
@@ -704,12 +616,16 @@ def _periodic(function: Callable[[float], float]) -> Callable[[Any], float]:
     return value
 
 
-def _reciprocal(function: Callable[[float], float]) -> Callable[[Any], float]:
-    return lambda x: 1 / function(x)
-
-
-def _of_reciprocal(function: Callable[[float], float]) -> Callable[[Any], float]:
-    return lambda x: function(1 / x)
+def _plain_function(name: str, form: str) -> Callable[[Any], Any]:
+    """A function of FUNCTIONS for floats."""
+    function = getattr(math, name)
+    if name in ("sin", "cos", "tan"):
+        function = _periodic(function)
+    if form == "pi/2-f(x)":
+        return lambda x: math.pi / 2 - function(x)
+    if form == "f(1/x)":
+        return lambda x: function(1 / x)
+    return (lambda x: 1 / function(x)) if form == "1/f(x)" else function
 
 
 def _sgn(x: Any) -> int:
@@ -746,7 +662,6 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Closure]:
     return lambda *functions: lambda p: function(*(argument(p) for argument in functions))
 
 
-_sin, _cos, _tan = _periodic(math.sin), _periodic(math.cos), _periodic(math.tan)
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda x: -x,
     "abs": abs,
@@ -756,36 +671,14 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "deg": math.radians,
     "fact": lambda x: math.factorial(_natural(x)),
     "subfact": lambda x: subfactorial(_natural(x)),
-    "sin": _sin,
-    "cos": _cos,
-    "tan": _tan,
-    "cot": _reciprocal(_tan),
-    "sec": _reciprocal(_cos),
-    "csc": _reciprocal(_sin),
-    "sinh": math.sinh,
-    "cosh": math.cosh,
-    "tanh": math.tanh,
-    "coth": _reciprocal(math.tanh),
-    "sech": _reciprocal(math.cosh),
-    "csch": _reciprocal(math.sinh),
-    "arcsin": math.asin,
-    "arccos": math.acos,
-    "arctan": math.atan,
-    "arccot": lambda x: math.pi / 2 - math.atan(x),
-    "arcsec": _of_reciprocal(math.acos),
-    "arccsc": _of_reciprocal(math.asin),
-    "arcsinh": math.asinh,
-    "arccosh": math.acosh,
-    "arctanh": math.atanh,
-    "ln": math.log,
-    "exp": math.exp,
     "sgn": _sgn,
+    **{head: _plain_function(name, form) for head, (name, form, _) in FUNCTIONS.items() if head != "sgn"},
 }
 _BUILDERS: dict[str, Callable[..., Closure]] = {
     "add": _add,
     "mul": _mul,
-    "div": _div,
-    "logb": _logb,
+    "div": _of_values(_quotient),
+    "logb": _of_values(lambda base, x: math.log(x) / math.log(base)),
     "apply": _of_values(lambda f, x: math.atan(x + f) + f * x / (1 + x * x)),
     "multifact": _of_values(lambda x, step: multifactorial(_natural(x), step)),
     "binom": _of_values(_binomial),
@@ -795,6 +688,8 @@ _BUILDERS: dict[str, Callable[..., Closure]] = {
     "max": _of_values(max),
 }
 
+
+# --- written decimals -------------------------------------------------------------------------------------------------
 
 FEW_DIGITS = 13  # of a decimal for which floats usually tell
 
@@ -846,7 +741,7 @@ def _rounds_in_floats(node: Node, target: Num, cut: bool) -> bool | None:
     try:
         value, error = evaluate(node, {}, numbers)
         wanted, unit = float(target.value), 10.0 ** -(target.places or 0)
-    except (ValueError, OverflowError, ZeroDivisionError):
+    except FAILURES:
         return None
     if numbers.is_complex(value):
         return None
@@ -869,5 +764,5 @@ def approximates(left: Node, right: Node) -> bool:
         return written is not None
     try:
         return rounds_to(left, written, cut=True)
-    except (ValueError, OverflowError, ZeroDivisionError):
+    except FAILURES:
         return False

@@ -19,8 +19,9 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import interpreter, plain
-from rlvr.sandbox.inside.isolation import Isolation, Layers
+from rlvr.sandbox.inside import plain
+from rlvr.sandbox.jail import interpreter
+from rlvr.sandbox.jail.isolation import Isolation, Layers
 from rlvr.sandbox.wire import service
 
 # Descriptors of the status pipe, and the first of the channels for answers.

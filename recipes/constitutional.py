@@ -123,7 +123,7 @@ def stages(pipeline: Stages) -> None:
     )
     label = dataclasses.replace(LABEL, add=people.path / FILE)
     judge = None
-    if not names_judge(pipeline.changed("label", label)):
+    if not names_judge(pipeline.with_flags("label", label)):
         judge = pipeline.sft("judge", JUDGE)
         label = dataclasses.replace(label, form=world.JUDGE_FORM, lead="", separators=world.SEPARATORS)
     pairs = label_by_judge(pipeline, "label", label, PRINCIPLES, policy=policy, judge=judge)

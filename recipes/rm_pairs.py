@@ -30,7 +30,7 @@ CONFIG = RewardConfig(
 
 def main(config: RewardConfig = CONFIG) -> None:
     """Train with these settings."""
-    from rlvr.commands.rm.command import launch_reward_model, prepare, with_policy
+    from rlvr.commands.rm.launch import launch_reward_model, prepare, with_policy
 
     if config.pairs.file is None and config.pairs.policy is None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:

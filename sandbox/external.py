@@ -27,11 +27,11 @@ from rlvr.sandbox.limits import MAX_WALL, check_count, check_seconds
 
 _BOOT = """
 import sys
-for name in ("rlvr", "rlvr.sandbox", "rlvr.sandbox.inside"):
+for name in ("rlvr", "rlvr.sandbox"):
     package = type(sys)(name)
     package.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
     sys.modules[name] = package
-from rlvr.sandbox.inside.external import main
+from rlvr.sandbox.jail.confine import main
 main(sys.argv[2])
 """
 _LOADERS = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
@@ -162,7 +162,7 @@ def run_external(
         in_time = _wait(process, time.monotonic() + MAX_WALL * seconds)
         report = said.read()
         texts = [_text(file, limits.file_kb << 10) for file in (stdout, stderr)]
-    return _finished(process.returncode, in_time, report, texts, limits, seconds)
+    return _make_finished(process.returncode, in_time, report, texts, limits, seconds)
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> bool:
@@ -183,7 +183,7 @@ def _text(file: IO[bytes], size: int) -> str:
     return file.read(size + 1).decode(errors="replace")
 
 
-def _finished(
+def _make_finished(
     code: int, in_time: bool, report: bytes, texts: list[str], limits: ExternalLimits, seconds: int
 ) -> Finished:
     stdout, stderr = texts

@@ -22,13 +22,13 @@ BYTES = "surrogateescape"
 def check_count(name: str, value: object, least: int = 1, most: int = MOST) -> None:
     """Raise ValueError for anything but a whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} {_short(value)}: expected a whole number from {least:,} to {most:,}")
+        raise ValueError(f"{name} {_shorten(value)}: expected a whole number from {least:,} to {most:,}")
 
 
 def check_seconds(name: str, value: object, least: float = LEAST_SECONDS, most: float = MOST_SECONDS) -> None:
     """Raise ValueError for anything but a number of seconds within bounds; NaN is in none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"{name} {_short(value)}: expected a number above 0 ({least:g} to {most:,.0f} seconds)")
+        raise ValueError(f"{name} {_shorten(value)}: expected a number above 0 ({least:g} to {most:,.0f} seconds)")
 
 
 def check_text(name: str, value: object) -> None:
@@ -52,10 +52,10 @@ def encode(what: str, text: str, errors: str = "strict") -> bytes:
 def check_names(name: str, value: object) -> None:
     """Raise ValueError for anything but a list or tuple of texts, such as a single text."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{name} {_short(value)}: expected a list of names")
+        raise ValueError(f"{name} {_shorten(value)}: expected a list of names")
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     return repr(value)[:80] if not isinstance(value, int) or abs(value) < 1 << 64 else "of more than 64 bits"
 
 
@@ -106,7 +106,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a function after the program, by its dotted name. Arguments are plain data (see inside/plain.py)."""
+    """A call of a function after the program, by its dotted name. Arguments are plain data (see wire/values.py)."""
 
     entry: str
     args: Sequence[Any] = ()
@@ -117,7 +117,7 @@ class Call:
 class Returned:
     """Value of a call in exact builtin types, or the name of the exception it raised (`raised` not empty).
 
-    `too_large`: there is a value, which exceeds the bounds of plain data (inside/bounds.py).
+    `too_large`: there is a value, which exceeds the bounds of plain data (wire/values.py).
     """
 
     value: Any = None

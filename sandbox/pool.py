@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from rlvr.core.types import RunError
-from rlvr.sandbox import forks
-from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox import after_fork as forks
+from rlvr.sandbox.client import Run, Server, ServerDied, ServerRefused, ServerSetting, supervise
+from rlvr.sandbox.host import files as package_files
 from rlvr.sandbox.limits import (
     BYTES,
     MAX_PROGRAM,
@@ -34,8 +34,7 @@ from rlvr.sandbox.limits import (
     check_names,
     encode,
 )
-from rlvr.sandbox.packages import files as package_files
-from rlvr.sandbox.runs import Run, supervise
+from rlvr.sandbox.wire import values
 
 logger = logging.getLogger("rlvr.sandbox")
 
@@ -93,14 +92,14 @@ class Pool:
         landlock_at_most: int = 1 << 30,
         packages: Sequence[str] = (),
     ) -> None:
-        from rlvr.sandbox.selftest import permitted
+        from rlvr.sandbox.selftest import choose_level
 
         if slots is not None:
             check_count("slots", slots, most=MOST_SLOTS)
         check_names("preload", preload)
         check_names("packages", packages)
         count = len(os.sched_getaffinity(0)) if slots is None else slots
-        self.level: Level = permitted(level, allow_weak=allow_weak, unsafe=unsafe)
+        self.level: Level = choose_level(level, allow_weak=allow_weak, unsafe=unsafe)
         package_files(tuple(packages), tuple(preload))  # refuses names now instead of at the first run
         self._setting = ServerSetting(self.level.number, tuple(preload), tuple(packages), landlock_at_most)
         self.slots = count
@@ -202,7 +201,7 @@ def _payload(job: Job) -> dict[str, Any]:
     calls = [
         {
             "entry": c.entry,
-            "args": plain.encode(list(c.args)),
+            "args": values.encode(list(c.args)),
             "kwargs": _keywords(c.kwargs),
         }
         for c in job.calls
@@ -211,7 +210,7 @@ def _payload(job: Job) -> dict[str, Any]:
 
 
 def _keywords(kwargs: Any) -> Any:
-    return plain.encode(dict(kwargs))
+    return values.encode(dict(kwargs))
 
 
 def _run_job(slot: _Slot, job: Job) -> Result:
@@ -224,7 +223,7 @@ def _run_job(slot: _Slot, job: Job) -> Result:
     try:
         run.start(results=mode == "calls")
         supervise([run])
-        result = result_of(run, _returned(run.result_bytes, len(job.calls)))
+        result = result_of(run, _read_answers(run.result_bytes, len(job.calls)))
         if result.status is RunStatus.OK and len(result.returned) < len(job.calls):
             detail = "the program ended before it had answered every call"
             return dataclasses.replace(result, status=RunStatus.CRASH, detail=detail)
@@ -279,8 +278,8 @@ def _run_together(slot: _Slot, tests: TestJob) -> Result:
 def _verdict(tester: Run) -> dict[str, Any]:
     """Return fields of the result as the tests report them: a program in whose process they ran can forge them."""
     try:
-        message = plain.loads(tester.result_bytes)
-    except plain.PlainError:
+        message = values.loads(tester.result_bytes)
+    except values.PlainError:
         message = None
     if type(message) is not dict or type(message.get("passed")) is not bool:
         return {"detail": "the tests did not finish"}
@@ -306,7 +305,7 @@ def _with_tests(result: Result, found: dict[str, Any]) -> Result:
     return dataclasses.replace(result, **found)
 
 
-def _returned(data: bytes, calls: int) -> tuple[Returned, ...]:
+def _read_answers(data: bytes, calls: int) -> tuple[Returned, ...]:
     """Return the answers. `data` may come from the program: not trusted.
 
     None at all where there are other lines than one for each call, in order: for which calls the program's processes
@@ -316,11 +315,11 @@ def _returned(data: bytes, calls: int) -> tuple[Returned, ...]:
     # Split no further: after the answers the program may have written a million lines.
     for line in data.split(b"\n", calls + 1)[:-1]:
         try:
-            message = plain.loads(line)
+            message = values.loads(line)
             if type(message) is not dict or message["n"] != len(found) or len(found) == calls:
                 return ()
             found.append(_answer(message))
-        except (plain.PlainError, TypeError, KeyError):
+        except (values.PlainError, TypeError, KeyError):
             return ()
     return tuple(found)
 
@@ -329,12 +328,12 @@ def _answer(message: dict[str, Any]) -> Returned:
     if "x" in message:
         return Returned(raised=str(message["x"])[:80] or "an exception")
     try:
-        value = plain.decode(message["v"])
-    except plain.TooLarge as error:
-        return Returned(plain.Opaque(str(error)), too_large=True)
-    except plain.PlainError as error:
-        return Returned(plain.Opaque(str(error)))
-    return Returned(value, too_large=isinstance(value, plain.Opaque) and value.too_large)
+        value = values.decode(message["v"])
+    except values.TooLarge as error:
+        return Returned(values.Opaque(str(error)), too_large=True)
+    except values.PlainError as error:
+        return Returned(values.Opaque(str(error)))
+    return Returned(value, too_large=isinstance(value, values.Opaque) and value.too_large)
 
 
 def result_of(run: Run, returned: tuple[Returned, ...]) -> Result:

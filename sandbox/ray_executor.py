@@ -99,7 +99,7 @@ class RayExecutor:
                 flying[self._workers[worker].run_many.remote(batch)] = (worker, start, attempt)
             if not flying and crew.lost():
                 for start, _ in waiting:
-                    results[start : start + self.batch] = _lost(jobs[start : start + self.batch])
+                    results[start : start + self.batch] = _lost_results(jobs[start : start + self.batch])
                 break
             for reference in crew.wait(flying):
                 worker, start, attempt = flying.pop(reference)
@@ -111,7 +111,7 @@ class RayExecutor:
                     if attempt < _ATTEMPTS:
                         waiting.append((start, attempt + 1))
                         continue
-                    done = _lost(jobs[start : start + self.batch])
+                    done = _lost_results(jobs[start : start + self.batch])
                 else:
                     crew.give_back(worker)
                 results[start : start + self.batch] = done
@@ -138,7 +138,7 @@ class RayExecutor:
             raise error.cause from error
 
 
-def _lost(jobs: Sequence[Job | TestJob]) -> list[Result]:
+def _lost_results(jobs: Sequence[Job | TestJob]) -> list[Result]:
     return [Result(RunStatus.SANDBOX_ERROR, detail="the worker of the cluster died")] * len(jobs)
 
 

@@ -102,7 +102,7 @@ def _warn_once(text: str) -> None:
     logger.warning(text)
 
 
-def permitted(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
+def choose_level(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
     """Return the level to use. Raises SandboxUnavailable if it is below 2 and the caller has not allowed that."""
     from rlvr.sandbox.pool import SandboxUnavailable
 

@@ -10,9 +10,9 @@ import time
 import weakref
 from collections.abc import Sequence
 
-from rlvr.sandbox import forks
-from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox import after_fork as forks
+from rlvr.sandbox.client import Run, Server, ServerDied, ServerRefused, ServerSetting
+from rlvr.sandbox.host import files as package_files
 from rlvr.sandbox.limits import (
     MAX_PROGRAM,
     MAX_WALL,
@@ -23,9 +23,8 @@ from rlvr.sandbox.limits import (
     check_seconds,
     check_text,
 )
-from rlvr.sandbox.packages import files as package_files
 from rlvr.sandbox.pool import result_of
-from rlvr.sandbox.runs import Run
+from rlvr.sandbox.wire import values
 
 # How long a session may be idle or busy by the clock in all; what it computes is limited by its limits.
 LONGEST = 24 * 3600.0
@@ -46,12 +45,14 @@ class Session:
     """
 
     def __init__(self, limits: Limits | None = None, level: int | None = None, packages: Sequence[str] = ()) -> None:
-        from rlvr.sandbox.selftest import permitted
+        from rlvr.sandbox.selftest import choose_level
 
         self.limits = limits or Limits()
         check_names("packages", packages)
         package_files(tuple(packages))
-        self._setting = ServerSetting(permitted(level, allow_weak=False, unsafe=False).number, packages=tuple(packages))
+        self._setting = ServerSetting(
+            choose_level(level, allow_weak=False, unsafe=False).number, packages=tuple(packages)
+        )
         self._open: _Conversation | None = None
         self._finalizer = weakref.finalize(self, lambda: None)
         forks.register(self)
@@ -131,7 +132,7 @@ class _Conversation:
         started = time.monotonic()
         for stream in self._run.streams[:2]:
             stream.data.clear()
-        left = memoryview(plain.dumps(program) + b"\n")
+        left = memoryview(values.dumps(program) + b"\n")
         until = started + wall
         code: int | None = None
         late = False
@@ -176,8 +177,8 @@ class _Conversation:
             self._said = (self._said + part)[-_CHUNK:]
         *lines, self._said = self._said.split(b"\n")
         for line in lines:
-            with contextlib.suppress(plain.PlainError, TypeError, KeyError):
-                message = plain.loads(line)
+            with contextlib.suppress(values.PlainError, TypeError, KeyError):
+                message = values.loads(line)
                 if message["n"] == self._number and type(message["x"]) is int:
                     return int(message["x"])
         return None
@@ -200,7 +201,7 @@ class _Conversation:
                 ended = dataclasses.replace(ended, status=RunStatus.TIMEOUT, detail=detail)
             elif ended.status is RunStatus.OK:
                 ended = dataclasses.replace(ended, status=RunStatus.CRASH, detail="the process has ended")
-            return _lost(ended)
+            return _with_loss(ended)
         status, detail = RunStatus.OK, ""
         if code:
             status = RunStatus.MEMORY if code == _MEMORY else RunStatus.CRASH
@@ -216,7 +217,7 @@ class _Conversation:
             seconds=time.monotonic() - started,
             detail=detail,
         )
-        return _lost(found) if self.over else found
+        return _with_loss(found) if self.over else found
 
     def abandon(self) -> None:
         """Close this process's ends only."""
@@ -233,5 +234,5 @@ class _Conversation:
             os.close(self._pipes.pop())
 
 
-def _lost(result: Result) -> Result:
+def _with_loss(result: Result) -> Result:
     return dataclasses.replace(result, detail=f"{result.detail}; what was kept between calls is lost")

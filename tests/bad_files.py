@@ -10,6 +10,8 @@ import stat
 import zipfile
 from pathlib import Path
 
+from tests.helpers.files import GOLDEN
+
 GOOD = b'{"id": "a", "prompt": "1+1", "reference": "2", "completion": "\\\\boxed{2}"}\n'
 PAIR = b'{"prompt": "a", "chosen": "b", "rejected": "c"}\n'
 
@@ -200,3 +202,9 @@ def contents(folder: Path) -> dict[str, bytes | str]:
         mode = path.lstat().st_mode
         found[str(path.relative_to(folder))] = path.read_bytes() if stat.S_ISREG(mode) else stat.filemode(mode)
     return found
+
+
+def read_golden(name: str) -> list[tuple[str, str]]:
+    """The rows of a table in tests/golden: command lines, each with the words that its error holds."""
+    lines = (GOLDEN / name).read_text("utf-8").splitlines()
+    return [text.partition(" => ")[::2] for text in lines if text and not text.startswith("#")]

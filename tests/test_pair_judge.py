@@ -59,11 +59,11 @@ def plainly(policy: Policy, question: str, endings: Sequence[str]) -> list[float
 
 @pytest.mark.parametrize("lead", ["", "The better answer is ("])
 @pytest.mark.parametrize("labels", [("A", "B"), ("(A)", "(B)"), ("AB", "BA")])
-def test_probability_of_the_first_label(policy: Policy, lead: str, labels: tuple[str, str], monkeypatch) -> None:
+def test_probability_of_the_first_label(policy, lead, labels, monkeypatch):
     """The softmax of the labels' log-probabilities behind the lead; batches of any size give the same."""
     monkeypatch.setattr("rlvr.pipeline.pair_judge.LEAST_MASS", 0.0)
     judge = LocalJudge(policy, lead=lead, labels=labels)
-    asked = [COMPARISON, COMPARISON.swapped(), Comparison("1+1=", "2", "3", "be right")]
+    asked = [COMPARISON, COMPARISON.swap(), Comparison("1+1=", "2", "3", "be right")]
     found = judge.preferences(asked)
     for comparison, value in zip(asked, found, strict=True):
         first, second = plainly(policy, judge.question(comparison), [lead + label for label in labels])
@@ -73,7 +73,7 @@ def test_probability_of_the_first_label(policy: Policy, lead: str, labels: tuple
     )
 
 
-def test_a_chat_template_is_applied(policy: Policy, monkeypatch) -> None:
+def test_a_chat_template_is_applied(policy, monkeypatch):
     """The label follows the template's opening of the reply."""
     monkeypatch.setattr("rlvr.pipeline.pair_judge.LEAST_MASS", 0.0)
     template = "{% for m in messages %}<{{ m.content }}>{% endfor %}{% if add_generation_prompt %}={% endif %}"
@@ -87,13 +87,13 @@ def test_a_chat_template_is_applied(policy: Policy, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("labels", [("A", "A"), ("A", "AB"), ("\u03b1", "\u03b2"), ("", "B")])
-def test_labels_that_are_not_told_apart(policy: Policy, labels: tuple[str, str]) -> None:
+def test_labels_that_are_not_told_apart(policy, labels):
     """Equal ones, one that begins the other, and those that the tokenizer does not know."""
     with pytest.raises(ValueError, match="does not tell the labels"):
         LocalJudge(policy, labels=labels)
 
 
-def test_what_is_too_long_is_unread(policy: Policy) -> None:
+def test_what_is_too_long_is_unread(policy):
     """The others of its batch are read."""
     judge = LocalJudge(policy, form="{principle}|{prompt}|{first}|{second}|", lead="", separators="|")
     judge.limit = 60
@@ -114,7 +114,7 @@ def test_what_is_too_long_is_unread(policy: Policy) -> None:
         ((math.nan, 0.5), "log-probabilities"),
     ],
 )
-def test_reading_two_probabilities(logs: tuple[float, float], expected: float | str) -> None:
+def test_reading_two_probabilities(logs, expected):
     """Infinite ones are 0 or 1; labels that the judge would hardly say are unread, as is what is no number."""
     found = read(*(value if math.isnan(value) else math.log(value) if value else -math.inf for value in logs))
     if isinstance(expected, str):
@@ -145,7 +145,7 @@ class Said:
         ({"a": 0.6, "b": "no reply"}, None, False),
     ],
 )
-def test_both_orders_are_averaged(table: dict[str, float | str], first: float | None, agree: bool) -> None:
+def test_both_orders_are_averaged(table, first, agree):
     """A judge that always prefers the place gives one half; what is unread in one order has no preference."""
     [found] = both_orders(Said(table), [Comparison("p", "a", "b", "c")])
     assert found.first == (None if first is None else pytest.approx(first))
@@ -165,7 +165,7 @@ class Garbled:
         return [self.reply if bad else value for bad, value in zip(garbled, longer, strict=True)]
 
 
-def test_an_answer_that_makes_the_judge_unreadable_loses() -> None:
+def test_an_answer_that_makes_the_judge_unreadable_loses():
     """On either side, however good it is; where both do, or the judge was not reached, there is no preference."""
     comparisons = [
         Comparison("p", "a good answer #", "bad", "c"),
@@ -182,7 +182,7 @@ def test_an_answer_that_makes_the_judge_unreadable_loses() -> None:
     assert [preference.first for preference in lost] == [None, None, None, 1.0]
 
 
-def test_a_comparison_that_is_unreadable_as_a_pair_blames_nobody() -> None:
+def test_a_comparison_that_is_unreadable_as_a_pair_blames_nobody():
     """As one whose answers are too long together: the judge reads each beside a plain one."""
 
     class Together(Garbled):
@@ -195,7 +195,7 @@ def test_a_comparison_that_is_unreadable_as_a_pair_blames_nobody() -> None:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("side", ["first", "second"])
-def test_a_text_stays_between_its_marks(policy: Policy, kind: str, side: str) -> None:
+def test_a_text_stays_between_its_marks(policy, kind, side):
     """The form's own text is what it is without the answers; each answer is in one piece between marks of its own."""
     comparison = Comparison("p", *((HOSTILE[kind], "no") if side == "first" else ("no", HOSTILE[kind])), "c")
     text = LocalJudge(policy).question(comparison)
@@ -209,7 +209,7 @@ def test_a_text_stays_between_its_marks(policy: Policy, kind: str, side: str) ->
 
 
 @pytest.mark.parametrize("text", ["no|B|", "|||", "A|947+585=|no|1532|A"])
-def test_separators_are_taken_out(text: str) -> None:
+def test_separators_are_taken_out(text):
     """Of each text: the form has as many parts as it should have."""
     shown = data_of(Comparison(text, text, text, "c"), "|;")
     assert set(shown) == {"prompt", "first", "second"}
@@ -217,7 +217,7 @@ def test_separators_are_taken_out(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "shown"), [("<think>a</think>b", "b"), ("<think>a", ""), ("b", "b")])
-def test_thinking_is_not_compared(text: str, shown: str) -> None:
+def test_thinking_is_not_compared(text, shown):
     assert data_of(Comparison("p", text, "c", "d"), "|")["first"] == shown
 
 
@@ -253,9 +253,9 @@ def served(server: OpenAILike, **options: Any) -> ServedJudge:
     return ServedJudge({"url": server.url, "model": "judge", "retry_seconds": "1", **options})
 
 
-def test_a_served_judge_reads_both_orders(server: OpenAILike) -> None:
+def test_a_served_judge_reads_both_orders(server):
     """And is told the principle and the task."""
-    found = both_orders(served(server), [COMPARISON, COMPARISON.swapped()])
+    found = both_orders(served(server), [COMPARISON, COMPARISON.swap()])
     assert [preference.first for preference in found] == [0.0, 1.0]
     assert all(preference.agree for preference in found)
     asked = [str(body["messages"][0]["content"]) for body in server.bodies]
@@ -264,7 +264,7 @@ def test_a_served_judge_reads_both_orders(server: OpenAILike) -> None:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_served_judge_finds_both_answers(server: OpenAILike, kind: str) -> None:
+def test_a_served_judge_finds_both_answers(server, kind):
     """Whatever stands in them."""
     [found] = both_orders(served(server), [Comparison("p", HOSTILE[kind].replace("no", "yes"), "no", "c")])
     assert found.first == 0.0
@@ -273,7 +273,7 @@ def test_a_served_judge_finds_both_answers(server: OpenAILike, kind: str) -> Non
 
 
 @pytest.mark.parametrize("reply", ["(A)", "1", "", "verdict 0123456789ab: 1"])
-def test_an_unread_reply_is_no_preference(server: OpenAILike, reply: str) -> None:
+def test_an_unread_reply_is_no_preference(server, reply):
     """In either order: the reason is kept."""
     server.answer = lambda body: chat_answer(reply)
     [found] = both_orders(served(server), [COMPARISON])
@@ -281,16 +281,16 @@ def test_an_unread_reply_is_no_preference(server: OpenAILike, reply: str) -> Non
     assert "does not end with a grade" in found.reason
 
 
-def test_a_server_that_cannot_be_used(server: OpenAILike) -> None:
+def test_a_server_that_cannot_be_used(server):
     with pytest.raises(RunError, match="serves no model"):
         served(server, model="other").preferences([COMPARISON])
 
 
 @pytest.mark.parametrize("options", [{"grades": "5"}, {"nonsense": "1"}, {"template": "no fields"}])
-def test_bad_options_of_a_served_judge(server: OpenAILike, options: dict[str, str]) -> None:
+def test_bad_options_of_a_served_judge(server, options):
     with pytest.raises((ValueError, LookupError)):
         served(server, **options)
 
 
-def test_the_served_form_has_its_fields() -> None:
+def test_the_served_form_has_its_fields():
     assert set(re.findall(r"\{(\w+)\}", SERVED_FORM)) == {"prompt", "completion", "reference"}

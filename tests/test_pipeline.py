@@ -99,25 +99,6 @@ def test_other_settings_are_refused(tmp_path):
     assert held(tmp_path) == before
 
 
-def test_a_setting_that_a_later_version_added(tmp_path):
-    """A stage that was done before stays done: the setting had its default; with another value it is refused."""
-
-    def pipeline(stages: Stages) -> None:
-        stages.sft("one", dataclasses.replace(small(tmp_path, steps=0), sft=SFTConfig(steps=1, batch_size=2)))
-
-    config = PipelineConfig(tmp_path / "out")
-    run_pipeline(config, pipeline, say=lambda text: None)
-    record = tmp_path / "out" / "seed-0" / "one.stage.json"
-    held = json.loads(record.read_text())
-    del held["settings"]["model"]["tiny_layers"]
-    record.write_text(json.dumps(held))
-    said: list[str] = []
-    run_pipeline(config, pipeline, say=said.append)
-    assert any("stage one: done before" in line for line in said)
-    with pytest.raises(ValueError, match=r"other settings \(model.tiny_layers 4, now 2\)"):
-        run_pipeline(dataclasses.replace(config, set=("one.model.tiny_layers=2",)), pipeline, say=lambda text: None)
-
-
 def test_a_folder_that_no_stage_made_stays(tmp_path):
     """Where a stage of one's own would write: one line, and nothing is deleted."""
     there = tmp_path / "out" / "seed-0" / "one"
@@ -288,53 +269,6 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
     assert shown == {"accuracy on held-out pairs": "0.900 [0.800, 0.950]", "kl": "0.125"}
 
 
-def command(folder: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "rlvr",
-        "pipeline",
-        "instructgpt",
-        "--out-dir",
-        str(folder),
-        "--set",
-        *QUICK["instructgpt"],
-    ]
-
-
-def kill_at(folder: Path, at: str) -> None:
-    """Start the pipeline, and kill it when this file of a stage is there."""
-    process = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        while not (folder / "seed-0" / at).exists():
-            assert process.poll() is None
-            time.sleep(0.02)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert not (folder / "seed-0" / f"{at.partition('/')[0]}.stage.json").exists()
-
-
-@pytest.mark.slow
-def test_killed_in_its_stages_it_goes_on(tmp_path):
-    """SIGKILL in the reward model's training and in PPO: the same command makes the same models and rollouts."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    subprocess.run(command(whole), check=True, stdout=subprocess.DEVNULL)
-    kill_at(parts, "reward/metrics.jsonl")
-    kill_at(parts, "ppo/checkpoints/step-000001/state.json")
-    done = subprocess.run(command(parts), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "stage sft: done before" in done.stdout
-    assert "stage reward: done before" in done.stdout
-    for name in (
-        "sft/start/model.safetensors",
-        "reward/model-0/model.safetensors",
-        "ppo/checkpoints/step-000002/model.safetensors",
-        "ppo/rollouts.jsonl",
-    ):
-        assert (parts / "seed-0" / name).read_bytes() == (whole / "seed-0" / name).read_bytes(), name
-
-
 SLOW = """
 import json, os, time
 from pathlib import Path
@@ -418,3 +352,60 @@ def test_one_seed_runs_in_one_process_at_a_time(tmp_path):
     config = PipelineConfig(tmp_path, seeds=(3,))
     run_pipeline(config, pipeline, say=lambda text: None)
     assert {call[0] for call in calls} == {"4"}
+
+
+# Each pipeline of the recipes, killed once in every stage: it ends with the models and data of an unbroken run.
+
+
+def command(name: str, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "rlvr", "pipeline", name, "--out-dir", str(folder), "--set", *QUICK[name]]
+
+
+def stages(name: str) -> list[str]:
+    """The names of a pipeline's stages, in order."""
+    asked = [sys.executable, "-m", "rlvr", "pipeline", name, "--stages"]
+    printed = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    return [line.partition(":")[0] for line in printed.splitlines()]
+
+
+def kill_in(name: str, folder: Path, stage: str, seconds: float) -> bool:
+    """Start the pipeline, and kill it and its workers so long after a stage has begun; whether it was still in it."""
+    with subprocess.Popen(
+        command(name, folder), stdout=subprocess.PIPE, text=True, start_new_session=True, bufsize=1
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == f"stage {stage}":
+                time.sleep(seconds)
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.read()
+    return not (folder / "seed-0" / f"{stage}.stage.json").exists()
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """Weights, data sets and rollouts, by their place."""
+    wanted = ("*.safetensors", "data.jsonl", "pairs.jsonl", "rollouts.jsonl")
+    paths = [path for kind in wanted for path in (folder / "seed-0").rglob(kind)]
+    return {str(path.relative_to(folder)): path.read_bytes().replace(bytes(folder), b"") for path in paths}
+
+
+def took(folder: Path, stage: str) -> float:
+    """The seconds that a stage has taken."""
+    record = json.loads((folder / "seed-0" / f"{stage}.stage.json").read_text())
+    return float(record["seconds"])
+
+
+@pytest.mark.survey
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_killed_in_every_stage(tmp_path, name):
+    """SIGKILL while each stage is at work, one after the other; what is made is the same, byte for byte."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    subprocess.run(command(name, whole), check=True, stdout=subprocess.DEVNULL)
+    inside = {stage: kill_in(name, parts, stage, seconds=0.4 * took(whole, stage)) for stage in stages(name)}
+    done = subprocess.run(command(name, parts), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert made(parts).keys() == made(whole).keys()
+    different = [place for place, held in made(whole).items() if made(parts)[place] != held]
+    assert not different
+    assert sum(inside.values()) >= 0.7 * len(inside), inside

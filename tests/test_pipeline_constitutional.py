@@ -40,7 +40,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_stage_is_done(done: Path) -> None:
+def test_every_stage_is_done(done):
     """In the paper's order; figures of held-out problems are by kind; a second call runs none."""
     seed = done / "seed-0"
     records = {name: json.loads((seed / f"{name}.stage.json").read_text()) for name in NAMES}
@@ -52,7 +52,7 @@ def test_every_stage_is_done(done: Path) -> None:
     assert "orders agree" in (done / "report.html").read_text()
 
 
-def test_revisions_are_demonstrations(done: Path) -> None:
+def test_revisions_are_demonstrations(done):
     """The last revision of each problem whose texts are whole, and the helpful answers behind them."""
     folder = done / "seed-0" / "revise"
     drafts = [row for row in rows(folder / "revisions.jsonl") if row["answers"][-1] is not None]
@@ -66,7 +66,7 @@ def test_revisions_are_demonstrations(done: Path) -> None:
         assert all(tuple(request) in REQUESTS for request in draft["requests"])
 
 
-def test_labelled_pairs_are_read_by_rm(done: Path) -> None:
+def test_labelled_pairs_are_read_by_rm(done):
     """Each has the completion that the judge prefers, over both orders, and the pairs that were added follow."""
     folder = done / "seed-0" / "label"
     compared = {
@@ -116,9 +116,7 @@ class Fixed:
         ((0.8, 0.3), {"confidence": 0.8}, "sure by 0.8"),
     ],
 )
-def test_a_judge_that_says_nothing_of_use(
-    model: str, tmp_path: Path, monkeypatch, said: tuple[float | str, ...], changes: dict[str, Any], message: str
-) -> None:
+def test_a_judge_that_says_nothing_of_use(model, tmp_path, monkeypatch, said, changes, message):
     """Unread replies, one that always prefers the first place, and one that is not sure: the stage ends in one line."""
     monkeypatch.setattr(judged_pairs, "open_judge", lambda args: Fixed(*said))
     with pytest.raises(RunError, match=message) as raised:
@@ -126,7 +124,7 @@ def test_a_judge_that_says_nothing_of_use(
     assert "\n" not in str(raised.value)
 
 
-def test_unread_comparisons_are_left_out_and_counted(model: str, tmp_path: Path, monkeypatch) -> None:
+def test_unread_comparisons_are_left_out_and_counted(model, tmp_path, monkeypatch):
     """Half of them here; the others make pairs, and the same settings make the same file."""
     monkeypatch.setattr(judged_pairs, "open_judge", lambda args: Fixed(0.9, 0.2, 0.9, "cut off"))
     for name in ("one", "two"):
@@ -138,7 +136,7 @@ def test_unread_comparisons_are_left_out_and_counted(model: str, tmp_path: Path,
     assert (tmp_path / "one" / "pairs.jsonl").read_bytes() == (tmp_path / "two" / "pairs.jsonl").read_bytes()
 
 
-def test_different_completions_are_compared(model: str, tmp_path: Path, monkeypatch) -> None:
+def test_different_completions_are_compared(model, tmp_path, monkeypatch):
     """At most `per_problem` of each problem, never a text with itself; greedy samples leave nothing to compare."""
     monkeypatch.setattr(judged_pairs, "open_judge", lambda args: Fixed(0.9, 0.2))
     write_judged(label_args(model, per_problem=1), Constitution(principles=("be good",)), tmp_path)
@@ -153,7 +151,7 @@ def draft() -> Draft:
     return Draft(Problem("p", "947+585="), ["15{critique}32"], ["947 is {answer}"], [REQUESTS[0]])
 
 
-def test_forms_and_messages() -> None:
+def test_forms_and_messages():
     """Without a chat template the forms are filled in one pass; with one each text is a message of its role."""
     assert critique_prompt(draft(), REVISE, chat=False) == "947+585=15{critique}32 is it private?"
     said = revision_prompt(draft(), REVISE, chat=False)
@@ -170,19 +168,19 @@ def test_forms_and_messages() -> None:
 
 
 @pytest.mark.parametrize("text", ["{first}", "{a}{b}", "}{"])
-def test_texts_are_filled_in_one_pass(text: str) -> None:
+def test_texts_are_filled_in_one_pass(text):
     assert (
         fill_form(JUDGE_FORM, {"principle": "c", "prompt": "p", "first": text, "second": text}) == f"c|p|{text}|{text}|"
     )
 
 
-def test_texts_that_are_cut_off_end_the_stage(model: str, tmp_path: Path) -> None:
+def test_texts_that_are_cut_off_end_the_stage(model, tmp_path):
     args = dataclasses.replace(REVISE, model=model, task_option=tuple(ANSWERED.split()), max_new_tokens=1)
     with pytest.raises(RunError, match="no revisions: the texts of all 24 problems were cut off at 1 tokens"):
         write_revisions(args, Constitution(REQUESTS), tmp_path)
 
 
-def test_demonstrations_of_several_turns_are_not_added(tmp_path: Path) -> None:
+def test_demonstrations_of_several_turns_are_not_added(tmp_path):
     path = tmp_path / "turns.jsonl"
     turns = [{"role": "assistant", "content": text} for text in ("?c", "=m")]
     path.write_text(json.dumps({"prompt": "p", "completion": turns}))
@@ -190,7 +188,7 @@ def test_demonstrations_of_several_turns_are_not_added(tmp_path: Path) -> None:
         write_revisions(dataclasses.replace(REVISE, model="none", add=path), Constitution(REQUESTS), tmp_path)
 
 
-def test_a_constitution_from_a_file(tmp_path: Path) -> None:
+def test_a_constitution_from_a_file(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_text('{"critique": "bad?", "revision": "mend"}\n\n{"principle": "be good"}\n')
     assert read_constitution(path) == Constitution((("bad?", "mend"),), ("be good",))
@@ -207,7 +205,7 @@ def test_a_constitution_from_a_file(tmp_path: Path) -> None:
         ("be good", "line 1: not JSON"),
     ],
 )
-def test_bad_constitutions(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_constitutions(tmp_path, text, message):
     path = tmp_path / "c.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -228,7 +226,7 @@ def test_bad_constitutions(tmp_path: Path, text: str, message: str) -> None:
         ("judges.sft.steps=1", "no stage 'judges'"),
     ],
 )
-def test_bad_settings_are_one_line(tmp_path: Path, capsys, setting: str, message: str) -> None:
+def test_bad_settings_are_one_line(tmp_path, capsys, setting, message):
     """Exit code 2, before anything is written."""
     (tmp_path / "c.jsonl").write_text('{"principle": "be good"}')
     setting = setting.replace("CONSTITUTION", str(tmp_path / "c.jsonl"))
@@ -240,7 +238,7 @@ def test_bad_settings_are_one_line(tmp_path: Path, capsys, setting: str, message
 
 
 @pytest.mark.parametrize("named", ["label.judge=org/judge", "label.judge_option=url=http://127.0.0.1:9/v1 model=judge"])
-def test_a_judge_that_is_named_is_not_trained(tmp_path: Path, named: str) -> None:
+def test_a_judge_that_is_named_is_not_trained(tmp_path, named):
     """A model's name, or a server: the stage `judge` is not there, and the settings have it."""
     config = dataclasses.replace(CONFIG, out_dir=tmp_path, set=(named,))
     plan = Stages(config, tmp_path, 0, only_plan=True)
@@ -252,7 +250,7 @@ def test_a_judge_that_is_named_is_not_trained(tmp_path: Path, named: str) -> Non
 
 
 @pytest.mark.parametrize("given", ["org/helpful", "folder", "./folder"])
-def test_a_model_that_is_not_fine_tuned_is_used_as_it_is(tmp_path: Path, monkeypatch, given: str) -> None:
+def test_a_model_that_is_not_fine_tuned_is_used_as_it_is(tmp_path, monkeypatch, given):
     """With helpful.sft.steps 0 the stages begin with the model that is named; a folder by its whole path."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()

@@ -21,7 +21,7 @@ MODELS = [f"{name}-{number}" for number in (1, 2) for name in ("help", "safe")]
 ORDER = ["sft", *MODELS[:2], "best-1", "tune-1", *MODELS[2:], "best-2", "tune-2", "ppo"]
 
 
-def command(out: Path) -> list[str]:
+def run_llama2(out: Path) -> list[str]:
     measured = ("sft.eval.every=0", "sft.eval.num_problems=4", "ppo.eval.every=0", "ppo.eval.num_problems=4")
     return ["pipeline", "llama2", "--seeds", "3", "--out-dir", str(out), "--set", *QUICK["llama2"], *measured]
 
@@ -30,7 +30,7 @@ def command(out: Path) -> list[str]:
 def done(tmp_path_factory) -> tuple[Path, Path]:
     """A pipeline of a few steps: its folder, and that of its seed."""
     out = tmp_path_factory.mktemp("llama2") / "out"
-    assert main(command(out)) == 0
+    assert main(run_llama2(out)) == 0
     return out, out / "seed-3"
 
 
@@ -103,12 +103,12 @@ def test_a_stage_that_is_missing_is_made_again(done, capsys):
     out, folder = done
     data = (folder / "best-2" / "data.jsonl").read_bytes()
     (folder / "best-2.stage.json").unlink()
-    assert main(command(out)) == 2
+    assert main(run_llama2(out)) == 2
     assert "tune-2, ppo began from what it made before" in capsys.readouterr().err
     for later in ("tune-2", "ppo"):
         shutil.rmtree(folder / later)
         (folder / f"{later}.stage.json").unlink()
-    assert main(command(out)) == 0
+    assert main(run_llama2(out)) == 0
     assert capsys.readouterr().out.count("done before") == len(ORDER) - 3
     assert (folder / "best-2" / "data.jsonl").read_bytes() == data
 

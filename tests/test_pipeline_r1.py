@@ -25,7 +25,7 @@ def settings(folder: Path, stage: str) -> dict:
     return found
 
 
-def test_what_each_stage_begins_with(folder: Path) -> None:
+def test_what_each_stage_begins_with(folder):
     """R1-Zero and the cold start begin with the base model, and so does the second fine-tuning."""
     starts = {"zero": "base", "cold": "base", "tuned": "base", "distilled": "small", "small-zero": "small"}
     for stage, start in starts.items():
@@ -36,7 +36,7 @@ def test_what_each_stage_begins_with(folder: Path) -> None:
     assert settings(folder, "distilled")["sft"]["data"] == str(folder / "data" / "data.jsonl")
 
 
-def test_the_last_training_has_rules_and_a_reward_model(folder: Path) -> None:
+def test_the_last_training_has_rules_and_a_reward_model(folder):
     """Scores of sums are those of the rules, of requests those of the model, which are no 0 or 1."""
     rows = [json.loads(line) for line in (folder / "r1" / "rollouts.jsonl").read_text().splitlines()]
     sums = [row["score"] for row in rows if row["problem"].startswith("bilingual_sums")]
@@ -48,7 +48,7 @@ def test_the_last_training_has_rules_and_a_reward_model(folder: Path) -> None:
     assert len({round(score, 6) for score in notes}) > 1
 
 
-def test_both_kinds_of_prompts_are_sampled_and_measured(folder: Path) -> None:
+def test_both_kinds_of_prompts_are_sampled_and_measured(folder):
     prompts = [problem.prompt for problem, _ in read_demonstrations(folder / "best" / "data.jsonl")]
     assert any(prompt.startswith("note ") for prompt in prompts)
     assert any(prompt.endswith("=") for prompt in prompts)
@@ -59,7 +59,7 @@ def test_both_kinds_of_prompts_are_sampled_and_measured(folder: Path) -> None:
         assert text in report
 
 
-def test_the_student_is_smaller(folder: Path) -> None:
+def test_the_student_is_smaller(folder):
     sizes = {
         stage: json.loads((folder / stage / "start" / "config.json").read_text())["hidden_size"]
         for stage in ("tuned", "distilled")

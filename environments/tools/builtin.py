@@ -62,7 +62,7 @@ _ENDED: Mapping[RunStatus, str] = {
 
 
 # The sandbox's own frame in a traceback.
-_OURS = re.compile(r'^  File "[^"\n]*/sandbox/inside/\w+\.py", line \d+, in \w+\n', re.MULTILINE)
+_OURS = re.compile(r'^  File "[^"\n]*/sandbox/(?:jail|wire|testcode)/\w+\.py", line \d+, in \w+\n', re.MULTILINE)
 
 
 def result_text(result: Result) -> str:

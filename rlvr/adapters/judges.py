@@ -17,7 +17,7 @@ from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Environment, Pair, Problem, Prompt, Reply, Verdict, Verifier
-from rlvr.sandbox import forks
+from rlvr.sandbox import after_fork as forks
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import call_guarded, log_failure
 

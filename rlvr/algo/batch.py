@@ -8,12 +8,26 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlvr.algo.credit import Advantage, Steps
-from rlvr.algo.transfer import copy_to
 from rlvr.core.types import Completion, Group, Verdict
+
+# Copies from the CPU to the device.
+
+
+def copy_to(value: Tensor | np.ndarray[Any, Any], device: torch.device | str) -> Tensor:
+    """Return a tensor or array on a device; on the CPU it is not copied.
+
+    To a GPU it goes through pinned memory, and the CPU does not wait for the copy.
+    """
+    value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    if value.device.type == "cpu" and torch.device(device).type == "cuda":
+        return value.pin_memory().to(device, non_blocking=True)
+    return value.to(device)
+
 
 # Tensors of a batch that stay on the CPU.
 HOST = {"tokens", "scored", "lengths", "groups", "places"}
@@ -166,7 +180,7 @@ def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool, m
     """Return whether a rollout enters the batch: it has a score and tokens to train on, and is not masked for being
     truncated."""
     left_out = verdict.score is None or (mask_truncated and completion.cut_off)
-    return not left_out and any(completion.trained(mask_void=mask_void))
+    return not left_out and any(completion.train_mask(mask_void=mask_void))
 
 
 def chosen(
@@ -213,7 +227,7 @@ def collate(
     for number, (group, group_advantages) in enumerate(zip(groups, advantages, strict=True)):
         for completion, verdict, advantage in zip(group.completions, group.verdicts, group_advantages, strict=True):
             trained = is_trained(completion, verdict, mask_truncated, mask_void)
-            own = completion.trained(mask_void=mask_void)
+            own = completion.train_mask(mask_void=mask_void)
             if trained and (computed is None or computed[number]):
                 rows.append((group.prompt_ids, completion, advantage, number))
                 owns.append(own)

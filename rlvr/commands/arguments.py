@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import inspect
 import re
 import shutil
 import textwrap
@@ -110,9 +111,8 @@ def parse(
     """
     if default is not None:
         check_classes(default)
-    check_not_read(kind, argv, prog)
     before = values_of(kind, default)
-    values, left = choose_classes(before, argv, variants)
+    values, left = choose_classes(before, argv, variants, not_read_by(kind))
     flags = Flags(kind, values)
     if asked := HELP & set(left):
         with contextlib.suppress(ValueError):  # help comes also where a flag is missing or does not fit
@@ -178,29 +178,28 @@ class Flag:
             raise ValueError(f"{self.label} needs a value: {describe_type(self.hint)}")
         try:
             return convert(words, self.hint)
-        except ValueError:
+        except (ValueError, LookupError):
             given = " ".join(word or repr(word) for word in words)
             raise ValueError(f"{self.label} {given}: expected {describe_type(self.hint)}") from None
 
 
 def convert(words: Sequence[str], hint: Any) -> Any:
-    """Return words as a value of a type. ValueError where they are none."""
+    """Return words as a value of a type. ValueError or LookupError where they are none."""
     origin, kinds = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
-        if Ellipsis not in kinds and len(words) != len(kinds):
-            raise ValueError("another number of values")
-        return tuple(convert([word], kinds[0]) for word in words)
+        kinds = kinds[:1] * len(words) if Ellipsis in kinds else kinds
+        return tuple(convert([word], kind) for word, kind in zip(words, kinds, strict=True))
     (word,) = words
     if origin is Literal:
-        return {str(kind): kind for kind in kinds}[word] if word in map(str, kinds) else int("no such word")
+        return {str(kind): kind for kind in kinds}[word]
     if origin not in (typing.Union, types.UnionType):
         return hint(word)
     if word == "None" and type(None) in kinds:
         return None
-    for kind in kinds:
-        with contextlib.suppress(ValueError, TypeError):
+    for kind in kinds[:-1]:
+        with contextlib.suppress(ValueError, LookupError):
             return convert(words, kind)
-    raise ValueError("none of the types")
+    return convert(words, next(kind for kind in reversed(kinds) if kind is not type(None)))
 
 
 def values_of(kind: Any, default: Any = None) -> Values:
@@ -221,13 +220,13 @@ class Flags:
 
     def __init__(self, kind: Any, values: Values) -> None:
         self.kind, self.values = kind, values
-        flags = list(self._list())
-        self.positional = [flag for flag in flags if flag.positional]
-        self.known = {flag.name: flag for flag in flags if not flag.positional}
+        self.all = {flag.name: flag for flag in self._list()}
+        self.known = {name: flag for name, flag in self.all.items() if not flag.positional}
+        self.required = {name for name, f in self.all.items() if not f.group and f.setting.name not in values}
 
     def _list(self) -> Iterator[Flag]:
         own = {setting.name: setting for setting in settings_of(self.kind)}
-        for name in self.values | own:
+        for name in own:
             value = self.values.get(name)
             if isinstance(value, Group):
                 selector = SELECTORS.get(name)
@@ -239,13 +238,13 @@ class Flags:
             elif name not in GROUPS_OF_ALGORITHMS:
                 yield Flag("", own[name])
 
-    def read(self, argv: Sequence[str]) -> Given:
-        """Return what a command line gives.
+    def read(self, argv: Sequence[str]) -> dict[str, Any]:
+        """Return what a command line gives, by the names of `all`.
 
-        Of a flag that is given twice the last one counts, so that a script may add to a command line; a list may not
-        be given twice.
+        Of a flag that is given twice the last one counts, so that a script may add to a command line. A list may not
+        be given twice; options (key=value) add up.
         """
-        given: Given = {}
+        given: dict[str, Any] = {}
         lists: dict[str, str] = {}
         extra: list[tuple[str, str]] = []  # words that no flag takes, each with the switch before it
         words, switch = deque(argv), ""
@@ -256,40 +255,33 @@ class Flags:
                 switch = ""
                 continue
             flag, on = self.find(token)
-            key = (flag.group, flag.setting.name)
             taken = [token.partition("=")[2]] if "=" in token else []
             if flag.hint is bool:
-                given[key], switch = on is read_switch(flag, token, taken, words), token
+                given[flag.name], switch = on is read_switch(flag, token, taken, words), token
                 continue
-            switch = ""
-            # Options are key=value: another word after them is none, and more may follow after the flag again.
-            options = flag.setting.name.endswith("option")
+            switch, options = "", flag.setting.name.endswith("option")
             while words and len(taken) < flag.takes and not is_flag(words[0]):
                 if options and taken and "=" not in words[0]:
                     break
                 taken.append(words.popleft())
-            if options:
-                given[key] = (*given.get(key, ()), *flag.value(taken))
-                continue
-            if flag.takes > 1:
-                text = " ".join([token, *taken[int("=" in token) :]])
-                if flag.name in lists:
-                    advice = f"give all its values after one: {flag.label} A B"
-                    raise ValueError(f"{flag.label} is given twice, {lists[flag.name]} and {text}; {advice}")
-                lists[flag.name] = text
-            given[key] = flag.value(taken)
-        return given | self._place(extra)
+            value, text = flag.value(taken), " ".join([token, *taken[int("=" in token) :]])
+            if flag.takes > 1 and not options and lists.setdefault(flag.name, text) is not text:
+                advice = f"give all its values after one: {flag.label} A B"
+                raise ValueError(f"{flag.label} is given twice, {lists[flag.name]} and {text}; {advice}")
+            given[flag.name] = (*given.get(flag.name, ()), *value) if options else value
+        return given | self._place(deque(extra))
 
-    def _place(self, extra: Sequence[tuple[str, str]]) -> Given:
+    def _place(self, words: deque[tuple[str, str]]) -> dict[str, Any]:
         """Return the values of the arguments without a flag."""
-        words, given = deque(extra), {}
-        for flag in self.positional:
-            taken = [words.popleft()[0] for _ in range(int(min(len(words), flag.takes)))]
-            given |= {(flag.group, flag.setting.name): flag.value(taken)} if taken else {}
+        given = {}
+        for name, flag in self.all.items():
+            if not flag.positional:
+                continue
+            if taken := [words.popleft()[0] for _ in range(int(min(len(words), flag.takes)))]:
+                given[name] = flag.value(taken)
         for word, switch in words:
-            if switch:
-                raise ValueError(f"{switch} takes no value but true or false, and {word!r} follows it")
-            raise ValueError(f"unexpected argument {word!r}")
+            follows = f"{switch} takes no value but true or false, and {word!r} follows it"
+            raise ValueError(follows if switch else f"unexpected argument {word!r}")
         return given
 
     def find(self, token: str) -> tuple[Flag, bool]:
@@ -301,31 +293,30 @@ class Flags:
         for positive in (f"{group}.{leaf.removeprefix('no-')}".lstrip("."), name.removeprefix("no-")):
             if positive in self.known and self.known[positive].hint is bool:
                 return self.known[positive], False
-        if name.partition(".")[0] in self.values and (choice := find_choice(name)):
+        group, _, leaf = name.partition(".")
+        setting = leaf.removeprefix("no-").replace("-", "_") or (SELECTORS[group].field if group in SELECTORS else "")
+        if setting in not_read_by(self.kind).get(group, ()):
+            raise ValueError(f"--{name} would have no effect: this command does not read it")
+        if group in self.values and (choice := find_choice(group, leaf)):
             raise ValueError(f"--{name} exists with {choice}")
-        raise ValueError(f"no flag {token.partition('=')[0]}; {nearest(name, self.known, self.unread())}")
+        raise ValueError(f"no flag {token.partition('=')[0]}; {nearest(name, self.known, self.unread)}")
 
-    def fill(self, given: Given) -> Any:
+    def fill(self, given: Mapping[str, Any]) -> Any:
         """Return the dataclass with what is given. ValueError where something is missing that must be given."""
+        if lacking := [self.all[name].label for name in self.required - given.keys()]:
+            lacking.sort(key=lambda label: (label.startswith("--"), label))
+            raise ValueError(f"{' and '.join(lacking)} must be given")
         values = dict(self.values)
-        for (group, name), value in given.items():
-            if group:
-                values[group] = dataclasses.replace(values[group], **{name: value})
-            else:
-                values[name] = value
-        if lacking := [flag for flag in self.required() if flag.setting.name not in values]:
-            names = sorted((flag.label for flag in lacking), key=lambda label: (label.startswith("--"), label))
-            raise ValueError(f"{' and '.join(names)} must be given")
+        for name, value in given.items():
+            flag = self.all[name]
+            changed = {flag.setting.name: value}
+            values |= {flag.group: dataclasses.replace(values[flag.group], **changed)} if flag.group else changed
         return self.kind(**values)
 
-    def required(self) -> list[Flag]:
-        """Return the flags that have no value before the command line."""
-        flags = [*self.known.values(), *self.positional]
-        return [flag for flag in flags if not flag.group and flag.setting.name not in self.values]
-
+    @functools.cached_property
     def unread(self) -> dict[str, Used]:
-        """Return the flags of settings that nothing reads under the present values, each with what would."""
-        if self.required():
+        """The flags of settings that nothing reads under the present values, each with what would."""
+        if self.required:
             return {}
         config = self.fill({})
         found = {name: flag.setting.find_unmet(config) for name, flag in self.known.items()}
@@ -333,12 +324,10 @@ class Flags:
 
     def shown(self, *, everything: bool = False) -> list[Flag]:
         """Return the flags that `--help` shows: those that are read, without advanced ones. With `everything`: all."""
-        unread = self.unread()
         flags = self.known.values()
-        return [f for f in flags if everything or (f.name not in unread and not f.setting.advanced)]
+        return [f for f in flags if everything or (f.name not in self.unread and not f.setting.advanced)]
 
 
-Given = dict[tuple[str, str], Any]  # by group and name of the setting
 GROUPS_OF_ALGORITHMS = ("critic",)  # groups that an algorithm brings
 
 
@@ -431,37 +420,34 @@ def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str
     return (values[0] if values else None), rest
 
 
-def choose_classes(values: Values, argv: Sequence[str], variants: Variants | None = None) -> tuple[Values, list[str]]:
+def choose_classes(
+    values: Values, argv: Sequence[str], variants: Variants | None = None, left_out: Collection[str] = ()
+) -> tuple[Values, list[str]]:
     """Return the values under the selectors of a command line, and the flags that are left.
 
-    A word that is not the recipe's own also brings what the recipe holds for it (`variants`).
+    A word that is not the recipe's own also brings what the recipe holds for it (`variants`). Selectors of groups that
+    are left out are not read.
     """
     left = list(argv)
-    for group, selector in SELECTORS.items():
-        if group not in values:
-            continue
+    for group in [group for group in SELECTORS if group in values and group not in left_out]:
         word, left = take_option(left, f"--{group}")
-        if word is None or word == getattr(values[group], selector.field, None):
-            continue
-        values = selector.choose(values, word) | dict((variants or {}).get(word, {}))
+        if word is not None and word != getattr(values[group], SELECTORS[group].field, None):
+            values = SELECTORS[group].choose(values, word) | dict((variants or {}).get(word, {}))
     return values, left
 
 
-def find_choice(name: str) -> str | None:
-    """Return the selector with which a flag exists (`--sampler vllm`); None for a flag that none brings."""
-    group, _, leaf = name.partition(".")
-    if group == "monitor" and has_setting(MonitorConfig, leaf):
+def find_choice(group: str, leaf: str) -> str | None:
+    """Return the selector with which a setting exists (`--sampler vllm`); None for one that none brings."""
+
+    def has(kind: type) -> bool:
+        return any(s.name.replace("_", "-") == leaf for s in settings_of(kind)) and leaf not in ("name", "verifier")
+
+    if group == "monitor" and has(MonitorConfig):
         return "--monitor NAME"
-    if group == "critic" and has_setting(CriticConfig, leaf):
+    if group == "critic" and has(CriticConfig):
         return f"--algo {' or '.join(row.name for row in ALGORITHMS.values() if row.critic)}"
-    engines = [word for word, kind in SAMPLERS.items() if group == "sampler" and has_setting(kind, leaf)]
+    engines = [word for word, kind in SAMPLERS.items() if group == "sampler" and has(kind)]
     return f"--sampler {' or '.join(engines)}" if engines else None
-
-
-def has_setting(kind: type, leaf: str) -> bool:
-    """Return whether a group's class has a setting that is no selector, by the last part of its flag."""
-    words = {selector.field for selector in SELECTORS.values()}
-    return any(s.name.replace("_", "-") == leaf and s.name not in words for s in settings_of(kind))
 
 
 # What a command line cannot be
@@ -472,22 +458,12 @@ def not_read_by(kind: type) -> Mapping[str, Collection[str]]:
     return getattr(kind, "NOT_READ", {})
 
 
-def check_not_read(kind: type, argv: Sequence[str], prog: str) -> None:
-    """Raise ValueError for the first flag that is a setting of other commands and that this one does not read."""
-    left_out = not_read_by(kind)
-    for token in argv:
-        group, _, leaf = flag_name(token).partition(".") if is_flag(token) else ("", "", "")
-        name = leaf.removeprefix("no-").replace("-", "_")
-        if group in left_out and (name or SELECTORS[group].field) in left_out[group]:
-            raise ValueError(f"{prog}: --{flag_name(token)} would have no effect: this command does not read it")
-
-
 def check_kl_place(before: Values, values: Values, argv: Sequence[str]) -> None:
     """Raise ValueError where another algorithm would move the recipe's KL term, and no flag says its weight there."""
     if "algo" not in values or "algo.kl-coef" in {flag_name(token) for token in argv if is_flag(token)}:
         return
     old, new = before["algo"], values["algo"]
-    if new.kl_coef and new.kl_place != old.kl_place and not new.chooses_kl_place:
+    if new.kl_coef and new.kl_place != old.kl_place:
         raise ValueError(
             f"--algo {new.name}: the recipe's algo.kl_coef {old.kl_coef} is in the {old.kl_place}, and {new.name} has "
             f"its KL term in the {new.kl_place}; set --algo.kl-coef too (0: none)"
@@ -500,14 +476,11 @@ def check_effect(config: Any, before: Values) -> None:
     `before`: the values under its selectors, without its other flags. A recipe itself may hold settings of no effect.
     """
     flags = Flags(type(config), values_of(type(config), config))
-    unread = flags.unread()
-    for flag in flags.known.values():
-        value = value_of(flags.values, flag)
-        if flag.name in unread and value != value_of(before, flag):
-            name = f"{flag.group}.{flag.setting.name}".lstrip(".")
-            raise ValueError(
-                f"{name} {value} would have no effect: it is read only {unread[flag.name].flags}; leave it out"
-            )
+    for name, used in flags.unread.items():
+        setting, value = flags.known[name].setting, value_of(flags.values, flags.known[name])
+        if value != value_of(before, flags.known[name]):
+            name = f"{flags.known[name].group}.{setting.name}".lstrip(".")
+            raise ValueError(f"{name} {value} would have no effect: it is read only {used.flags}; leave it out")
 
 
 def value_of(values: Values, flag: Flag) -> Any:
@@ -570,46 +543,37 @@ def describe_flags(flags: Flags, prog: str, description: str, *, everything: boo
     """Return the lines of `--help`: the settings that are read, by group; with `everything` all settings."""
     width = min(shutil.get_terminal_size().columns, 120)
     wrap = functools.partial(textwrap.fill, width=width, break_on_hyphens=False, break_long_words=False)
-    unread, shown = flags.unread(), flags.shown(everything=everything)
-    lines = [" ".join(["usage:", prog, *(flag.label for flag in flags.positional), "[flags]"]), ""]
-    lines += [(description or flags.kind.__doc__ or "").strip(), ""]
-
-    def describe(flag: Flag) -> list[str]:
-        holder = flags.values.get(flag.group)
-        kind = type(holder) if isinstance(holder, Group) else MonitorConfig if flag.selects else flags.kind
-        text = help_texts(kind).get(flag.setting.name, "")
-        text += f" Only {unread[flag.name].flags}." if flag.name in unread else ""
-        default = "" if flag in required else f" (default: {show_value(value_of(flags.values, flag))})"
-        takes = f", {off_form(flag)}" if flag.hint is bool else f" {describe_type(flag.hint)}"
-        indent = " " * 6
-        return [f"  {flag.label}{takes}{default}", *([wrap(text, initial_indent=indent, subsequent_indent=indent)])]
-
-    required = flags.required()
-    for group in dict.fromkeys(flag.group for flag in [*flags.positional, *shown]):
+    positional = [flag for flag in flags.all.values() if flag.positional]
+    shown, unread = [*positional, *flags.shown(everything=everything)], flags.unread
+    lines = [" ".join(["usage:", prog, *(flag.label for flag in positional), "[flags]"]), ""]
+    lines += [inspect.cleandoc(description or flags.kind.__doc__ or ""), ""]
+    for group in dict.fromkeys(flag.group for flag in shown):
         holder = flags.values.get(group)
         summary = " ".join((type(holder).__doc__ or "").split()) if isinstance(holder, Group) else ""
         lines.append(wrap(f"{group or 'arguments'}: {summary}".removesuffix(": ")))
-        for flag in [*(flags.positional if not group else ()), *(flag for flag in shown if flag.group == group)]:
-            lines += describe(flag)
-        hidden = [f for f in flags.known.values() if f.group == group and f not in shown and not f.setting.advanced]
+        for flag in [flag for flag in shown if flag.group == group]:
+            lines += describe_flag(flags, flag, wrap)
         brought: dict[str, list[str]] = {}
-        for flag in hidden:
-            brought.setdefault(unread[flag.name].flags, []).append(flag.setting.name.replace("_", "-"))
-        lines += [f"  {choice}: {', '.join(names)}" for choice, names in brought.items()]
-        lines.append("")
-    if more := len(flags.known) - len(shown):
+        for flag in flags.known.values():
+            if flag.group == group and flag not in shown and not flag.setting.advanced:
+                brought.setdefault(unread[flag.name].flags, []).append(flag.setting.name.replace("_", "-"))
+        lines += [*(f"  {choice}: {', '.join(names)}" for choice, names in brought.items()), ""]
+    if more := len(flags.all) - len(shown):
         lines.append(
             f"{more} settings are not shown, advanced ones and those that nothing reads: --help-all shows them too."
         )
     return lines
 
 
-def off_form(flag: Flag) -> str:
-    """Return how a switch is turned off: `--run.no-overwrite`."""
+def describe_flag(flags: Flags, flag: Flag, wrap: Callable[..., str]) -> list[str]:
+    """Return the lines of one flag: what it takes, its default, and its text."""
+    holder = flags.values.get(flag.group)
+    kind = type(holder) if isinstance(holder, Group) else MonitorConfig if flag.selects else flags.kind
+    text = help_texts(kind).get(flag.setting.name, "")
+    text += f" Only {flags.unread[flag.name].flags}." if flag.name in flags.unread else ""
+    value = value_of(flags.values, flag)
+    shown = " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
     group, dot, leaf = flag.name.rpartition(".")
-    return f"--{group}{dot}no-{leaf}"
-
-
-def show_value(value: Any) -> str:
-    """Return a default as a command line has it."""
-    return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    takes = f", --{group}{dot}no-{leaf}" if flag.hint is bool else f" {describe_type(flag.hint)}"
+    default = "" if flag.name in flags.required else f" (default: {shown})"
+    return [f"  {flag.label}{takes}{default}", wrap(text, initial_indent=" " * 6, subsequent_indent=" " * 6)]

@@ -256,7 +256,7 @@ def verifier_checks(problems: Sequence[Problem], verifier: Verifier, runner: Run
 
 
 def judges_of(verifier: Any, problem: Problem) -> Iterator[tuple[VerifierTraits, Problem]]:
-    """Yield a verifier's traits, and those of each component of a combination that judges the problem, with its problem."""
+    """Yield the traits and the problem of a verifier and of each component that judges the problem."""
     traits = VerifierTraits.of(verifier)
     yield traits, problem
     for name, component in traits.components.items():

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
+
+import psutil  # type: ignore[import-untyped]
 
 from rlvr.commands.arguments import parse
 from rlvr.config.settings import SECONDS
@@ -94,21 +96,19 @@ def cpu_quota(text: str) -> float | None:
 
 def check_memory() -> Finding:
     """Report total and available memory, and the cgroup's limit where that is lower."""
-    sizes = meminfo(_read(Path("/proc/meminfo")))
-    if "MemTotal" not in sizes:
-        return Finding("memory", "unknown: this system has no /proc/meminfo", "note")
-    total, free = sizes["MemTotal"], sizes.get("MemAvailable", 0)
-    found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} available"
+    memory = psutil.virtual_memory()
+    found = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} available"
     cap = _read(LIMITS["memory"])
-    if cap.isdigit() and int(cap) < total:
+    if cap.isdigit() and int(cap) < memory.total:
         found += f", limited to {int(cap) / GIB:.1f} by the cgroup"
     return Finding("memory", found)
 
 
-def meminfo(text: str) -> dict[str, int]:
-    """Return the sizes of /proc/meminfo in bytes, by name."""
-    rows = (line.split() for line in text.splitlines())
-    return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def check_isolation() -> Finding:
@@ -137,13 +137,12 @@ def check_imports() -> Finding:
         if result.status is RunStatus.OK:
             return Finding(name, "; ".join(result.stdout.split("\n")).strip("; "))
         last_line = (result.stderr.strip().splitlines() or [result.detail])[-1]
-    return Finding(
-        name,
-        f"a program that imports {' and '.join(asked)} fails: {last_line}",
-        "missing",
+    found = f"a program that imports {' and '.join(asked)} fails: {last_line}"
+    advice = (
         "programs that use it would be scored as wrong. It must be in site-packages of this environment and readable "
-        "by every user (programs see neither PYTHONPATH nor editable installs)",
+        "by every user (programs see neither PYTHONPATH nor editable installs)"
     )
+    return Finding(name, found, "missing", advice)
 
 
 def check_torch() -> Finding:
@@ -208,45 +207,27 @@ def check_hub(timeout: float) -> Finding:
             models = json.loads(answer.read(1_000_000))
     except urllib.error.HTTPError as error:
         return Finding("hub", f"{endpoint} answers {error.code} {error.reason}", "note", LOCAL)
-    except urllib.error.URLError as error:
-        return Finding("hub", f"{endpoint} cannot be reached: {error.reason}", "note", LOCAL)
     except (OSError, ValueError) as error:  # ValueError: the answer is not JSON, as the login page of a network
-        return Finding("hub", f"{endpoint} cannot be reached: {error}", "note", LOCAL)
+        return Finding("hub", f"{endpoint} cannot be reached: {getattr(error, 'reason', error)}", "note", LOCAL)
     if not isinstance(models, list):
         return Finding("hub", f"{endpoint} answers, but not as the hub does", "note", LOCAL)
     return Finding("hub", f"{endpoint} answers")
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
 def examine(arguments: DoctorArgs) -> list[Finding]:
     """Run all checks, in the order of the table."""
-    checks: list[Callable[[], Finding]] = [
-        check_python,
-        check_isolation,
-        check_imports,
-        check_cores,
-        check_memory,
-        check_torch,
-        check_gpu,
-        check_transformers,
-        check_vllm,
-    ]
-    findings = [check() for check in checks]
+    sandbox, machine = (check_isolation, check_imports), (check_cores, check_memory)
+    libraries = (check_torch, check_gpu, check_transformers, check_vllm)
+    findings = [check() for check in (check_python, *sandbox, *machine, *libraries)]
     if not arguments.offline:
         findings.append(check_hub(arguments.timeout))
     if arguments.model is not None:
-        findings += engine(arguments.model, arguments.dtype)
+        findings += check_engine(arguments.model, arguments.dtype)
     return findings
 
 
-def several_turns(model: str) -> Finding:
-    """Check that turns which are added to a conversation leave what was before them as it is in the chat template."""
+def check_template(model: str) -> Finding:
+    """Check that the chat template only appends: a new turn must not change what was rendered before it."""
     from rlvr.config import ModelConfig
     from rlvr.model.load.policy import load_rendering
 
@@ -262,13 +243,13 @@ def several_turns(model: str) -> Finding:
     return Finding(name, "append-only: fit for rollouts of several turns")
 
 
-def engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Finding]:
+def check_engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Finding]:
     """Check that vLLM and the trainer agree for this model: logprobs, weight updates, adapters."""
     from rlvr.config import ModelConfig
     from rlvr.sampling.vllm.doctor import check_engine
 
     checks = check_engine(ModelConfig(name=model, dtype=dtype))
-    return [several_turns(model)] + [
+    return [check_template(model)] + [
         Finding(f"vLLM: {check.name}", check.found, "ok" if check.holds else "missing") for check in checks
     ]
 
@@ -299,7 +280,7 @@ def main(argv: Sequence[str]) -> int:
     if any(flag == "--plan" or flag.startswith("--plan=") for flag in argv) and not {"-h", "--help"} & set(argv):
         from rlvr.commands import plan
 
-        return plan.main(argv)
+        return plan.plan_run(argv)
     arguments = parse(DoctorArgs, argv, prog="rlvr doctor")
     if (arguments.gpus, arguments.gib) != (DoctorArgs.gpus, DoctorArgs.gib):
         raise ValueError("--gpus and --gib without --plan RECIPE, which alone reads them")

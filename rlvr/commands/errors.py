@@ -11,21 +11,19 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any
 
-from rlvr.core.files.write import advice
+from rlvr.core.files.write import advise
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import RunError
 from rlvr.training.supervision.signals import Stopped, fitted
 
-T = TypeVar("T")
 # What a user can cause (bad input, a missing file, a name that does not exist), and what ends a run.
 EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
 BAD_INPUT = 2
 LONGEST_LINE = 2000  # characters of an error line: it may quote a whole line of a file
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NEXT_TO_NOTHING = 1 << 20  # free bytes of a disk that is full
-STANDARD_OUTPUT = "standard output"
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -33,7 +31,10 @@ def guarded(command: Callable[[], int]) -> int:
     open_standard_streams()
     try:
         with naming_output():
-            return printed(command)
+            try:
+                return command()
+            finally:
+                sys.stdout.flush()  # here, where an error in it is still answered; also after help, which exits
     except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         drop_output()
         return 128 + signal.SIGPIPE
@@ -45,17 +46,6 @@ def guarded(command: Callable[[], int]) -> int:
         print(error_line(error), file=sys.stderr)
         drop_output()
         return BAD_INPUT
-
-
-def printed(command: Callable[[], int]) -> int:
-    """Run a command, and see that what it printed is written."""
-    try:
-        code = command()
-    except SystemExit:  # after help
-        sys.stdout.flush()
-        raise
-    sys.stdout.flush()
-    return code
 
 
 def open_standard_streams() -> None:
@@ -95,35 +85,32 @@ def describe_os_error(error: OSError) -> str:
         subject = " and ".join(places)
     else:
         subject = f"in {where(error)}" if error.__traceback__ else errno.errorcode.get(error.errno, str(error.errno))
-    return "; ".join(filter(None, (f"{subject}: {reason}", advice(error))))
+    return "; ".join(filter(None, (f"{subject}: {reason}", advise(error))))
 
 
 @contextmanager
 def naming_output() -> Iterator[None]:
     """Let errors within name standard output, where it is that which cannot be written."""
     output = sys.stdout
-    if not isinstance(output, io.TextIOWrapper):  # in memory, or of a notebook
-        yield
-        return
+    methods = ("write", "flush") if isinstance(output, io.TextIOWrapper) else ()  # else in memory, or of a notebook
 
-    def named(call: Callable[..., T]) -> Callable[..., T]:
-        def write(*text: str) -> T:
+    def name_errors(call: Callable[..., Any]) -> Callable[..., Any]:
+        def write(*text: str) -> Any:
             try:
                 return call(*text)
             except OSError as error:
-                error.filename = STANDARD_OUTPUT
+                error.filename = "standard output"
                 raise
 
         return write
 
-    held = {name: getattr(output, name) for name in ("write", "flush")}
-    for name, call in held.items():
-        setattr(output, name, named(call))
+    for name in methods:
+        setattr(output, name, name_errors(getattr(output, name)))
     try:
         yield
     finally:
-        for name, call in held.items():
-            setattr(output, name, call)
+        for name in methods:
+            delattr(output, name)  # the class's own again
 
 
 def drop_output() -> None:

@@ -171,13 +171,13 @@ def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
     """Return the folder of an evaluation. One with the same settings is resumed, one without answers overwritten."""
     settings = json.loads(json.dumps({**dataclasses.asdict(args), "fingerprint": fingerprint}, default=str))
 
-    def compared(name: str, value: Any) -> Any:
+    def simplify(name: str, value: Any) -> Any:
         # A sampler counts by its name. A server may come back at another port; what it serves has a name.
         return value and {"sampler": lambda: value["name"], "url": lambda: "a server"}.get(name, lambda: value)()
 
     def difference(held: dict[str, Any]) -> str | None:
         for name, value in settings.items():
-            there, here = compared(name, held.get(name)), compared(name, value)
+            there, here = simplify(name, held.get(name)), simplify(name, value)
             if name not in RESUMABLE and there != here:
                 return f"an evaluation with other settings: {name} is {there!r} there and {here!r} here"
         return None
@@ -248,8 +248,9 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
         plan = plan_of(made.speaker, task, args, made.limit, args.sampler.max_model_len)
         display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {made.description}")
         evaluate = made.open(stack)
-        limits = {"workers": args.workers, "timeout": args.timeout}
-        runners = stack.enter_context(open_runners(task.verifier, args.select_by(), **limits))
+        runners = stack.enter_context(
+            open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout)
+        )
         stop.doing = "evaluating"
         display.start("evaluating", len(problems))
         result = evaluate(

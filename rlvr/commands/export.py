@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.model_card import CardFacts, licence_of, model_card
 from rlvr.core.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
 from rlvr.core.files.secrets import without_secrets
-from rlvr.core.files.write import PARTIAL, check_place, writing
+from rlvr.core.files.write import PARTIAL, check_place, name_in_errors
 from rlvr.core.printable import in_one_line, note
 from rlvr.core.types import RunError
 from rlvr.runs.conclusions import conclusions_of, ended_below, group_comparable
@@ -25,23 +25,19 @@ from rlvr.runs.reading import read_lines
 from rlvr.runs.records import quality
 
 PRIVATE = ("out_dir", "url", "tracker_project", "tracker_name", "history")  # settings that are left out
-# Options before a value, and the @ of one that is read from a file.
+# key= before a value, and the @ before the name of a file that it is read from.
 KEY_AND_VALUE = re.compile(r"(?P<before>(?:[\w.-]+=)*@?)(?P<value>.*)", re.DOTALL)
 ADDRESS = re.compile(r"[a-zA-Z][\w+.-]*://|[\w.-]+:\d{2,5}(?:/|$)")
 LOCAL = re.compile(r"[/~\\]|\.{1,2}/|[a-zA-Z]:[/\\]")
 SLASH, SLASHES = "/\\", r"[/\\]"
 PLACE = "[address]"
-# Of a model that an upload replaces, what would otherwise be loaded with or instead of it.
+# Files of a model that an upload replaces. Left there, they would be loaded with the new ones or instead of them.
 MODEL_FILES = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "*.bin",
-    "*.bin.index.json",
-    "*config.json",
+    *("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*config.json"),
     *TOKENIZER_FILES,
 )
-WORDS = ("system_prompt", "stop")  # what a model reads or says: no places
-STATE = ("state.json", "optimizer*", "critic*", "ahead.jsonl")  # of a checkpoint, what only a resume needs
+WORDS = ("system_prompt", "stop")  # texts that a model reads or says, in which nothing is a path
+STATE = ("state.json", "optimizer*", "critic*", "ahead.jsonl")  # files of a checkpoint that only a resume needs
 
 
 @dataclass(frozen=True)
@@ -89,67 +85,67 @@ def export_main(argv: Sequence[str]) -> int:
 
 def push_main(argv: Sequence[str]) -> int:
     """Run `rlvr push RUN ORG/NAME` and return its exit code."""
-    import httpx2
-    from huggingface_hub import HfApi, get_token
+    from huggingface_hub import HfApi
 
     args = parse(PushArgs, argv, prog="rlvr push")
     if not is_hub_name(args.repo):
         raise ValueError(f"{args.repo!r:.80} is no name of a repository on the hub; expected ORG/NAME")
     step, folder = find_checkpoint(args.run, args.checkpoint)
-    check_base(folder)
-    api = HfApi()
-    with tempfile.TemporaryDirectory(prefix="rlvr-push-") as place:
-        out = Path(place) / "model"
-        write_export(args.run, step, folder, out, name=args.repo.partition("/")[2] or args.repo, chosen=args.checkpoint)
-        try:
-            held = api.repo_exists(args.repo)
-            if not held:
-                api.create_repo(args.repo, private=not args.public)
-            elif not args.update:
-                raise RepositoryExists(f"the repository {args.repo} exists; --update commits to it")
-            commit = api.upload_folder(
-                repo_id=args.repo,
-                folder_path=out,
-                commit_message=f"Step {step} of {args.run.resolve().name} (rlvr)",
-                delete_patterns=list(MODEL_FILES) if held else None,
-            )
-        except RepositoryExists:
-            raise
-        except (OSError, LookupError, TypeError, ValueError, httpx2.HTTPError) as error:
-            told = str(error) if isinstance(error, OSError | httpx2.HTTPError) else f"an unexpected answer: {error!r}"
-            told = in_one_line(without_secrets(told, filter(None, [get_token()])))
-            raise RunError(f"cannot push to {args.repo}: {told or type(error).__name__}") from error
-    print(f"{getattr(commit, 'commit_url', args.repo)}: {folder}")
-    return 0
-
-
-class RepositoryExists(ValueError):
-    """The repository to push to is there, and nothing says that it may be changed."""
-
-
-def check_base(folder: Path) -> None:
-    """Raise ValueError for an adapter that nobody else could load: its base model is a folder of this machine."""
     if base := own_base(folder):
         raise ValueError(
             f"{folder} is an adapter for a model in a folder of this machine, {base}; "
             f"merge it (rlvr merge {folder} OUT) and upload that"
         )
+    api = HfApi()
+    with tempfile.TemporaryDirectory(prefix="rlvr-push-") as place:
+        out = Path(place) / "model"
+        write_export(args.run, step, folder, out, name=args.repo.partition("/")[2] or args.repo, chosen=args.checkpoint)
+        exists = ask_hub(args.repo, lambda: api.repo_exists(args.repo))
+        if exists and not args.update:
+            raise ValueError(f"the repository {args.repo} exists; --update commits to it")
+
+        def upload() -> Any:
+            if not exists:
+                api.create_repo(args.repo, private=not args.public)
+            return api.upload_folder(
+                repo_id=args.repo,
+                folder_path=out,
+                commit_message=f"Step {step} of {args.run.resolve().name} (rlvr)",
+                delete_patterns=list(MODEL_FILES) if exists else None,
+            )
+
+        commit = ask_hub(args.repo, upload)
+    print(f"{getattr(commit, 'commit_url', args.repo)}: {folder}")
+    return 0
+
+
+def ask_hub(repo: str, ask: Callable[[], Any]) -> Any:
+    """Return what the hub answers. Raises RunError with one line, which holds no token, where it fails."""
+    import httpx2
+    from huggingface_hub import get_token
+
+    try:
+        return ask()
+    except (OSError, LookupError, TypeError, ValueError, httpx2.HTTPError) as error:
+        text = str(error) if isinstance(error, OSError | httpx2.HTTPError) else f"an unexpected answer: {error!r}"
+        text = in_one_line(without_secrets(text, filter(None, [get_token()])))
+        raise RunError(f"cannot push to {repo}: {text or type(error).__name__}") from error
 
 
 def own_base(folder: Path) -> str:
-    """Return an adapter's base where it lies elsewhere on this machine; "" for one of the hub, and no adapter."""
+    """Return the folder of an adapter's base model on this machine; "" where the hub has it, and without an adapter."""
     path = folder / ADAPTER_CONFIG
     base = json.loads(path.read_text("utf-8")).get("base_model_name_or_path") if path.is_file() else None
     return "" if base is None or (folder / OWN_BASE).is_dir() or on_hub(str(base)) else str(base)
 
 
 def on_hub(model: str) -> bool:
-    """Return whether a model's name is one of the hub's, and no folder."""
+    """Return whether a name is a model's on the hub, and no folder here."""
     return is_hub_name(model) and not Path(model).is_dir()
 
 
 def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
-    """Return the step and folder of a run's checkpoint: "best", "last", "start" or a step. Says which are damaged.
+    """Return step and folder of a run's checkpoint: "best", "last", "start" or a step. Damaged ones are printed.
 
     Raise ValueError, LookupError or FileNotFoundError where there is none.
     """
@@ -183,13 +179,13 @@ def write_export(
 ) -> None:
     """Write a checkpoint's model, its card, and the run's settings and evaluations into a new folder, atomically.
 
-    chosen: how the checkpoint was asked for, which the card tells.
+    chosen: what was given as --checkpoint; the card says so.
     """
     partial = out.with_name(out.name + PARTIAL)
     if partial.exists():
         raise ValueError(f"{partial} exists: another export is writing it, or one was interrupted; delete it")
     facts = facts_of(run, step, folder, name or out.resolve().name, chosen)
-    with writing(out):
+    with name_in_errors(out):
         try:
             copy_model(folder, partial)
             (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
@@ -216,10 +212,9 @@ def copy_model(folder: Path, out: Path) -> None:
 
 
 def public(settings: Any) -> Any:
-    """Return the settings of a run without folders of this machine and addresses of its servers.
+    """Return the settings of a run without folders of this machine and addresses of servers.
 
-    Of a path the name is left, of an address that it was one; in options (key=value) too, and behind @ (a file's text).
-    Raise nothing: settings of any version pass.
+    A path becomes its last name, an address becomes PLACE; also in options (key=value), and behind @ (a file's text).
     """
     if isinstance(settings, dict):
         return {
@@ -238,8 +233,7 @@ def _public_text(found: re.Match[str]) -> str:
 
 
 def number_chosen_from(run: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> int:
-    """Return of how many trained policies that were measured a step's is the best; 0 where it is not, or is not above
-    the start."""
+    """Return among how many measured policies a step's is the best; 0 where it is not, or is not above the start."""
     for comparable in group_comparable(run, evaluations)[-1:]:
         own = next((row for row in comparable if row["step"] == step), None)
         if own is not None and quality(own) == max(map(quality, comparable)):
@@ -250,7 +244,7 @@ def number_chosen_from(run: Path, evaluations: Sequence[Mapping[str, Any]], step
 
 
 def warnings_of(run: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> list[str]:
-    """Return what the card of a step's checkpoint must not hide: it, or the end of its run, is below the start."""
+    """Return what a card must not hide: the checkpoint, or the end of its run, is below the start."""
     comparable = next(iter(group_comparable(run, evaluations)[-1:]), [])
     own = [row for row in comparable if row["step"] in (comparable[0]["step"], step)]
     said = ended_below(own, "This checkpoint is") if own and own[-1]["step"] == step else ""

@@ -17,7 +17,7 @@ from rlvr.commands.arguments import Positional, key_values, parse
 from rlvr.commands.errors import BAD_INPUT, error_line, guarded
 from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.core.files.jsonl import is_same_file, read_objects
-from rlvr.core.files.write import check_replaceable, writing
+from rlvr.core.files.write import check_replaceable, name_in_errors
 from rlvr.core.printable import in_one_line, kind_of
 from rlvr.core.registry import make_verifier
 from rlvr.core.traits import VerifierTraits
@@ -56,9 +56,9 @@ class GradeArgs:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the input. `expected`: whether the completion is correct, None where the line does not say.
+    """A line of the input. expected: whether the completion is correct, None where the line does not say.
 
-    `has_reference` tells a line without a reference from a line whose reference is null.
+    has_reference: False for a line without a reference, True also where the reference is null.
     """
 
     number: int
@@ -144,7 +144,7 @@ def grade(args: GradeArgs) -> int:
         runner = stack.enter_context(Runner(verifier, workers=args.workers, timeout=args.timeout))
         out = sys.stdout
         if args.output is not None:
-            stack.enter_context(writing(args.output))
+            stack.enter_context(name_in_errors(args.output))
             out = stack.enter_context(args.output.open("w", encoding="utf-8"))
         for chunk in _chunks(rows):
             start = time.perf_counter()

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     print_section("verifiers", list_entries(VERIFIERS, args.options))
     print_section("task packs", list_entries(TASKS, args.options))
     print_section("environments", list_entries(ENVIRONMENTS, args.options))
-    print_section("recipes", recipes())
+    print_section("recipes", [(file.stem, recipe_docstring(file).split("\n")[0].strip()) for file in recipe_files()])
     return 0
 
 
@@ -62,30 +62,29 @@ def list_entries(registry: Registry, with_options: bool) -> list[tuple[str, str]
 
 
 def describe(name: str) -> list[str]:
-    """Return a text for each verifier, pack, environment and recipe of this name. LookupError with the nearest names if
-    none.
+    """Return a text for each verifier, pack, environment and recipe of this name.
 
-    Which of them "module:attribute" is, is told by its parameters, and whether it is a generator function.
+    What a "module:attribute" is, is seen from its parameters, and from whether it is a generator function. Raises
+    LookupError with the nearest names where there is none.
     """
-    members = [registry for registry in (VERIFIERS, TASKS, ENVIRONMENTS) if registry.has_member(name)]
-    if members:
+    registries = (VERIFIERS, TASKS, ENVIRONMENTS)
+    if members := [registry for registry in registries if registry.has_member(name)]:
         return [entry(registry, name) for registry in members]
     if ":" in name:
         made = VERIFIERS.get(name)
         call = made.__call__ if inspect.isclass(made) else made
         kind = ENVIRONMENTS if inspect.isgeneratorfunction(call) else VERIFIERS if positional(made) else TASKS
         return [entry(kind, name)]
-    found = [entry(registry, name) for registry in (VERIFIERS, TASKS, ENVIRONMENTS) if name in registry.names()]
+    found = [entry(registry, name) for registry in registries if name in registry.names()]
     found += [recipe_entry(file) for file in recipe_files() if file.stem == name]
     if not found:
-        known = {*VERIFIERS.names(), *TASKS.names(), *ENVIRONMENTS.names(), *(file.stem for file in recipe_files())}
+        known = {name for registry in registries for name in registry.names()} | {f.stem for f in recipe_files()}
         raise LookupError(f"no verifier, task pack, environment or recipe {name!r}; {did_you_mean(name, known)}")
     return found
 
 
 def positional(made: Any) -> list[str]:
-    """Return the positional parameters (of a class: of its call). A verifier and an environment have two, a pack
-    none."""
+    """Return the positional parameters of a function, or of a class's call: a verifier has two, a pack none."""
     call = made.__call__ if inspect.isclass(made) else made
     parameters = inspect.signature(call).parameters.values()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -111,7 +110,7 @@ def entry(registry: Registry, name: str) -> str:
 
 
 def documentation(made: Any) -> str:
-    """Return the docstring of a function or class; "" for none, or the one that every dataclass gets."""
+    """Return the docstring of a function or class; "" without one, and for the one that every dataclass gets."""
     text = inspect.getdoc(made) or ""
     return "" if text.startswith(f"{getattr(made, '__name__', '?')}(") else text
 
@@ -127,13 +126,12 @@ def place(made: Any) -> str:
 
 def recipe_entry(file: Path) -> str:
     """Return name, place and docstring of a recipe, read without running it."""
-    source = file.read_text("utf-8")
     command = recipe_command(file)
     return "\n".join(
         [
             f"{file.stem} (recipe, {file})",
             "",
-            indent(ast.get_docstring(ast.parse(source)) or ""),
+            indent(recipe_docstring(file)),
             "",
             f"  rlvr {command} {file.stem} --help lists its settings",
         ]
@@ -157,15 +155,9 @@ def recipe_files() -> list[Path]:
     return sorted(file for folder in folders for file in Path(folder).glob("*.py") if file.stem != "__init__")
 
 
-def recipes() -> list[tuple[str, str]]:
-    """Return name and first docstring line of each recipe, read without running it."""
-    return [(file.stem, first_line(file)) for file in recipe_files()]
-
-
-def first_line(file: Path) -> str:
-    """Return the first line of a Python file's docstring."""
-    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    return text.split("\n")[0].strip()
+def recipe_docstring(file: Path) -> str:
+    """Return the docstring of a recipe, read without running it."""
+    return ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
 
 
 def print_section(title: str, rows: Iterable[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""What a machine lacks for a run, as far as that shows without torch, whose import takes seconds."""
+"""What a machine lacks for a run, as far as it shows without importing torch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rlvr.config.model import EIGHT_BIT_EXTRA, OptimConfig
 
-# What torch's CUDA builds load, by the name that it is loaded by, and what the kernel shows of AMD's GPUs.
+# The library that torch's CUDA builds load, and what the kernel shows of AMD's GPUs.
 CUDA_DRIVER, ROCM = "libcuda.so.1", Path("/dev/kfd")
 
 
 def check_device(name: str) -> None:
-    """Raise ValueError for a kind of GPU that this machine has no driver of; torch tells of the rest (pick_device)."""
+    """Raise ValueError for a kind of GPU without a driver here. torch finds what else is wrong (pick_device)."""
     kind = name.partition(":")[0]
     if kind == "cuda" and not has_cuda_driver():
         raise ValueError(f"device {name!r}: no CUDA GPU here (no driver, {CUDA_DRIVER}); use the device cpu, or auto")
@@ -23,7 +23,7 @@ def check_device(name: str) -> None:
 
 
 def has_cuda_driver() -> bool:
-    """Return whether torch may find a GPU that it calls cuda: NVIDIA's driver library loads, or AMD's is there."""
+    """Return whether torch may find a GPU that it calls cuda: NVIDIA's driver loads, or AMD's is there."""
     if sys.platform != "linux":
         return True  # not known without torch
     try:

@@ -16,7 +16,7 @@ from rlvr.core.files.models import Source, find_model
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Allowed difference of logprobs between adapter and merged model in float32: (W + BA)x rounds unlike Wx + BAx.
+# Allowed difference of logprobs in float32 between adapter and merged model: (W + BA)x and Wx + BAx round differently.
 TOLERANCE = 1e-3
 CHECK_TOKENS = 64
 
@@ -60,7 +60,7 @@ def check_out(out: Path, source: Source) -> None:
 def merge(args: MergeArgs) -> str:
     """Write the merged model and return a line that says what was written.
 
-    Raise ValueError, before anything is written, where the adapter does not exist, the folder is taken, or the merged
+    Raise ValueError before anything is written where the adapter does not exist, the folder is not empty, or the merged
     model's logprobs differ from the adapter's.
     """
     source = find_model(args.adapter, args.revision, kind="model")
@@ -70,17 +70,19 @@ def merge(args: MergeArgs) -> str:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    classifier = source.adapter_config.get("task_type") == "SEQ_CLS"
-    model, tokenizer, difference = (merged_classifier if classifier else merged_causal)(args, source)
-    dtype = str(model.dtype).removeprefix("torch.")
+    checked = ""
+    if source.adapter_config.get("task_type") == "SEQ_CLS":
+        model, tokenizer = merge_classifier(args)
+    else:
+        model, tokenizer, difference = merge_causal(args, source)
+        checked = f"; before rounding its logprobs differ from the adapter's by {difference:.1g}"
+    model = model.to(wanted_dtype(args, source))
     write(model, tokenizer, args.out)
-    checked = (
-        "" if difference is None else f"; before rounding its logprobs differ from the adapter's by {difference:.1g}"
-    )
+    dtype = str(model.dtype).removeprefix("torch.")
     return f"{args.out}: {args.adapter} merged into {source.weights.name}, {dtype}{checked}"
 
 
-def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | None]:
+def merge_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float]:
     """Return the merged causal LM, its tokenizer, and the largest difference of a logprob from the adapter's."""
     import torch
 
@@ -102,21 +104,17 @@ def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | No
             f"the merged model differs from the adapter: logprobs by {difference:.3g} (expected at most "
             f"{TOLERANCE:g}); this kind of adapter ({source.adapter_config.get('peft_type')}) cannot be merged exactly"
         )
-    return model.to(wanted_dtype(args, source)), tokenizer, difference
+    return model, tokenizer, difference
 
 
-def merged_classifier(args: MergeArgs, source: Source) -> tuple[Any, Any, float | None]:
-    """Return the merged sequence classifier and its tokenizer; None: its outputs are not compared."""
+def merge_classifier(args: MergeArgs) -> tuple[Any, Any]:
+    """Return the merged sequence classifier and its tokenizer; their outputs are not compared."""
     from rlvr.reward_model.scorer import load_classifier
 
     classifier, tokenizer = load_classifier(
-        args.adapter,
-        device="cpu",
-        dtype="float32",
-        revision=args.revision,
-        trust_remote_code=args.trust_remote_code,
+        args.adapter, device="cpu", dtype="float32", revision=args.revision, trust_remote_code=args.trust_remote_code
     )
-    return classifier.model.to(wanted_dtype(args, source)), tokenizer, None
+    return classifier.model, tokenizer
 
 
 def wanted_dtype(args: MergeArgs, source: Source) -> Any:

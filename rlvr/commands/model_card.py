@@ -22,10 +22,9 @@ OTHER = "other"  # of the hub's words for licences
 class CardFacts:
     """What a card is made from: a run's settings, logs, and the exported checkpoint.
 
-    step: of the checkpoint, 0 for the fine-tuned model. base: name of the model that training began with, None where
-    it was made from nothing; on_hub: it is the hub's name of it. licence: of the base, as far as it is known. measured:
-    evaluations after training steps of which the checkpoint was chosen as the best; 0 where it was named, or is not
-    better than the start. warnings: sentences that a reader must not overlook.
+    step: the checkpoint's, 0 for the fine-tuned model. on_hub: whether `base` is a name of the hub. licence: the base
+    model's, None where it is not known. measured: among how many evaluations the checkpoint was chosen as the best; 0
+    where it was named, or is not better than the start. warnings: sentences that a reader must not overlook.
     """
 
     name: str
@@ -190,20 +189,14 @@ def loading(facts: CardFacts) -> str:
 
 def options(group: Record, *names: str) -> str:
     """Return options of a setting as code; "" without any."""
-    values = [value for name in names for value in as_list(group.get(name))]
-    return ", ".join(code(value) for value in values)
+    values = [group.get(name) for name in names]
+    flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+    return ", ".join(code(value) for value in flat if value is not None)
 
 
 def chosen(group: Record, *names: str) -> str:
     """Return some settings of a group, those that it has."""
     return ", ".join(f"{name} {code(group[name])}" for name in names if group.get(name) is not None)
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a value as a list: None is empty."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def code(value: Any) -> str:

@@ -26,20 +26,20 @@ class Machine:
     gib: float
 
 
-def main(argv: Sequence[str]) -> int:
+def plan_run(argv: Sequence[str]) -> int:
     """Run `rlvr doctor --plan RECIPE` with --gpus, --gib and the flags of `rlvr train`; return 0 if it fits, else 1."""
     recipe, flags = take_option(argv, "--plan")
     assert recipe is not None
     gpus, flags = take_option(flags, "--gpus")
     gib, flags = take_option(flags, "--gib")
-    machine = Machine(whole("--gpus", gpus or "1"), parse_positive("--gib", gib or f"{DEFAULT_GIB:g}"))
+    machine = Machine(parse_count("--gpus", gpus or "1"), parse_positive("--gib", gib or f"{DEFAULT_GIB:g}"))
     check_model_flag(flags)
     config = recipe_config(load_recipe(recipe), flags, "rlvr doctor --plan")
     config.check()
-    return show(config, machine)
+    return show_plan(config, machine)
 
 
-def whole(flag: str, text: str) -> int:
+def parse_count(flag: str, text: str) -> int:
     """Return a whole number of at least 1. Raises ValueError, naming the flag, for anything else."""
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise ValueError(f"{flag} {text}: expected a whole number of at least 1")
@@ -58,14 +58,14 @@ def parse_positive(flag: str, text: str) -> float:
 
 
 def shards_of(config: Config, machine: Machine) -> int:
-    """Return into how many shards the weights are cut. Raises ValueError where they are not spread over the GPUs."""
+    """Return the number of shards of the weights. Raises ValueError where the GPUs are no multiple of it."""
     shards: int = config.model.shard
     if machine.gpus % shards:
         raise ValueError(f"model.shard {shards} on --gpus {machine.gpus}; expected a multiple of the shards")
     return shards
 
 
-def show(config: Config, machine: Machine) -> int:
+def show_plan(config: Config, machine: Machine) -> int:
     """Print the table and what to change; return the exit code."""
     from rich.console import Console
     from rich.table import Table
@@ -113,15 +113,15 @@ def show(config: Config, machine: Machine) -> int:
 
 
 def held_by_host(config: Config) -> str:
-    """Return what a run on a GPU has in the CPU's memory."""
+    """Return what a run on a GPU keeps in the CPU's memory."""
     kinds = [(config.optim.offload, "optimizer state"), (config.run.async_save, "the copy of a checkpoint")]
     return ", ".join(name for there, name in kinds if there)
 
 
 def task_of(config: Config) -> Task | None:
-    """Return the run's task, which may bring an environment, and gives the tiny model its vocabulary.
+    """Return the run's task. It may have an environment, and gives a tiny model its vocabulary.
 
-    None for a task whose problems come from the hub: they are not downloaded for a plan.
+    None for a task whose problems come from the hub, because a plan downloads nothing.
     """
     from rlvr.commands.task import build_task
 
@@ -130,7 +130,7 @@ def task_of(config: Config) -> Task | None:
 
 
 def settings_for(config: Config, task: Task | None) -> Any:
-    """Return transformers' config of a run's model; of a well-known one from its published sizes, without a network."""
+    """Return transformers' config of a run's model. That of a well-known model needs no network."""
     from rlvr.commands.task import corpus
     from rlvr.model.load.policy import load_rendering
     from rlvr.model.memory.known_models import known_settings

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     answers = [row for row in held if row["score"] is not None and row["sample"] < args.samples]
     fingerprint = json.loads((args.out_dir / "settings.json").read_text("utf-8"))["fingerprint"]
     of_all = {"fingerprint": fingerprint, "model": args.model, "verifier": args.verifier}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, own in by_problem(answers).items():
         right = sum(is_right(row, "", args.threshold) for row in own)
         rows.append({"id": name, "samples": len(own), "correct": right, "score": fmean(row["score"] for row in own)})

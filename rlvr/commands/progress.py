@@ -1,4 +1,4 @@
-"""What a training run shows on the console: a callback that draws progress bars, steps, samples and evaluations."""
+"""The callback that shows a training run on the console: progress bars, steps, samples and evaluations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from rlvr.commands.console import Display, describe_alarm, describe_evaluation, describe_step
 from rlvr.config import Config
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.records import is_due
+from rlvr.training.run import is_due
 
 
 class ConsoleCallback(TrainerCallback):
-    """Shows a run on `display`; every run.sample_every steps a rollout too."""
+    """Shows a run on `display`, and a rollout every run.sample_every steps."""
 
     def __init__(self, display: Display, config: Config) -> None:
         self.display = display

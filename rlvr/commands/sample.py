@@ -1,7 +1,7 @@
-"""`rlvr sample`: rejection sampling to a data set. Several completions of each problem, of which the best are kept.
+"""`rlvr sample`: rejection sampling. Of several completions of each problem the best become a data set.
 
-The data set is a file of demonstrations, as `--sft.data` reads them: for fine-tuning on the best of a policy's own
-completions (RAFT, arXiv:2304.06767; Llama 2, arXiv:2307.09288), or a smaller model on those of a larger one.
+The data set is a file of demonstrations for `--sft.data`: to fine-tune a policy on the best of its own completions
+(RAFT, arXiv:2304.06767; Llama 2, arXiv:2307.09288), or a smaller model on those of a larger one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def sample(args: SampleArgs) -> dict[str, Any]:
-    """Sample, score and keep; return what was measured. Raises RunError where nothing is left to keep."""
+    """Sample, score, and keep the best. Return what was measured. Raises RunError where there is nothing to keep."""
     args.check()
     run(args.evaluation())
     problems = {problem.id: problem for problem in chosen_problems(load_task(args.evaluation()), args.evaluation())}
@@ -113,9 +113,9 @@ def sample(args: SampleArgs) -> dict[str, Any]:
 
 
 def choose_best(rows: Sequence[Row], args: SampleArgs) -> list[Row]:
-    """Return the completions of one problem that are kept: different ones, of the highest scores, ties at random.
+    """Return the completions of one problem that are kept: different ones with the highest scores, ties at random.
 
-    Truncated and empty completions, and those without a score, are not.
+    Truncated and empty completions, and those without a score, are not kept.
     """
     field = score_field(args)
     ordered = sorted(rows, key=lambda row: derive_seed(args.seed, "kept", row["id"], row["sample"]))
@@ -132,12 +132,12 @@ def choose_best(rows: Sequence[Row], args: SampleArgs) -> list[Row]:
 
 
 def score_field(args: SampleArgs) -> str:
-    """Return the field of an answer that has the score by which it is chosen."""
+    """Return the field of an answer by which it is chosen."""
     return "score" if args.selector is None else "selector_score"
 
 
 def demonstration(problem: Problem, row: Row, score: float) -> dict[str, Any]:
-    """Return a completion as a line of the data set: prompt and completion (of several turns the model's messages)."""
+    """Return a line of the data set: prompt and completion (of several turns the model's messages)."""
     turns = [turn["text"] for turn in row.get("turns", ()) if turn["role"] == "assistant"]
     said: Any = [{"role": "assistant", "content": text} for text in turns] if turns else row["completion"]
     return {"prompt": problem.prompt, "completion": said, "score": score, "id": problem.id}

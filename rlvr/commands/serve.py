@@ -158,5 +158,5 @@ def flags(urls: Sequence[str]) -> str:
 
 
 def reachable(host: str) -> str:
-    """Return the name under which other machines reach what listens at an address."""
+    """Return the name by which other machines reach a server that listens at an address."""
     return socket.gethostname() if host in EVERYWHERE else host

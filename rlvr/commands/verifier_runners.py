@@ -1,4 +1,4 @@
-"""Runners for a verifier and its variants with strict and lenient extraction, whose pass@k are reported together."""
+"""Runners for a verifier and its variants with strict and lenient extraction. Their pass@k are reported together."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import allows
 
-# The modes that look for an answer; the others of `exact` and `regex` read the text as it is, boxes or not.
+# Modes that look for an answer. The other modes of `exact` and `regex` compare the text as it is.
 _LOOKING = ("strict", "marked", "lenient")
 
 
 def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
-    """Return the verifier with another mode of extraction; None where it lacks the mode, uses it already, or compares
-    the text as it is.
+    """Return the verifier with another mode of extraction.
 
-    That of a mixture has the packs whose verifiers have another mode, and judges no problems of others.
+    None where it lacks the mode, has it already, or compares the text as it is. A mixture's variant holds only the
+    packs whose verifiers have the mode, and judges no problems of the others.
     """
     if isinstance(verifier, RoutedVerifier):
         made = {pack: with_extraction(part, mode) for pack, part in verifier.components.items()}
@@ -38,13 +38,13 @@ def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
     return other
 
 
-def check_there(verifier: Verifier) -> None:
-    """Raise ValueError, with the verifier's own line, where something that it or a part of it needs is missing."""
+def check_requirements(verifier: Verifier) -> None:
+    """Raise ValueError, with the verifier's own line, where something that it or a component needs is missing."""
     traits = VerifierTraits.of(verifier)
     if traits.missing is not None and (line := traits.missing()):
         raise ValueError(line)
     for part in traits.components.values():
-        check_there(part)
+        check_requirements(part)
 
 
 @contextmanager
@@ -56,14 +56,14 @@ def open_runners(
     timeout: float,
     error_budget: float | None = None,
 ) -> Iterator[dict[str, Runner]]:
-    """Open the runners of a verifier and of its lenient and strict variants, where it has them, and of a selector.
+    """Open runners for a verifier, for its lenient and strict variants if it has them, and for a selector.
 
-    The keys ("verifier", "lenient", "strict", "selector") are parameters of `evaluate`. `error_budget` limits the
-    verifier itself, not its variants. Raises ValueError where something that they need is missing.
+    The keys ("verifier", "lenient", "strict", "selector") are parameters of `evaluate`. error_budget: of the verifier
+    itself, not of its variants. Raises ValueError where something that they need is missing.
     """
     for needed in (verifier, selector):
         if needed is not None:
-            check_there(needed)
+            check_requirements(needed)
     with ExitStack() as stack:
         runners = {
             "verifier": stack.enter_context(

@@ -22,15 +22,13 @@ from rlvr.runs.reading import Tail, all_rollouts, read_lines
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.supervision.signals import StopRequest
 
-# Whether two runs have written the same: weights, optimizer states, rollouts, evaluations, metrics.
-
-Finding = tuple[str, str]  # what was compared, and how it differs: "" where it does not
+Finding = tuple[str, str]  # what was compared, and how it differs ("": not at all)
 # Metrics that are durations, or made of them.
 TIMED = ("seconds/", "tokens_per_second")
 
 
 def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:
-    """Return what was compared of two runs after `steps` steps, each with its difference."""
+    """Compare what two runs have written after `steps` steps: weights, optimizer states, logs."""
     findings = []
     for name, folder in (("", checkpoint_folder), ("start: ", lambda run, _: run / "start")):
         folders = [folder(run, steps) for run in (one, other)]
@@ -55,7 +53,7 @@ def without_durations(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bytes_differ(one: Path, other: Path) -> str:
-    """Return how two files differ, "" where they do not."""
+    """Return how two files differ; "" where they are equal."""
     for path in (one, other):
         if not path.exists():
             return f"{path} is missing"
@@ -63,7 +61,7 @@ def bytes_differ(one: Path, other: Path) -> str:
 
 
 def tensors_differ(one: Path, other: Path) -> str:
-    """Return how two files of tensors differ: the first tensor that does, by how much; "" where they do not."""
+    """Return how two files of tensors differ: which tensor by how much; "" where they are equal."""
     found = bytes_differ(one, other)
     if found != "other bytes" or one.suffix != ".safetensors":
         return found
@@ -83,7 +81,7 @@ def tensors_differ(one: Path, other: Path) -> str:
 
 
 def lines_differ(one: Any, other: Any) -> str:
-    """Return the first line in which two logs differ, "" where they do not."""
+    """Return the first line in which two logs differ; "" where they are equal."""
     missing: Any = object()
     a: Any
     b: Any
@@ -168,7 +166,7 @@ def settings_of(name: str, flags: Sequence[str]) -> tuple[Path, int, list[str]]:
 
 
 def kill_step(asked: str | None, steps: int) -> int:
-    """Return the step after whose log line the run is killed. ValueError where there is no step left to resume."""
+    """Return the step after whose log line the run is killed. ValueError where no step would be left to resume."""
     if asked is None:
         return (steps + 1) // 2
     if not asked.isdecimal() or not 1 <= int(asked) < steps:

@@ -255,7 +255,7 @@ class AlgoConfig(Group):
     def _foreign(self) -> list[tuple[str, Any, Used]]:
         """Return name, default and mark of the settings that the algorithm does not have, where they are changed."""
         defaults = {field.name: field.default for field in fields(self)}
-        found = []
+        found: list[tuple[str, Any, Used]] = []
         for setting in settings_of(type(self)):
             unmet = next((u for u in setting.uses if isinstance(u, OfAlgorithms) and not u.has(self.row)), None)
             if unmet is not None and getattr(self, setting.name) != defaults[setting.name]:

@@ -1,4 +1,4 @@
-"""One model on an OpenAI-compatible server: a request for each completion, sent again where the server fails."""
+"""A model on an OpenAI-compatible server. Each completion is a request, which is repeated if the server fails."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Ending = Literal["stop", "length", "filter"]
 SCHEMA = "OpenAI's schema"
 REPEATED = (408, 409, 425, 429)  # statuses of requests that may succeed later
 ENGINES = ("vllm", "sglang")  # what /models says of them: they read more fields than OpenAI's
-# What a model's generation config would otherwise change on those servers.
+# Sent to those servers, since a model's generation config would change these otherwise.
 NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
-# The words for how a completion ended, of servers that follow OpenAI's API and of those that nearly do. What is not
-# among them ("abort", "error", null) is a completion that the server did not finish.
+# Finish reasons of OpenAI's API and of similar servers. With another one ("abort", "error", null) the
+# server did not finish the completion.
 FINISHES: dict[str, Ending] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "function_call"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "model_length", "repetition"), "length"),
@@ -40,24 +40,24 @@ LIMITS = ("max_tokens", "max_completion_tokens")
 RESERVED = frozenset(
     {"model", "prompt", "messages", "n", "stream", "seed", "temperature", "top_p", "top_k", "stop", *LIMITS}
 )
-# Fields with which what comes back is not what was sampled.
+# With these fields the response is not what was sampled.
 OTHER_ANSWERS = frozenset({"best_of", "echo", "suffix", "stream_options", "use_beam_search"})
-CHARACTERS = 4  # that a token stands for where nothing counts them
-FIRST_LOOK, FIRST_ANSWER = 5.0, 30.0  # seconds for repeats of the first request, and for an answer to it
+CHARACTERS = 4  # of a token, for an estimate if the server does not count
+FIRST_LOOK, FIRST_ANSWER = 5.0, 30.0  # seconds in which the first request is repeated, and for its answer
 T = TypeVar("T")
 Question = Sequence[int] | str | Sequence[Message]
 
 
 class RequestLost(Exception):
-    """A request failed until its time for repeats was over."""
+    """A request failed again and again until its time was over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the server returned. content: without the reasoning, which many servers cut off from it.
+    """A completion. content: without the reasoning, which many servers return apart.
 
-    tokens: how many were sampled; an estimate where the server does not tell. ids: these, None where it does not.
-    finish: "filter" where the server withheld the rest. stop: the stop string that ended it, "" where it names none.
+    tokens: how many were sampled; an estimate if the server does not say. ids: of the tokens, None if it does not say.
+    finish: "filter" if the server withheld the rest. stop: the stop string that ended it, or "".
     """
 
     content: str
@@ -69,7 +69,7 @@ class Generated:
 
     @property
     def text(self) -> str:
-        """The completion as a model says it: reasoning that the server cut off is put back between its tags."""
+        """The completion as the model wrote it, with the reasoning between its tags."""
         if not self.reasoning:
             return self.content + self.stop
         thought = f"<think>\n{self.reasoning.strip()}\n"
@@ -81,11 +81,9 @@ class Generated:
 class Endpoint:
     """A served model. Threads may share it.
 
-    url: of the server, with /v1. key_env: the environment variable with its key. retry_seconds: a failed request is
-    repeated for so long. request_seconds: without a byte of the response, after which a request has failed. options:
-    further fields of each request, as key=JSON.
-
-    Raises ValueError where the server does not serve the model, or cannot be reached.
+    url: of the server, with /v1. key_env: the environment variable with its key. retry_seconds: how long a failed
+    request is repeated. request_seconds: a request fails after so long without a byte of the response. options: further
+    fields of each request, as key=JSON. Raises ValueError if the server does not serve the model or is unreachable.
     """
 
     def __init__(
@@ -108,9 +106,9 @@ class Endpoint:
         self.engine, self.max_model_len = self._look()
 
     def _look(self) -> tuple[str, int | None]:
-        """Return what serves the model, "" if unknown, and how many tokens it reads, as far as the server tells."""
+        """Return the engine ("" if unknown) and the context length, None if the server does not say."""
         try:
-            answer = self._repeated(lambda: self.client.get("/models", timeout=self.first_answer), FIRST_LOOK)
+            answer = self._repeat(lambda: self.client.get("/models", timeout=self.first_answer), FIRST_LOOK)
             rows = self.client.read("/models", answer, lambda a: [dict(row) for row in a["data"]])
         except UnexpectedResponse:
             return "", None
@@ -128,13 +126,13 @@ class Endpoint:
         return engine if engine in ENGINES else "", length if isinstance(length, int) and length > 0 else None
 
     def complete(self, question: Question, sampling: Sampling, seed: int) -> Generated:
-        """Return one completion. question: messages for the route chat, else a text or token ids.
+        """Return one completion; an empty one if the server's filter withholds it.
 
-        One that the server's filter takes out is empty. Raises RequestLost where the server fails for too long,
-        RequestRefused where it refuses the request.
+        question: messages for the chat route, else a text or token ids. Raises RequestLost if the server fails for too
+        long, RequestRefused if it refuses the request.
         """
         try:
-            return self._repeated(lambda: self._attempt(question, sampling, seed), self.budget)
+            return self._repeat(lambda: self._attempt(question, sampling, seed), self.budget)
         except RequestRefused as error:
             if error.status == 400 and FILTERED.search(str(error)):
                 return Generated("", "", "filter", 0, (), "")
@@ -142,8 +140,8 @@ class Endpoint:
                 raise RequestRefused(f"{error}; expected the server's URL with /v1", 404) from error
             raise
 
-    def _repeated(self, call: Callable[[], T], budget: float) -> T:
-        """Return what a call returns, which is repeated where the server fails, for `budget` seconds from then on."""
+    def _repeat(self, call: Callable[[], T], budget: float) -> T:
+        """Repeat a call while the server fails, for `budget` seconds from the first failure; return its result."""
         first: float | None = None
         for attempt in count():
             try:
@@ -166,7 +164,7 @@ class Endpoint:
         self.client.close()
 
     def _renames_limit(self, error: RequestRefused) -> bool:
-        """Return whether the server wants the limit of tokens by its other name, which is used from then on."""
+        """Switch to the other name of the token limit if the server asks for it; return whether that is new."""
         if "max_completion_tokens" not in str(error) or self.api != "chat":
             return False
         changed, self.limit_field = self.limit_field != "max_completion_tokens", "max_completion_tokens"
@@ -180,7 +178,7 @@ class Endpoint:
         return self.client.read(path, choice, lambda c: read_choice(c, tokens), SCHEMA)
 
     def body(self, question: Question, sampling: Sampling, seed: int) -> dict[str, Any]:
-        """Return a request: OpenAI's fields, and those that only some engines read where one of them serves."""
+        """Return a request: OpenAI's fields, and those of the engine."""
         asked: dict[str, Any] = {"messages": [dict(m) for m in question]} if self.api == "chat" else {  # type: ignore[arg-type]
             "prompt": question if isinstance(question, str) else list(question)
         }  # fmt: skip
@@ -206,7 +204,7 @@ class Endpoint:
 
 
 def count_tokens(answer: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the server says that it sampled; None where it leaves `usage` out, or it cannot be."""
+    """Return the number of sampled tokens in `usage`; None if it is missing or cannot be true."""
     usage = answer.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
     return int(tokens) if isinstance(tokens, int | float) and 0 <= tokens <= MOST_TOKENS else None
@@ -215,7 +213,7 @@ def count_tokens(answer: Mapping[str, Any]) -> int | None:
 def read_choice(choice: Mapping[str, Any], tokens: int | None) -> Generated:
     """Return a choice of a response. Raises ServerLost for one that the server did not finish.
 
-    tokens: as the server counted them; None: those of its ids, else a quarter of the text's characters.
+    tokens: as the server counted them; None: count its ids, else estimate from the text.
     """
     named = choice.get("finish_reason")
     finish = FINISHES.get(str(named).lower())
@@ -233,7 +231,7 @@ def read_choice(choice: Mapping[str, Any], tokens: int | None) -> Generated:
 
 
 def join_content(content: Any) -> str:
-    """Return a message's content, a text or a list of parts, as one text without lone surrogates; "" for null."""
+    """Return a message's content (a text, a list of parts or null) as one text without lone surrogates."""
     if isinstance(content, list):
         content = "".join(part["text"] for part in content if part.get("type", "text") in ("text", "reasoning"))
     if not isinstance(content, str | None):
@@ -242,7 +240,7 @@ def join_content(content: Any) -> str:
 
 
 def read_key(variable: str) -> str | None:
-    """Return the key in an environment variable; None without one. Raises ValueError for a named one that is unset."""
+    """Return the key in an environment variable, or None. Raises ValueError if a named one is unset."""
     key = os.environ.get(variable, "").strip()
     if not key and variable != KEY_VARIABLE:
         raise ValueError(f"--key-env {variable}: the environment has no such variable, or it is empty")
@@ -250,7 +248,7 @@ def read_key(variable: str) -> str | None:
 
 
 def request_options(items: Sequence[str]) -> dict[str, Any]:
-    """Return key=JSON options as fields. Raises ValueError for one that is not, and for fields that are set here."""
+    """Return key=JSON options as fields. Raises ValueError for another form, and for fields that are set here."""
     fields: dict[str, Any] = {}
     for item in items:
         name, equals, value = item.partition("=")

@@ -63,14 +63,13 @@ class UnexpectedResponse(ValueError):
 class JSONClient:
     """JSON over HTTP to one server. Threads may share a client, and a forked process may keep using it.
 
-    url: http or https, with a base path if the server has one; a user and password in it become basic authentication
-    and are never shown. name: what messages call the server. timeout: seconds without a byte of the response after
-    which a request has failed; connect_timeout: seconds that a connection may take. retries: further attempts of
-    idempotent calls where the server is lost or returns 429, after 0.1 s, 0.2 s, 0.4 s and so on, or after what the
-    server's Retry-After asks for (30 s at most). api_key: sent as a bearer token. headers: sent with every request.
+    url: http or https, with a base path if any. A user and password in it become basic authentication and never appear
+    in messages. name: the server's name in messages. timeout: a request fails after so many seconds without a byte of
+    the response. retries: further attempts of idempotent calls if the server is lost or returns 429, after 0.1 s,
+    0.2 s, 0.4 s, ..., or after its Retry-After (30 s at most). api_key: sent as a bearer token.
 
-    Connections are reused for 2 seconds. The environment names proxies (HTTPS_PROXY, NO_PROXY; not for servers on this
-    machine) and certificates to trust (SSL_CERT_FILE).
+    Connections are reused for 2 seconds. The environment names proxies (HTTPS_PROXY, NO_PROXY; not for this machine)
+    and certificates to trust (SSL_CERT_FILE).
     """
 
     def __init__(
@@ -102,23 +101,21 @@ class JSONClient:
         self._connections = Connections(self._open())
 
     def get(self, path: str, *, timeout: float | None = None) -> Any:
-        """Return the JSON that a GET of `path` returns, None where the body is empty. Raises what `post` does."""
+        """Return the JSON of a GET, None for an empty body. Raises the same as `post`."""
         return self._call(Request("GET", path, None, timeout or self.timeout, idempotent=True))
 
     def post(self, path: str, body: Any, *, idempotent: bool = False, timeout: float | None = None) -> Any:
-        """Return the JSON that a POST of `body` as JSON returns, None where the response is empty.
+        """Return the JSON of a POST, None for an empty body. Only an `idempotent` call is ever sent twice.
 
-        Only an `idempotent` call is ever sent twice. timeout: for this call, instead of the client's.
-
-        Raises ServerLost, RequestRefused for any status from 300 to 499, and ServerLost after `close`.
+        Raises ServerLost, also after `close`, and RequestRefused for any status from 300 to 499.
         """
         content = json.dumps(body).encode()
         return self._call(Request("POST", path, content, timeout or self.timeout, idempotent))
 
     def read(self, path: str, answer: Any, take: Callable[[Any], T], schema: str = "the expected schema") -> T:
-        """Return `take(answer)`, which picks values out of the response to `path`.
+        """Return `take(answer)`, which reads values from the response to `path`.
 
-        Raises UnexpectedResponse, which names the schema and quotes the answer, where they are not there.
+        Raises UnexpectedResponse, which names the schema and quotes the answer, if they are missing.
         """
         try:
             return take(answer)
@@ -127,7 +124,7 @@ class JSONClient:
             raise UnexpectedResponse(f"{self._locate(path)}: response does not follow {schema}: {found}") from error
 
     def close(self) -> None:
-        """End the requests under way in other threads and refuse later ones; all of them raise ServerLost."""
+        """End requests in other threads and refuse later ones. All of them raise ServerLost."""
         self._connections.close()
 
     def _call(self, request: Request) -> Any:
@@ -162,7 +159,7 @@ class JSONClient:
         return f"the {self.name} {self.url}{path}"
 
     def _own_connections(self) -> Connections:
-        """Return the connections of this process: on inherited ones it would read the parent's responses."""
+        """Return this process's connections. On inherited ones a forked process would read its parent's responses."""
         inherited = self._connections
         if inherited.pid != os.getpid():
             self._connections = Connections(self._open())
@@ -238,20 +235,20 @@ class Connections:
         self._close_idle()
 
     def abandon(self) -> None:
-        """Free the sockets in a forked process. The locks may be held by threads that only the parent has."""
+        """Free the sockets in a forked process, without the locks, which threads of the parent may hold."""
         self._finalizer.detach()
         for opened in list(self._sockets):
             opened.close()
 
     def _watch(self, opened: socket.socket) -> None:
-        """Keep a new connection for `close` to find; end it at once where `close` has been called meanwhile."""
+        """Remember a new connection for `close`, or end it if `close` was called meanwhile."""
         with self._lock:
             self._sockets.add(opened)
             if self.closed.is_set():
                 shut_down(opened)
 
     def _close_idle(self) -> None:
-        """Free the sockets once all requests have ended; a socket closed while a thread reads it could be another's."""
+        """Free the sockets once all requests have ended, since another thread may still read from one."""
         with self._lock:
             idle = self.closed.is_set() and not self._under_way
         if idle:
@@ -267,7 +264,7 @@ def shut_down(opened: socket.socket) -> None:
 def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
     """Return an httpx client without a limit on connections.
 
-    Raises ValueError for certificates that cannot be read and a proxy that cannot be used, both from the environment.
+    Raises ValueError if the environment names certificates that cannot be read or a proxy that cannot be used.
     """
     try:
         verify = httpx2.create_ssl_context() if base.scheme == "https" else False  # 0.1 s; no redirect is followed
@@ -290,7 +287,7 @@ def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
 
 
 def is_local(host: str) -> bool:
-    """Return whether a host is this machine by its name or address alone."""
+    """Return whether a host is this machine, judged by its name or address alone."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -323,7 +320,7 @@ def check_headers(headers: Mapping[str, str], name: str) -> None:
 def decode(response: httpx2.Response, where: str, secrets: Sequence[str] = ()) -> Any:
     """Return the JSON of a response, None for an empty one. Raises ServerLost or RequestRefused by its status.
 
-    secrets: left out of what their messages quote.
+    secrets: left out of quotes in messages.
     """
     status, content = response.status_code, response.content
     quoted = one_line(without_secrets(content[:READ_FOR_QUOTES].decode(errors="replace"), secrets))
@@ -341,7 +338,7 @@ def decode(response: httpx2.Response, where: str, secrets: Sequence[str] = ()) -
 
 
 def retry_after(response: httpx2.Response) -> float:
-    """Return the seconds until the time of a Retry-After header, from 0 to 30; 0 without one that can be read."""
+    """Return the seconds that a Retry-After header asks for, from 0 to 30; 0 without a readable one."""
     value = response.headers.get("retry-after", "")
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
         return min(float(value), LONGEST_RETRY_AFTER)
@@ -353,5 +350,5 @@ def retry_after(response: httpx2.Response) -> float:
 
 
 def one_line(text: str) -> str:
-    """Return the start of a text with all white space as single blanks."""
+    """Return the start of a text with runs of white space as one space."""
     return " ".join(text.split())[:QUOTED]

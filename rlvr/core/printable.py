@@ -1,6 +1,6 @@
-"""Text for a terminal: what a model or a file wrote must not move the cursor, clear the screen or turn text around.
+"""Text that is safe for a terminal, types in words, and values from the words of a command line.
 
-Also values in words, and the values that words of a command line stand for. Standard library only.
+What a model or a file wrote must not move the cursor, clear the screen or reverse the direction of text.
 """
 
 from __future__ import annotations
@@ -14,32 +14,31 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# Cc: control characters, the escape among them; Cs: half of a surrogate pair, which UTF-8 cannot hold; the others of
-# Cf that turn the direction of text, so that it reads otherwise than it is stored.
+# Control characters, lone surrogates (UTF-8 cannot hold them), and characters that change the direction of text.
 HIDDEN = "\x00-\x1f\x7f-\x9f\ud800-\udfff"
 TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    """`text` with control characters (but those of `keep`) written as escapes such as \\x1b. The rest is unchanged."""
+    """Return `text` with control characters, except those of `keep`, as escapes such as \\x1b."""
     if text.isprintable():
         return text
     return _hidden_pattern(keep).sub(lambda found: _escape(found[0]), text)
 
 
 def note(line: str) -> None:
-    """Print a line for a person to stderr, so that what a command returns on stdout stays as it is."""
+    """Print a line to stderr, so that the output on stdout stays as it is."""
     print(line, file=sys.stderr)
 
 
 def in_one_line(text: str) -> str:
-    """`text` on one line: runs of whitespace as one space, control characters as escapes."""
+    """Return `text` on one line: runs of white space as one space, control characters as escapes."""
     return printable(" ".join(text.split()), keep="")
 
 
-# Of the types of options and settings.
+# Types of options and settings in words.
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
-# Of values that were read from a file or given by a user's code.
+# Values from a file or a user's code in words.
 KINDS = {
     bool: "a boolean",
     int: "a whole number",
@@ -69,7 +68,7 @@ def _escape(character: str) -> str:
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """Return a command line's string as the annotated type; other values unchanged."""
+    """Convert a command line's string to the annotated type; return other values unchanged."""
     if not isinstance(value, str) or hint in (str, Any):
         return value
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -95,7 +94,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def convert_union(value: str, union: Any, where: str) -> Any:
-    """Return a command line's string as the first of a union's types that takes it."""
+    """Convert a command line's string to the first type of a union that accepts it."""
     hints = typing.get_args(union)
     if type(None) in hints and value.lower() in ("none", ""):
         return None
@@ -110,7 +109,7 @@ def convert_union(value: str, union: Any, where: str) -> Any:
 
 
 def describe_type(hint: Any) -> str:
-    """Return in words what an option or a setting of this type accepts."""
+    """Return in words what a type accepts: `a whole number or a path`."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         words = [describe_type(part) for part in args if part is not type(None)]

@@ -1,7 +1,7 @@
-"""Names for verifiers, task packs and environments. Standard library only.
+"""Names for verifiers, task packs and environments.
 
-There are three ways to name one: the registered name, `"module:attribute"`, and an entry point of an installed package
-in the group `rlvr.verifiers` (or `rlvr.tasks`, `rlvr.environments`). A registered name may have members: "name:member".
+There are three ways to name one: a registered name, `"module:attribute"`, and an entry point of an installed package in
+the group `rlvr.verifiers` (or `rlvr.tasks`, `rlvr.environments`). A registered name may have members: "name:member".
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ _EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment":
 
 
 MADE_WITH = "_rlvr_options"  # attribute of an instance: the options that it was made with
-# By how much more a known name must be like a mistyped one for the others not to be suggested.
-CLEARLY = 0.15
+CLEARLY = 0.15  # names that are so much less similar than the best match are not suggested
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the nearest known names, else all of them."""
+    """Return the end of an error message: the most similar names, or all."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
@@ -46,10 +45,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def load(what: Callable[[], Any], where: str) -> Any:
-    """Call `what`, which imports a user's module, and return its result. `where` is for messages.
+    """Call `what`, which imports a user's module, and return its result.
 
-    An exception in the module (a syntax error, a failing import, anything at its top level) becomes a LookupError of
-    one line that names file and line.
+    An exception in the module (a syntax error, a failing import) becomes a LookupError in one line with file and line.
     """
     try:
         return what()
@@ -64,9 +62,9 @@ def load(what: Callable[[], Any], where: str) -> Any:
 
 
 def _call_maker(make: Callable[[], Any], where: str) -> Any:
-    """Return what a maker makes. A failure of a user's maker is told as one of its module is (see `load`).
+    """Return what a maker makes. A failure in a user's maker becomes a LookupError, as in `load`.
 
-    ValueError, LookupError, OSError and RunError pass: they are messages for the user.
+    ValueError, LookupError, OSError and RunError pass, since they are messages for the user.
     """
     try:
         return make()
@@ -81,10 +79,9 @@ def _call_maker(make: Callable[[], Any], where: str) -> Any:
 class Registry:
     """A table of named makers.
 
-    A maker is a function or a class. Its keyword-only parameters (of a class, the constructor's) are its options.
-    `kind` is the word for error messages. `builtins` is the package of the built-in makers: its import registers them,
-    or its BUILT_IN names them, each registered by a module that is imported when it is asked for: the one of the same
-    name, or the one that BUILT_IN, where it is a mapping, gives for the name.
+    A maker is a function or a class; its keyword-only parameters are its options. kind: the word in error messages.
+    builtins: the package of the built-in makers. They register when the package is imported, or lazily if its BUILT_IN
+    lists them: BUILT_IN maps a name to the module that registers it (a plain list of names: modules of these names).
     """
 
     def __init__(self, kind: str, builtins: str) -> None:
@@ -94,18 +91,18 @@ class Registry:
         self._members: dict[str, str] = {}
 
     def register(self, name: str, *, member: str = "") -> Callable[[T], T]:
-        """Decorator: register under `name`. Raise ValueError for a name that another object has.
+        """Decorator: register under `name`. Raises ValueError for a name that another object has.
 
-        member: an option whose value may follow the name: "name:value" is the maker with it.
-
-        The same definition registered again (a module run as a script and imported, or reloaded; a notebook cell run
-        twice) replaces the former one.
+        member: an option whose value may follow the name, as in "name:value". The same definition registered again (a
+        module that is run and imported, a notebook cell run twice) replaces the former one.
         """
         if not name or ":" in name:
             raise ValueError(f"{self.kind} name {name!r}: a name is not empty and has no colon")
 
         def add(made: T) -> T:
-            known = self.builtins not in sys.modules or getattr(made, "__module__", "") == self._later().get(name)
+            known = self.builtins not in sys.modules or getattr(made, "__module__", "") == self._lazy_modules().get(
+                name
+            )
             held = self._entries.get(name) or (None if known else self._built_in(name))
             if held is not None and not _replaces(made, held):
                 raise ValueError(
@@ -119,12 +116,14 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return all names, sorted: registered ones and entry points of installed packages."""
-        return sorted({*self._later(), *self._entries, *(point.name for point in entry_points(group=self.builtins))})
+        return sorted(
+            {*self._lazy_modules(), *self._entries, *(point.name for point in entry_points(group=self.builtins))}
+        )
 
     def get(self, spec: str) -> Callable[..., Any]:
-        """Return the maker that `spec` names. Raise LookupError with the nearest names where there is none."""
+        """Return the maker that `spec` names. Raises LookupError with the most similar names."""
         if ":" in spec:
-            return self._bound(spec) if self.has_member(spec) else self._import(spec)
+            return self._bind_member(spec) if self.has_member(spec) else self._import(spec)
         if made := self._built_in(spec) or self._entries.get(spec):
             return made
         for point in entry_points(group=self.builtins):
@@ -145,13 +144,13 @@ class Registry:
         return _options(self.get(spec))
 
     def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:
-        """Return the options of a maker by name: type (str without one) and default (Parameter.empty: required)."""
+        """Return (type, default) of a maker's options by name; Parameter.empty for a required one."""
         made = self.get(spec)
         hints = _hints_of(made)
         return {name: (hints.get(name, str), p.default) for name, p in _options(made).items()}
 
     def check_options(self, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `options`, strings converted to the annotated types. Raise LookupError or ValueError for others."""
+        """Return `options` with strings converted to the annotated types. Raises LookupError or ValueError."""
         made = self.get(spec)
         known = _options(made)
         checked = _convert_options(made, options, f"{self.kind} {spec!r}")
@@ -160,26 +159,26 @@ class Registry:
             raise ValueError(f"{self.kind} {spec!r} needs {' and '.join(map(_how_to_give, lacking))}")
         return checked
 
-    def _later(self) -> dict[str, str]:
-        """The built-in names, each with the module that registers it."""
+    def _lazy_modules(self) -> dict[str, str]:
+        """Return the module that registers each built-in name."""
         names = getattr(importlib.import_module(self.builtins), "BUILT_IN", ())
         places = names if isinstance(names, Mapping) else {name: name for name in names}
         return {name: f"{self.builtins}.{place}" for name, place in places.items()}
 
     def _built_in(self, name: str) -> Callable[..., Any] | None:
-        if module := self._later().get(name):
+        if module := self._lazy_modules().get(name):
             importlib.import_module(module)
             return self._entries[name]
         return None
 
     def has_member(self, spec: str) -> bool:
-        """Whether `spec` is the name of a maker with members, and one of these, which need not be there."""
+        """Return whether `spec` is "name:member" of a maker with members. The member need not exist."""
         name, colon, _ = spec.partition(":")
         if colon and name not in self._entries:
             self._built_in(name)
         return bool(colon and self._members.get(name))
 
-    def _bound(self, spec: str) -> Callable[..., Any]:
+    def _bind_member(self, spec: str) -> Callable[..., Any]:
         name, _, value = spec.partition(":")
         return _with_option(self._entries[name], self._members[name], value)
 
@@ -204,22 +203,22 @@ class Registry:
 
 
 def _with_option(made: Callable[..., Any], option: str, value: str) -> Callable[..., Any]:
-    """Return a maker with the value of an option; it has the others."""
+    """Return the maker with one option set; the others stay options."""
 
     @functools.wraps(made)
-    def bound(**options: Any) -> Any:
+    def with_value(**options: Any) -> Any:
         return made(**{option: value}, **options)
 
     signature = inspect.signature(made)
     left = [p for name, p in signature.parameters.items() if name != option]
-    bound.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
-    return bound
+    with_value.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+    return with_value
 
 
 def _replaces(made: Callable[..., Any], held: Callable[..., Any]) -> bool:
-    """Whether `made` is `held` defined again: the same name in the same module or file.
+    """Return whether `made` is `held` defined again: the same name in the same module or file.
 
-    In a notebook, where each run of a cell is another file, and at a prompt, the last definition counts, as with `def`.
+    In a notebook or at a prompt, where each cell is another file, the last definition counts.
     """
     one, other = inspect.unwrap(made), inspect.unwrap(held)
     modules = {getattr(one, "__module__", None), getattr(other, "__module__", None)}
@@ -241,11 +240,10 @@ def _where(made: Callable[..., Any]) -> str:
 
 
 def with_options(held: Any, options: Mapping[str, str], whose: str) -> Any:
-    """Return what a pack made (a verifier, an environment) with other values of some of its options.
+    """Return a pack's verifier or environment with other values of some options.
 
-    held: a function, one bound to options, an instance of a dataclass, or another one that `make_verifier` has made.
-    whose: its name in messages. Raise LookupError or ValueError as `check_options`, and where it has no options that
-    could be changed.
+    held: a function, a partial one, an instance of a dataclass, or another one of `make_verifier`. whose: its name in
+    messages. Raises LookupError or ValueError as `check_options`, and if it has no options that could be changed.
     """
     made = _maker(held)
     if not _options(made):
@@ -262,19 +260,19 @@ def with_options(held: Any, options: Mapping[str, str], whose: str) -> Any:
 
 
 def has_option(held: Any, name: str) -> bool:
-    """Return whether what a pack made has an option of this name, which `with_options` can change."""
+    """Return whether `with_options` can change an option of this name."""
     return name.replace("-", "_") in _options(_maker(held))
 
 
 def _maker(held: Any) -> Any:
-    """Return the class or the function that a pack has made something of."""
+    """Return the class or function that an object was made with."""
     if isinstance(held, functools.partial):
         return held.func
     return held if inspect.isroutine(held) else type(held)
 
 
 def _make_instance(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Return an instance that knows its options; a dataclass knows them itself."""
+    """Return an instance that remembers its options, as a dataclass does anyway."""
     instance = kind(**options)
     if not dataclasses.is_dataclass(instance):
         with contextlib.suppress(AttributeError):  # of __slots__
@@ -290,7 +288,7 @@ def _hints_of(made: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _convert_options(made: Callable[..., Any], options: Mapping[str, Any], whose: str) -> dict[str, Any]:
-    """Return options of a maker by name, strings converted to the annotated types."""
+    """Return options by name with strings converted to the annotated types."""
     known = _options(made)
     hints = _hints_of(made) if options else {}
     found = {}
@@ -305,7 +303,7 @@ def _convert_options(made: Callable[..., Any], options: Mapping[str, Any], whose
 
 
 def _takes(made: Callable[..., Any], *positional: str) -> bool:
-    """Whether `made` can be called with these arguments and its options only. True where it shows no signature."""
+    """Return whether `made` can be called with these arguments and its options. True without a signature."""
     try:
         signature = inspect.signature(made)
     except (TypeError, ValueError):
@@ -343,9 +341,9 @@ register_environment = ENVIRONMENTS.register
 def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
     """Decorator: give a verifier a name (see Registry.register).
 
-    A verifier runs in worker processes that are killed when a completion takes too long. With `isolate=False` it runs
-    in the caller's process. That saves a process round trip, and starting the workers, and calls share state; but
-    nothing stops it when it hangs. The value is stored as the attribute `isolate` of the function or class.
+    A verifier runs in worker processes, which are killed when a completion takes too long. With `isolate=False` it runs
+    in the caller's process: faster, and calls share state, but nothing stops it when it hangs. The value is stored as
+    the attribute `isolate`.
     """
     add = VERIFIERS.register(name)
 
@@ -358,9 +356,7 @@ def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
 
 
 def make_verifier(spec: str, **options: Any) -> Any:
-    """Make the verifier that `spec` names: an instance of a class, made with the options, or a function bound to them
-    (functools.partial).
-    """
+    """Make the verifier that `spec` names: an instance of a class, or a functools.partial of a function."""
     made = VERIFIERS.get(spec)
     checked = VERIFIERS.check_options(spec, options)
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
@@ -371,7 +367,7 @@ def make_verifier(spec: str, **options: Any) -> Any:
 
 
 def make_task(spec: str, **options: Any) -> Any:
-    """Make the task pack that `spec` names, with the options. Raise LookupError where the result is not a Task."""
+    """Make the task pack that `spec` names. Raises LookupError if the result is not a Task."""
     made = TASKS.get(spec)
     checked = TASKS.check_options(spec, options)
     if not _takes(made):
@@ -383,8 +379,9 @@ def make_task(spec: str, **options: Any) -> Any:
 
 
 def make_environment(spec: str, **options: Any) -> Any:
-    """Make the environment that `spec` names: an instance of a class, made with the options, or a generator function
-    bound to them (functools.partial). Raise LookupError for what cannot be called with (problem, rng).
+    """Make the environment that `spec` names: an instance of a class, or a functools.partial of a generator function.
+
+    Raises LookupError for what cannot be called with (problem, rng).
     """
     made = ENVIRONMENTS.get(spec)
     checked = ENVIRONMENTS.check_options(spec, options)

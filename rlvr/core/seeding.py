@@ -1,4 +1,4 @@
-"""Every random choice is a function of what it is for, not of what ran before it."""
+"""Seeds: every random choice depends on what it is for, not on what ran before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a user's code an exception was raised, for messages. Standard library only."""
+"""Where in a user's code an exception was raised, for messages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from types import FrameType, TracebackType
 
 _PACKAGE = __name__.partition(".")[0]
 _LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-# Frames of these, and of the registry, lead to a user's module and are not part of it.
+# Frames of these, and of the registry, import a user's module and are not part of it.
 _IMPORTERS = {importlib.__file__, importlib.metadata.__file__}
 _REGISTRY = f"{_PACKAGE}.core.registry"
 _LONGEST = 200  # characters of an exception's message
 
 
 def raised_at(error: BaseException) -> tuple[str, int] | None:
-    """Return file and line of the user's code that raised, or that led into the library or into rlvr that did.
+    """Return file and line of the last line of the user's code before an exception.
 
-    Where no such code was running: the last line that was, without those that import a module; None without any.
+    If no such code was running: of the last line of all that did not import a module; None without any.
     """
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _imports(frame)]
-    found = [(frame.f_code.co_filename, line) for frame, line in frames if _is_users(frame)]
-    found = found or [(frame.f_code.co_filename, line) for frame, line in frames]
-    return found[-1] if found else None
+    places = [(_file_of(frame), line) for frame, line in frames if _is_users(frame)]
+    places = places or [(_file_of(frame), line) for frame, line in frames]
+    return places[-1] if places else None
+
+
+def _file_of(frame: FrameType) -> str:
+    """Return the file of a frame. Functions of a script that cloudpickle sent to a worker have lost its name."""
+    name = frame.f_code.co_filename
+    return str(frame.f_globals.get("__file__", name)) if name == "<dynamic-code>" else name
 
 
 def describe_raised(error: BaseException, place: tuple[str, int] | None) -> str:
@@ -37,7 +43,7 @@ def describe_raised(error: BaseException, place: tuple[str, int] | None) -> str:
 
 
 def users_traceback(error: BaseException) -> str:
-    """Return the traceback from the first line of the user's code on; the whole one where there is none."""
+    """Return the traceback from the user's code on, or the whole one."""
     return "".join(traceback.format_exception(type(error), error, _from_user(error.__traceback__))).rstrip()
 
 

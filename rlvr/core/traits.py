@@ -1,7 +1,4 @@
-"""What a verifier may have besides being callable: its optional attributes; and verifiers of many pairs at once.
-
-Standard library only.
-"""
+"""The optional attributes of a verifier, and verifiers of many pairs at once."""
 
 from __future__ import annotations
 
@@ -17,67 +14,65 @@ from rlvr.core.types import Pair, Problem, Verdict, Verifier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierTraits:
-    """The optional attributes of a verifier, with their types and defaults. Only `of` reads them."""
+    """The optional attributes of a verifier, with types and defaults. Only `of` reads them."""
 
     isolate: bool = True
-    """Run in worker processes, which are killed at a deadline. False: in the caller's process, without deadlines."""
+    """Run in worker processes that are killed at a deadline. False: in the caller's process, without a deadline."""
 
     fast_path: Callable[[Problem, str], Verdict | bool | float | None] | None = None
-    """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
+    """Decide in the caller's process in bounded time. None leaves the completion to a worker."""
 
     verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
-    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (a reward model)."""
+    """Verify all pairs in one call in the caller's process, in place of calling the verifier (a reward model)."""
 
     warm_up: Callable[[], None] | None = None
-    """Import and build what the worker processes share; called once, before the first of them starts."""
+    """Import and build what the workers share. Called once, before the first one starts."""
 
     check_reference: Callable[[Any], None] | None = None
-    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded. Another
+    """Raise ValueError for a reference that cannot be used. Called for each problem when data is loaded. Another
     exception, or False, is an error of the verifier and ends the command."""
 
     for_problems: Callable[[Sequence[Problem]], tuple[Verifier, str]] | None = None
-    """Return the verifier for a pack with these problems, with the options that were left open chosen by them, and what
-    was chosen as one clause, "" where nothing was. Called when a pack gets its verifier."""
+    """Return the verifier for a pack with these problems, and in words what was chosen for them, "" for nothing. Called
+    when a pack gets its verifier."""
 
     whole_batch: bool = False
-    """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
+    """Verdicts depend on the other pairs. A step's pairs must come in one call, repeated ones included."""
 
     reads_prompt: bool = False
-    """The score depends on the problem's prompt, not on its reference and the completion only."""
+    """The score depends also on the prompt, not only on reference and completion."""
 
     open_answers: Callable[[Any], bool] | None = None
-    """Whether, for a reference, answers that differ from the pack's own may be right (a colouring of a graph, a number
-    within a tolerance): `rlvr audit` then notes that altered answers are accepted, which it reports as a fault else."""
+    """Whether several answers are right for a reference (a colouring of a graph, a number within a tolerance). `rlvr
+    audit` then only notes that altered answers are accepted; otherwise that is a fault."""
 
     integrity: Callable[[Any], str] | None = None
-    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
+    """Return "weak" for a reference with which passing shows little. Packs leave it out of training."""
 
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
-    """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
+    """Return completions that solve nothing, by what they do. `rlvr audit` checks that none is accepted."""
 
     missing: Callable[[], str] | None = None
-    """One line that names a program or a server that is needed and not there, and what to do, or ""; asked before a
-    run begins, which ends then."""
+    """Return one line that names a missing program or server and what to do, or "". Asked before a run begins."""
 
     components: Mapping[str, Verifier] = field(default_factory=dict)
-    """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
+    """Named parts; each runs as its own traits say. Needs `problem_for` and `merge`."""
 
     problem_for: Callable[[str, Problem], Problem | None] | None = None
-    """The problem as the named component sees it; None where it has nothing to judge, and `merge` does without it."""
+    """Return the problem as a component sees it. None: it has nothing to judge, and `merge` goes without it."""
 
     merge: Callable[..., Verdict | bool | float] | None = None
-    """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
+    """Return one verdict from {name: verdict} of the components, and `scales=measure(rows)` if there is `measure`."""
 
     measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
-    """Statistics over all rows of a batch, for `merge`."""
+    """Return statistics over all rows of a batch, for `merge`."""
 
     @classmethod
     def of(cls, verifier: Any) -> VerifierTraits:
-        """Read the attributes of `verifier`. Raise ValueError, in one line, for one of the wrong type.
+        """Read the attributes of `verifier`. Raises ValueError, in one line, for one of the wrong type.
 
-        An attribute that is missing or None has its default. A functools.partial has the traits of its function, except
-        `fast_path`, `verify_batch` and the component traits, which would not get the options. A bound method takes
-        `isolate` from its object.
+        A missing attribute, or None, means the default. A functools.partial has the traits of its function, except
+        those that would not get the options (`_WITH_OPTIONS`). A bound method takes `isolate` from its object.
         """
         bare = verifier
         while isinstance(bare, functools.partial):
@@ -96,33 +91,33 @@ class VerifierTraits:
 
 
 def suit_verifier(verifier: Any, problems: Sequence[Problem]) -> tuple[Any, str]:
-    """Return the verifier for a pack with these problems, and what was chosen for them (see `for_problems`)."""
+    """Return the verifier for a pack with these problems, and what was chosen (see `for_problems`)."""
     choose = VerifierTraits.of(verifier).for_problems
     return (verifier, "") if choose is None else choose(problems)
 
 
 class Composite:
-    """Base of a verifier with components: it has a flag where any of them has it."""
+    """Base of a verifier with components. It has a flag if any component has it."""
 
     components: Mapping[str, Any]
 
     @abstractmethod
     def problem_for(self, name: str, problem: Problem) -> Problem | None:
-        """Return the problem as the named component sees it; None where it has nothing to judge."""
+        """Return the problem as the named component sees it; None if it has nothing to judge."""
 
     def for_problems(self, problems: Sequence[Problem]) -> tuple[Any, str]:
-        """Return the verifier with each component suited to the problems that it judges."""
-        made, told = {}, []
+        """Return the verifier with each component chosen for the problems that it judges."""
+        made, choices = {}, []
         for name, part in self.components.items():
             if VerifierTraits.of(part).for_problems is None:
                 made[name] = part
                 continue
             seen = [its for problem in problems if (its := self.problem_for(name, problem)) is not None]
             made[name], chosen = suit_verifier(part, seen)
-            told += [f"{name}: {chosen}"] if chosen else []
+            choices += [f"{name}: {chosen}"] if chosen else []
         copied = copy.copy(self)
         object.__setattr__(copied, "components", made)
-        return copied, "; ".join(told)
+        return copied, "; ".join(choices)
 
     @property
     def isolate(self) -> bool:
@@ -145,7 +140,7 @@ _WITH_OPTIONS = ("fast_path", "verify_batch", "for_problems", "components", "pro
 
 
 def _check_value(verifier: Any, name: str, value: Any) -> Any:
-    """Return the value of a trait. Raise ValueError where it has the wrong type."""
+    """Return the value of a trait. Raises ValueError for the wrong type."""
     if name in _FLAGS:
         expected, fits = "True or False", isinstance(value, bool)
     elif name == "components":
@@ -164,7 +159,7 @@ def _name_of(verifier: Any) -> str:
 class BatchVerifier(Protocol):
     """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
 
-    It may have the trait `whole_batch`, see VerifierTraits.
+    It may have the trait `whole_batch`.
     """
 
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
@@ -172,10 +167,10 @@ class BatchVerifier(Protocol):
 
 @runtime_checkable
 class PartVerifier(BatchVerifier, Protocol):
-    """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
+    """A BatchVerifier that takes a step's pairs in parts, from another thread, as completions finish.
 
-    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
-    With `whole_batch` True it is given all pairs in one call instead.
+    `verify(pairs)` equals `verify_part` of any parts, then `count` of all verdicts in order. With `whole_batch` True it
+    gets all pairs in one call instead.
     """
 
     whole_batch: bool

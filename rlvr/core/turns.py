@@ -1,4 +1,4 @@
-"""The turns of a rollout with an environment, and the replies between them. Standard library only."""
+"""The turns of a rollout with an environment, and the replies between them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class Reply:
     """What an environment says to the model between two of its turns.
 
-    text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
-    the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
-    `rollout.mask_void` its tokens are not trained on. calls, failed: calls of tools that it answers, how many of them
-    failed by the model's doing. payload: (start, end) of parts of `text`, in order; of a reply that is too long only
-    they are cut, so that the marks around them stay whole. Without them the text is cut at its end.
+    text: what the model reads; the chat template frames it. role: of the chat message. reward: for the turn before it,
+    added to that of the verdict. void: that turn had neither a call nor an answer; `rollout.mask_void` leaves its
+    tokens out of training. calls, failed: number of tool calls that it answers, and how many the model got wrong.
+    payload: (start, end) of parts of `text`. If the reply is too long only they are cut, so that the marks around them
+    stay whole; without them the text is cut at its end.
     """
 
     text: str
@@ -29,8 +29,8 @@ class Reply:
 class Turn:
     """One turn of a rollout with an environment: the model's (role "assistant"), or a reply to it (its role).
 
-    length: how many of the completion's token ids it has; what the chat template puts around a reply belongs to the
-    reply. reward and void: of a turn of the model, from the reply to it. calls and failed: of a reply.
+    length: number of its token ids in the completion; a reply includes the template's frame. reward, void: of a turn of
+    the model, taken from the reply to it. calls, failed: of a reply.
     """
 
     role: str

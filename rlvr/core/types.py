@@ -1,7 +1,7 @@
-"""The types that every part of the project speaks. Standard library only.
+"""The types that all parts share.
 
-Shape letters, used in docstrings: P problems a step, G completions of each, B rollouts in a batch (P*G for a whole
-step), T padded length (prompt and completion), V vocabulary, n tokens of one completion.
+Shape letters in docstrings: P problems in a step, G completions of each, B rollouts in a batch (P*G for a whole step),
+T padded length (prompt and completion), V vocabulary, n tokens of one completion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Prompt = str | Sequence[Message]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question. `reference` is the gold answer or the tests, and is never shown to the model."""
+    """One question. `reference`, the right answer or the tests, is never shown to the model."""
 
     id: str
     prompt: Prompt
@@ -34,15 +34,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer, or with an environment all that follows the prompt.
+    """One sampled answer; with an environment, everything after the prompt.
 
-    An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
-    `finish_reason` "length": neither ended it; "filter": a server withheld the rest. `logprobs`: one for each token id,
-    after temperature and top-p; 0 under greedy sampling, and for tokens of replies.
+    `token_ids` has the end-of-sequence token, `text` has not; a stop string stays at the end of `text`. `logprobs`: one
+    for each token id, after temperature and top-p; 0 under greedy sampling and for tokens of replies. `finish_reason`:
+    "length" for a limit of tokens, "filter" if a server withheld the rest.
 
-    With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
-    `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the
-    task's verifier judges. It may also end for "turns" or "context", when these are used up, or "error".
+    With an environment, `turns` covers all of `token_ids` and begins and ends with a turn of the model. `text` is the
+    last turn, which verifiers see. `verdict` is the environment's, None if the task's verifier judges. The other finish
+    reasons are "turns" and "context", when these are used up, and "error".
     """
 
     text: str
@@ -54,18 +54,18 @@ class Completion:
 
     @property
     def sampled_ids(self) -> tuple[int, ...]:
-        """The token ids that the model sampled, without those of replies: they are the completion's length."""
+        """The token ids that the model sampled, without those of replies. Their number is the completion's length."""
         if not self.turns:
             return self.token_ids
-        return tuple(token for token, own in zip(self.token_ids, self.trained(), strict=True) if own)
+        return tuple(token for token, own in zip(self.token_ids, self.train_mask(), strict=True) if own)
 
     @property
     def cut_off(self) -> bool:
         """Whether a limit of tokens ended it."""
         return self.finish_reason in ("length", "context")
 
-    def trained(self, *, mask_void: bool = False) -> list[bool]:
-        """Return for each token id whether it may be trained on: the model sampled it (mask_void: in no void turn)."""
+    def train_mask(self, *, mask_void: bool = False) -> list[bool]:
+        """Return for each token id whether the model sampled it; with mask_void, void turns count as not sampled."""
         turns = self.turns or (Turn("assistant", self.text, len(self.token_ids)),)
         return [turn.sampled and not (mask_void and turn.void) for turn in turns for _ in range(turn.length)]
 
@@ -91,13 +91,13 @@ UNSCORED = frozenset({Status.BAD_REFERENCE, Status.ERROR})
 class Verdict:
     """A verifier's verdict on one completion.
 
-    `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
-    and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
-    of a combined reward; `seconds` is the time the check took.
+    `score` is None exactly for BAD_REFERENCE and ERROR. Such a rollout is left out of its group and counted as a
+    failure; it never scores 0. `extracted` is the answer that was read from the completion, `parts` the named parts of
+    a combined reward, `seconds` the time that the check took.
 
-    `steps` are process rewards: (end, score) of parts of the completion's text, in order; a part reaches from the end
-    of the one before it to `end`, in characters. The reward is the score plus those of the steps, with every
-    `algo.credit`. That credit per step be unbiased, end and score of a step must be functions of the text up to `end`.
+    `steps` are process rewards: (end, score) of consecutive parts of the text, `end` in characters. The reward is the
+    score plus those of the steps, whatever `algo.credit` is. For unbiased credit per step, a step's end and score may
+    depend only on the text up to `end`.
     """
 
     status: Status
@@ -134,8 +134,8 @@ class Verdict:
     def of(cls, result: Any) -> Verdict:
         """Convert a verifier's result (bool, number or Verdict) to a Verdict.
 
-        True and scores of at least 1 are correct, False and scores of at most 0 incorrect, scores between partial.
-        Raise TypeError for anything else, ValueError for a number that is not finite.
+        True and scores from 1 are correct, False and scores up to 0 incorrect, scores between partial. Raises TypeError
+        for another type, ValueError for a number that is not finite.
         """
         if isinstance(result, Verdict):
             return result
@@ -155,13 +155,13 @@ class Verdict:
         status = Status.CORRECT if score >= 1 else Status.INCORRECT if score <= 0 else Status.PARTIAL
         return cls(status, score)
 
-    def timed(self, seconds: float) -> Verdict:
+    def with_seconds(self, seconds: float) -> Verdict:
         """Return the same verdict with its duration."""
         return replace(self, seconds=seconds)
 
 
 def _checked_steps(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
-    """Return the steps of a verdict as plain numbers. Raise ValueError for one that is not (end, finite score)."""
+    """Return steps as plain numbers. Raises ValueError for one that is not (end, finite score)."""
     checked: list[tuple[int, float]] = []
     for step in steps:
         end, score = (int(step[0]), float(step[1])) if len(step) == 2 else (-1, math.nan)
@@ -219,7 +219,7 @@ class RunError(RuntimeError):
 class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
 
-    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have: rlvr.core.traits.
+    It returns a Verdict, a bool or a finite number (see Verdict.of). Optional attributes: see rlvr.core.traits.
     """
 
     def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
@@ -228,8 +228,8 @@ class Verifier(Protocol):
 Pair = tuple[Problem, str]
 
 
-# A rollout of several turns as a generator function of the problem and a random stream of its own: `yield` gives what
-# the model said, `yield reply` replies and waits for the next turn. It returns the verdict; None: the verifier's.
+# A rollout of several turns: a generator function of the problem and a random stream. `said = yield` waits for the
+# model's turn, `said = yield reply` answers it and waits for the next. It returns a verdict, or None for the verifier's.
 Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
 PACK = "mixture/pack"  # the key of Problem.info that names a problem's pack in a mixture
 
@@ -238,12 +238,12 @@ PACK = "mixture/pack"  # the key of Problem.info that names a problem's pack in 
 class Task:
     """A task pack: problems to train on, held-out problems, and the verifier of both.
 
-    `demonstrations` are (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
-    `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
-    rollout has several turns, and the completions of demonstrations are the model's turns, in order. `shares`: of the
-    packs of a mixture, which `Problem.info[PACK]` names, in the problems that a run draws; they add up to 1.
-    `whole_fingerprint`: where training problems were left out, that of the task with them. A run prints at its
-    start `notes`, what was chosen for the verifier, and `split_notes`, how problems were divided into train and test.
+    `demonstrations`: (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
+    `fingerprint`: a hash of the problems and the verifier's settings, which a run records. `environment`: a rollout has
+    several turns, and the completion of a demonstration is the list of the model's turns. `shares`: maps pack name
+    (`Problem.info[PACK]`) to its fraction of drawn problems; they sum to 1. `whole_fingerprint`: fingerprint before
+    problems were filtered out. A run prints `notes` (what was chosen for the verifier) and `split_notes` (how problems
+    were divided into train and test) at its start.
     """
 
     name: str
@@ -272,7 +272,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One turn to be sampled: the token ids before it, how it is drawn, and its seed."""
+    """One turn to sample: the token ids before it, the settings and the seed."""
 
     context: tuple[int, ...]
     sampling: Sampling
@@ -280,32 +280,32 @@ class Ask:
 
 
 class Conversations(Protocol):
-    """Rollouts of several turns, numbered rows, as a sampler sees them. One thread calls the methods."""
+    """Rollouts of several turns as a sampler sees them: numbered rows. One thread calls the methods."""
 
     def asks(self, *, every: bool) -> Sequence[tuple[int, Ask]] | None:
-        """Return the turns that may be sampled now, by row, and each once; None when all rollouts have ended.
+        """Return (row, turn) for turns that can be sampled now, each once; None when all rollouts have ended.
 
-        every: wait for the replies to all open rows, and return the turns of all; else wait for nothing.
+        every: wait for the replies to all open rows first. Otherwise do not wait.
         """
         ...
 
-    def heard(self, row: int, completion: Completion) -> None:
-        """Take a turn that was sampled, and begin to make the reply to it."""
+    def add_turn(self, row: int, completion: Completion) -> None:
+        """Take a sampled turn and start making the reply to it."""
         ...
 
     def on_reply(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called from now on, in any thread, when a reply was made."""
+        """From now on call `wake`, in any thread, when a reply was made."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The G completions of one problem; `verdicts` is empty until they are verified.
+    """The G completions of one problem. `verdicts` is empty until they are verified.
 
-    Rewards come from `verdicts`. Where these are shuffled (run.shuffle_rewards), `own_verdicts` holds the verdicts of
-    these completions, and a score in `verdicts` includes the penalties of the completion it was made for. kept: the
-    group is trained on; groups that dynamic sampling drops are logged and monitored all the same. round: of dynamic
-    sampling, 0 for the problems that the step began with.
+    Rewards come from `verdicts`. If these are shuffled (run.shuffle_rewards), `own_verdicts` holds the completions' own
+    verdicts, and a score in `verdicts` includes the penalties of the completion that it was made for. kept: the group
+    is trained on. Groups that dynamic sampling drops are still logged and monitored. round: of dynamic sampling, 0 for
+    the step's first problems.
     """
 
     problem: Problem
@@ -318,14 +318,14 @@ class Group:
 
     @property
     def unshuffled_verdicts(self) -> tuple[Verdict, ...]:
-        """The verifier's verdicts of these completions, even where shuffled ones are rewarded."""
+        """The verdicts of these completions, also if shuffled ones are rewarded."""
         return self.own_verdicts or self.verdicts
 
 
 class Sampler(Protocol):
-    """Samples completions. Subclass it, and write `generate` and `load_weights`; the other methods have defaults.
+    """Samples completions. Subclass it and write `generate` and `load_weights`; the other methods have defaults.
 
-    A completion is a function of (weights, prompt, sampling, its seed) and of nothing else in the call.
+    A completion depends on (weights, prompt, sampling, its seed) only, not on the rest of the call.
     """
 
     @abstractmethod
@@ -334,13 +334,12 @@ class Sampler(Protocol):
     ) -> list[list[Completion]]:
         """Return P lists of completions, in the order of the seeds.
 
-        prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
-        prompts). `Completion` says what its fields hold.
+        prompts: P lists of token ids. seeds: P lists with one integer for each completion; G may differ.
         """
 
     @abstractmethod
     def load_weights(self, policy: Any) -> None:
-        """Sample from the present weights of the policy from now on. Called after each step."""
+        """Sample from the policy's current weights from now on. Called after each step."""
 
     def stream(
         self,
@@ -349,10 +348,11 @@ class Sampler(Protocol):
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """Do as `generate`, and call `on_group(p, completions)` once for each prompt that has seeds.
+        """Like `generate`, but also call `on_group(p, completions)` once for each prompt that has seeds.
 
-        Override it to make each call as soon as a prompt's completions are complete, in the calling thread: they are
-        then verified while others are sampled. By default all come at the end. What `on_group` raises ends sampling.
+        By default all calls come at the end. Override it to make each call, in the calling thread, as soon as a
+        prompt's completions are there: they are then verified while others are sampled. An exception of `on_group` ends
+        sampling.
         """
         groups = self.generate(prompts, sampling, seeds)
         for p, (completions, wanted) in enumerate(zip(groups, seeds)):
@@ -361,9 +361,9 @@ class Sampler(Protocol):
         return groups
 
     def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
-        """Sample a completion for each ask, and call `on_row(place, completion)` in this thread; once for each.
+        """Sample a completion for each ask, and call `on_row(place, completion)` for each in this thread.
 
-        By default those with the same settings are one call of `stream`. Override it to sample all of them together.
+        By default asks with the same settings are one call of `stream`. Override it to sample all together.
         """
         for sampling in dict.fromkeys(ask.sampling for ask in asks):
             places = [place for place, ask in enumerate(asks) if ask.sampling == sampling]
@@ -377,25 +377,25 @@ class Sampler(Protocol):
     def converse(self, rollouts: Conversations) -> None:
         """Sample the turns of rollouts until all have ended.
 
-        By default in rounds: which rows are sampled together depends on no timing. Override it to sample a row's next
-        turn as soon as its reply is there.
+        By default in rounds, so that timing does not decide which rows are sampled together. Override it to sample a
+        row's next turn as soon as its reply is there.
         """
         while turns := rollouts.asks(every=True):
 
             def pass_on(place: int, made: Completion, turns: Sequence[tuple[int, Ask]] = turns) -> None:
-                rollouts.heard(turns[place][0], made)
+                rollouts.add_turn(turns[place][0], made)
 
             self.sample_rows([ask for _, ask in turns], pass_on)
 
     def sleep(self) -> None:
-        """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""
+        """Free memory until the next `load_weights`. Called between sampling and training. Default: nothing."""
 
     def measures(self) -> dict[str, float]:
-        """Return metrics of the last `load_weights`; a step logs those of the weights before it. Default: none."""
+        """Return metrics of the last `load_weights`, which the next step logs. Default: none."""
         return {}
 
     def interrupt(self) -> None:
-        """End a `generate` or `stream` in another thread: it raises there, as all later calls do. Default: nothing."""
+        """End a `generate` or `stream` in another thread. It and all later calls raise. Default: nothing."""
         return
 
     def close(self) -> None:

@@ -12,9 +12,9 @@ from accelerate import Accelerator
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.commands.console import Display, evaluation_table
+from rlvr.commands.dry_run import dry_run
 from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.progress import ConsoleCallback
-from rlvr.commands.prompt import dry_run
 from rlvr.commands.report.page import write_report
 from rlvr.commands.task import corpus
 from rlvr.commands.verifier_runners import open_runners
@@ -37,12 +37,11 @@ from rlvr.train import train
 from rlvr.training.callbacks import Reporter, TrackerCallback, recorded_end
 from rlvr.training.checkpoint.folders import describe_checkpoints, list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
-from rlvr.training.monitor.guards import GuardStop, RollBack, act_on_regression, find_regression
+from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.monitor.monitor import Monitor
-from rlvr.training.records import is_due
 from rlvr.training.rollout.episodes import longest_row, plan_of
 from rlvr.training.rollout.rollout import RolloutWorker
-from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end
+from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end, is_due
 from rlvr.training.saving import restore, roll_back
 from rlvr.training.sft.sft import accumulate_mix
 from rlvr.training.step.learner import Learner
@@ -218,17 +217,15 @@ def run_session(session: Session) -> None:
 
 def carry_on(run: Run, start: int, display: Display) -> None:
     """Evaluate, train from step `start`, and evaluate again. Raises what `train` raises, and Stopped."""
-    config, stop, log = run.config, run.stop, run.reporter.log
+    config, stop = run.config, run.stop
     evaluates_start_and_end = config.eval.every >= 0
     # Catch up on an evaluation that an interrupted run missed; steps that are already in eval.jsonl are skipped.
     if evaluates_start_and_end and (start == 0 or is_due(start, config.eval.every)):
-        run.evaluate(start)
+        regression = run.evaluate(start)
         if stop_requested(stop, run.learner.accelerator):
             in_log = f"after the evaluation of step {start}, which is in {run.reporter.log.path('eval')}"
             raise stopped(stop, config, in_log)
-        act_on_regression(
-            config.eval.on_regression, start, find_regression(log, run.learner.accelerator, start), run.reporter.warn
-        )
+        run.act_on_regression(start, regression)
     ended = train(run, start)
     if ended:
         raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
@@ -236,10 +233,9 @@ def carry_on(run: Run, start: int, display: Display) -> None:
     if run.has_converged(run.reporter.last_step):
         display.say(describe_early_end(run.reporter.last_step, config.eval.patience), wrap=True)
     elif evaluates_start_and_end:
-        run.evaluate(config.run.steps)
+        regression = run.evaluate(config.run.steps)
         if not is_due(config.run.steps, config.eval.every):  # it was found before otherwise
-            reason = find_regression(log, run.learner.accelerator, config.run.steps)
-            act_on_regression(config.eval.on_regression, config.run.steps, reason, run.reporter.warn)
+            run.act_on_regression(config.run.steps, regression)
 
 
 def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:

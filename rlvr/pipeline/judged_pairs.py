@@ -1,8 +1,8 @@
 """Preference pairs labelled by a judge that reads a principle: RL from AI feedback.
 
-The second phase of Constitutional AI (arXiv:2212.08073, section 4): completions of a policy are compared two by two,
-each by a principle drawn for it, in both orders, and the pairs are what `rlvr rm --pairs.file` reads. The paper's
-reward model learns the judge's probabilities; `rlvr rm` learns which completion was chosen, and `confidence` leaves out
+The second phase of Constitutional AI (arXiv:2212.08073, section 4). Completions of a policy are compared in pairs
+and in both orders, by a principle drawn for each comparison. `rlvr rm --pairs.file` reads the pairs. The paper's reward
+model learns the judge's probabilities; `rlvr rm` learns only which completion was chosen, and `confidence` leaves out
 pairs of which the judge is not sure.
 """
 
@@ -38,7 +38,7 @@ from rlvr.pipeline.sampled import (
     Constitution,
     SampledArgs,
     Writer,
-    chosen_constitution,
+    choose_constitution,
     form_rule,
     model_config,
     share,
@@ -110,13 +110,13 @@ def label_by_judge(
 
     Measured: the share of comparisons whose orders agree, and how often the label is the verifier's.
     """
-    args = pipeline.changed(name, dataclasses.replace(args, model=str(policy.path), seed=pipeline.seed))
+    args = pipeline.with_flags(name, dataclasses.replace(args, model=str(policy.path), seed=pipeline.seed))
     if args.judge:
         check_path(args.judge)
     elif judge is not None and not args.judge_option:
         args = dataclasses.replace(args, judge=str(judge.path))
     args.check()
-    used = chosen_constitution(args.constitution, constitution, "principles")
+    used = choose_constitution(args.constitution, constitution, "principles")
     settings = {**asdict(args), "principles": used.principles}
     return pipeline.make(name, settings, lambda folder: write_judged(args, used, folder))
 
@@ -153,7 +153,8 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
             f"{args.max_new_tokens} tokens; sample more, or at a higher temperature"
         )
     preferences = both_orders(judge, [comparison for _, comparison in drawn])
-    write_rows(folder / "comparisons.jsonl", map(record, drawn, preferences))
+    lines = [{"id": p.id, **asdict(c), "preference": asdict(said)} for (p, c), said in zip(drawn, preferences)]
+    write_rows(folder / "comparisons.jsonl", lines)
     check_unread(args, preferences)
     found = (label_pair(args, *one, preference) for one, preference in zip(drawn, preferences, strict=True))
     rows = [row for row in found if row is not None]
@@ -178,7 +179,7 @@ def draw_comparisons(
 ) -> list[tuple[Problem, Comparison]]:
     """Return comparisons of different completions of each problem, in a random order, each with a principle.
 
-    Completions that were cut off, that are blank, and whose thinking does not end are left out.
+    Left out are completions that were cut off or are blank, and those whose thinking does not end.
     """
     args = writer.args
     assert isinstance(args, JudgedPairsArgs)
@@ -221,16 +222,10 @@ def label_pair(
     return problem, {**pair, "probability": max(first, 1 - first), "principle": comparison.principle}
 
 
-def record(drawn: tuple[Problem, Comparison], preference: Preference) -> dict[str, Any]:
-    """Return a line of comparisons.jsonl."""
-    problem, comparison = drawn
-    return {"id": problem.id, **asdict(comparison), "preference": asdict(preference)}
-
-
 def agreement(
     args: JudgedPairsArgs, verifier: Verifier, rows: Sequence[tuple[Problem, Mapping[str, Any]]]
 ) -> dict[str, Any]:
-    """Return how often the better one of a pair is the one that the verifier accepts, where it accepts one only.
+    """Return how often the judge prefers what the verifier accepts, of pairs of which it accepts one only.
 
     The interval is over problems.
     """
@@ -248,16 +243,16 @@ def agreement(
 
 
 def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made) -> Made:
-    """Run a stage that writes pairs of the policy's completions, told apart by a verifier: no model is trained.
+    """Run a stage that writes pairs of the policy's completions, which a verifier labels. No model is trained.
 
-    The settings are those of `rlvr rm`, of which only the pairs' are read. The result's folder has `pairs.jsonl`.
+    Of the settings, those of `rlvr rm`, only the pairs' are read. The result's folder has `pairs.jsonl`.
     """
     from rlvr.commands.console import Display
-    from rlvr.commands.rm.command import pack, with_policy
+    from rlvr.commands.rm.launch import pack, with_policy
     from rlvr.commands.rm.training import sample_pairs
 
     run = dataclasses.replace(config.run, seed=pipeline.seed)
-    config = pipeline.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
+    config = pipeline.with_flags(name, with_policy(dataclasses.replace(config, run=run), policy.path))
 
     def make(folder: Path) -> dict[str, Any]:
         config.check()

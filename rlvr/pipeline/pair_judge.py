@@ -1,9 +1,9 @@
 """Judges of pairs: which of two answers is better by a principle, as a probability that no answer can set itself.
 
-A causal LM in this process says it by the log-probabilities of two labels (Constitutional AI, arXiv:2212.08073,
-section 4.1), a served one by its reply, through the verifier `llm_judge`. An answer is data: it stands between marks
-with a code that depends on all texts, so that it cannot hold them; control tokens of chat templates, and tags of
-thinking, are broken up in it; and the verdict is read behind the question, where no answer reaches.
+A causal LM in this process answers by the log-probabilities of two labels (Constitutional AI, arXiv:2212.08073, section
+4.1). A served model answers by its reply, through the verifier `llm_judge`. An answer is data. It stands between marks
+with a code that depends on all texts, so that it cannot contain the marks. Control tokens of chat templates and tags of
+thinking are broken up in it. The verdict is read behind the question, where no answer reaches.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Comparison:
     second: str
     principle: str
 
-    def swapped(self) -> Comparison:
+    def swap(self) -> Comparison:
         """Return the comparison in the other order."""
         return replace(self, first=self.second, second=self.first)
 
@@ -81,8 +81,8 @@ class PairJudge(Protocol):
 class Preference:
     """A comparison read in both orders. first: the mean probability that its first answer is better, None if unread.
 
-    orders: the probability of the label (A) in each order, None if it was not read; reason: why it was not. Where one
-    of the answers is to blame for that (see `both_orders`), the other one is preferred: first is 1 or 0.
+    orders: the probability of the label (A) in each order, None if it was not read; reason: why not. Where one answer
+    is to blame for that (see `both_orders`), the other one is preferred, and first is 1 or 0.
     """
 
     first: float | None
@@ -96,10 +96,11 @@ class Preference:
 
 
 def both_orders(judge: PairJudge, comparisons: Sequence[Comparison]) -> list[Preference]:
-    """Return each comparison's preference, averaged over both orders; one that is unread in either has none.
+    """Return each comparison's preference, averaged over both orders; None where one order could not be read.
 
-    An answer must gain nothing by making the judge's replies unreadable: where the judge reads one of the two beside a
-    plain answer in both orders, and the other one not, the other one is to blame and loses.
+    An answer must gain nothing by making the judge's replies unreadable. So each answer of an unread comparison is
+    judged beside a plain answer. If this can be read for one of the two answers only, the other one is to blame and
+    loses.
     """
     found = _read_both(judge, comparisons)
     unread = [i for i, preference in enumerate(found) if preference.first is None]
@@ -113,7 +114,7 @@ def both_orders(judge: PairJudge, comparisons: Sequence[Comparison]) -> list[Pre
 
 
 def _read_both(judge: PairJudge, comparisons: Sequence[Comparison]) -> list[Preference]:
-    asked = [order for comparison in comparisons for order in (comparison, comparison.swapped())]
+    asked = [order for comparison in comparisons for order in (comparison, comparison.swap())]
     said = iter(judge.preferences(asked))
     found = []
     for one, other in zip(said, said, strict=True):
@@ -137,16 +138,11 @@ def harmless_text(text: str) -> str:
     return text
 
 
-def between_marks(text: str, seal: str) -> str:
-    """Return a text between marks with a code."""
-    return f"<<<{seal}\n{text}\n{seal}>>>"
-
-
 def data_of(comparison: Comparison, separators: str) -> dict[str, str]:
     """Return prompt, first and second as a judge reads them.
 
-    separators: characters that divide the form's parts, which become spaces in each text, so that no text makes parts
-    of its own; without any, answers stand between marks.
+    separators: characters that divide the form's parts. They become spaces in each text, so that no text makes parts of
+    its own. Without separators the answers stand between marks.
     """
     answers = {"first": answer_of(comparison.first), "second": answer_of(comparison.second)}
     texts = {"prompt": flatten_prompt(comparison.prompt), **answers}
@@ -155,17 +151,18 @@ def data_of(comparison: Comparison, separators: str) -> dict[str, str]:
         return {name: harmless_text(text).translate(table) for name, text in texts.items()}
     shown = {name: harmless_text(text) for name, text in texts.items()}
     for name in answers:
-        shown[name] = between_marks(shown[name], derive_code(name, comparison.principle, *texts.values()))
+        seal = derive_code(name, comparison.principle, *texts.values())
+        shown[name] = f"<<<{seal}\n{shown[name]}\n{seal}>>>"
     return shown
 
 
 class LocalJudge:
     """A causal LM in this process. Its preference is the probability of the first label against the second.
 
-    policy: the model, which also renders the question (with its chat template, where it has one). form: the question,
-    with {principle}, {prompt}, {first}, {second}. lead: how its reply begins, up to the label. labels: of the first and
-    of the second answer. A comparison is unread where it is too long for the model, and where the two labels together
-    have less than LEAST_MASS of the probability: then the model was about to say something else.
+    policy: the model; it also renders the question, with its chat template if it has one. form: the question, with
+    {principle}, {prompt}, {first}, {second}. lead: how its reply begins, up to the label. labels: of the two answers. A
+    comparison is unread where it is too long for the model, and where the two labels together have less than LEAST_MASS
+    of the probability, because then the model was about to say something else.
 
     Raises ValueError for labels that the tokenizer does not tell apart.
     """
@@ -203,12 +200,12 @@ class LocalJudge:
         for start in range(0, len(rows), self.batch_size):
             part = rows[start : start + self.batch_size]
             fits = [self.limit is None or len(row) + longest <= self.limit for row in part]
-            scored = iter(self._scored([row for row, good in zip(part, fits) if good]))
+            scored = iter(self._score_labels([row for row, good in zip(part, fits) if good]))
             too_long = f"the comparison is longer than the {self.limit} tokens that the judge reads"
             found += [read(*next(scored)) if good else too_long for good in fits]
         return found
 
-    def _scored(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
+    def _score_labels(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
         """Return the log-probabilities of the two labels behind each row of token ids."""
         import torch
 

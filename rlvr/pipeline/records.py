@@ -1,6 +1,7 @@
 """Records of stages, as JSON beside their folders: settings, what was made, what was measured.
 
-A record names its seed's folder by a word, so that it holds for a folder that was moved, or is named by another path.
+A record holds the word SEED_FOLDER for its seed's folder, so that it stays true when the folder is moved or named by
+another path.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlvr.commands.task import check_names
 
 RECORD = "stage.json"
 SEED_FOLDER = "SEED_FOLDER"
+PLACEHOLDER = "planned/model"  # has the form of a hub name
 KEYS: dict[str, Any] = {"settings": dict, "path": str, "measured": dict, "seconds": (int, float)}
 
 
@@ -39,30 +41,36 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 def as_json(config: Any) -> Any:
-    """Return settings as JSON has them."""
+    """Return settings as JSON has them, without `overwrite`, which says nothing of what a stage makes."""
     held = dataclasses.asdict(config) if dataclasses.is_dataclass(config) and not isinstance(config, type) else config
-    return json.loads(json.dumps(held, default=str))
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: convert(one) for key, one in value.items() if key != "overwrite"}
+        return [convert(one) for one in value] if isinstance(value, list | tuple) else value
+
+    return json.loads(json.dumps(convert(held), default=str))
 
 
 def portable(settings: Any, folder: Path) -> Any:
-    """Return settings with SEED_FOLDER for a folder, absolute or from the current one, wherever a text names it."""
+    """Return settings in which SEED_FOLDER stands for a folder, wherever a text names it (absolute or relative)."""
     forms = {str(folder), str(folder.absolute()), os.path.relpath(folder)} - {"."}
     pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, sorted(forms, key=len, reverse=True)))})(?=/|$)")
 
-    def renamed(value: Any) -> Any:
+    def rename(value: Any) -> Any:
         if isinstance(value, str):
             return pattern.sub(SEED_FOLDER, value)
         if isinstance(value, Mapping):
-            return {key: renamed(held) for key, held in value.items()}
-        return [renamed(held) for held in value] if isinstance(value, (list, tuple)) else value
+            return {key: rename(held) for key, held in value.items()}
+        return [rename(held) for held in value] if isinstance(value, (list, tuple)) else value
 
-    return renamed(settings)
+    return rename(settings)
 
 
 def dependents(planned: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return, for each stage, the stages that read what it makes, or what is made of that, in their order.
+    """Return, for each stage, the stages that depend on it, directly or by way of others, in their order.
 
-    planned: portable settings by name, in the stages' order; a stage reads those whose folders its settings name.
+    planned: portable settings by name, in the stages' order. A stage depends on those whose folders its settings name.
     """
     found: dict[str, list[str]] = {name: [] for name in planned}
     for later, settings in planned.items():
@@ -75,28 +83,8 @@ def dependents(planned: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def holds(path: Path) -> bool:
-    """Return whether a path is there, and no empty folder."""
+    """Return whether a path exists and is no empty folder."""
     return any(path.iterdir()) if path.is_dir() else path.exists()
-
-
-def with_new_settings(held: Any, config: Any) -> Any:
-    """Return recorded settings with the defaults of settings that there were not yet when they were recorded.
-
-    `overwrite` is as it is now: it says nothing of what a stage makes.
-    """
-    if not dataclasses.is_dataclass(config) or not isinstance(held, dict):
-        return held
-    found = dict(held)
-    for setting in dataclasses.fields(config):
-        if setting.name == "overwrite":
-            found[setting.name] = getattr(config, setting.name)
-        elif setting.name in held:
-            found[setting.name] = with_new_settings(held[setting.name], getattr(config, setting.name))
-        elif setting.default is not dataclasses.MISSING:
-            found[setting.name] = as_json(setting.default)
-        elif setting.default_factory is not dataclasses.MISSING:
-            found[setting.name] = as_json(setting.default_factory())
-    return found
 
 
 def first_difference(held: Any, wanted: Any, at: str = "") -> str:
@@ -108,36 +96,28 @@ def first_difference(held: Any, wanted: Any, at: str = "") -> str:
     return f"{at} {held!r:.60}, now {wanted!r:.60}"
 
 
-def other_settings(records: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return where one stage's settings differ between seeds, apart from the seed; None where they do not."""
-    seeds: Sequence[str] = list(records)
-    held = [without_seed(records[seed]["settings"]) for seed in seeds]
-    for seed, settings in zip(seeds, held):
-        if settings != held[0]:
-            return f"{seeds[0]}: {first_difference(held[0], settings).replace(', now ', f', {seed}: ')}"
-    return None
+def other_settings(settings: Mapping[str, Any]) -> str:
+    """Return where one stage's settings, by seed, differ between seeds, apart from the seed itself; else ""."""
 
+    def without_seed(value: Any) -> Any:
+        held = value.items() if isinstance(value, Mapping) else ()
+        return {name: without_seed(one) for name, one in held if name != "seed"} if held else value
 
-def without_seed(settings: Any) -> Any:
-    """Return settings without any that is named seed."""
-    if not isinstance(settings, Mapping):
-        return settings
-    return {name: without_seed(held) for name, held in settings.items() if name != "seed"}
-
-
-# Settings of stages are checked before the first one runs: a later one may begin hours after it.
-
-STAND_IN = "planned/model"  # has the form of a hub name
-MODELS = ("name", "policy", "model")
+    (first, wanted), *others = [(seed, without_seed(held)) for seed, held in settings.items()] or [("", None)]
+    for seed, held in others:
+        if held != wanted:
+            return f"{first}: {first_difference(wanted, held).replace(', now ', f', {seed}: ')}"
+    return ""
 
 
 def check_planned(name: str, config: Any, folder: Path) -> None:
     """Raise ValueError or LookupError, naming the stage, for settings that cannot work.
 
-    folder: of the seed, where models and data sets will be that there are not yet.
+    All stages are checked before the first one runs, because a later one may begin hours after it. folder: of the seed,
+    where models and data sets will be that do not exist yet.
     """
     try:
-        with_stand_ins(config, folder).check()
+        with_placeholders(config, folder).check()
         check_names(config)
     except (ValueError, LookupError) as error:
         raise ValueError(f"stage {name}: {error.args[0] if error.args else error}") from error
@@ -146,13 +126,13 @@ def check_planned(name: str, config: Any, folder: Path) -> None:
         raise ValueError(f"stage {name}: sft.data {data}: no such file")
 
 
-def with_stand_ins(config: Any, folder: Path) -> Any:
-    """Return settings with a name instead of each model in a folder."""
+def with_placeholders(config: Any, folder: Path) -> Any:
+    """Return settings in which PLACEHOLDER stands for each model in a folder."""
     changes: dict[str, Any] = {}
     for setting in dataclasses.fields(config):
         value = getattr(config, setting.name)
         if dataclasses.is_dataclass(value):
-            changes[setting.name] = with_stand_ins(value, folder)
-        elif setting.name in MODELS and isinstance(value, str) and folder in Path(value).parents:
-            changes[setting.name] = STAND_IN
+            changes[setting.name] = with_placeholders(value, folder)
+        elif setting.name in ("name", "policy", "model") and isinstance(value, str) and folder in Path(value).parents:
+            changes[setting.name] = PLACEHOLDER
     return dataclasses.replace(config, **changes)

@@ -89,9 +89,9 @@ def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:
             rows.append([name, f"{len(found)} of {len(held)}", f"{minutes:.1f}", "", ""])
     intro = "<p>Means over seeds, with the standard deviation between seeds. Intervals of each seed are below.</p>"
     for name in names:
-        difference = other_settings({seed: record[name] for seed, record in held.items() if name in record})
-        if difference:
-            intro += f"<p>Stage {html.escape(name)} has different settings, and its mean is over both: "
+        settings = {seed: record[name]["settings"] for seed, record in held.items() if name in record}
+        if difference := other_settings(settings):
+            intro += f"<p>Stage {html.escape(name)} has different settings, and its mean is over all: "
             intro += f"{html.escape(difference)}.</p>"
     return intro + table(["stage", "seeds done", "minutes", "measured", "mean"], rows)
 

@@ -1,7 +1,7 @@
-"""Critique and revision: a model answers, says what is wrong with its answer by a principle, and answers again.
+"""Critique and revision: a model answers, criticizes its answer by a principle, and answers again.
 
-The first phase of Constitutional AI (arXiv:2212.08073, section 3): the last revisions are demonstrations for
-fine-tuning, with helpful answers beside them.
+This is the first phase of Constitutional AI (arXiv:2212.08073, section 3). The last revisions become demonstrations for
+fine-tuning, together with helpful answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlvr.pipeline.sampled import (
     Constitution,
     SampledArgs,
     Writer,
-    chosen_constitution,
+    choose_constitution,
     fill_form,
     form_rule,
     share,
@@ -64,7 +64,7 @@ class RevisionArgs(SampledArgs):
 
 @dataclass
 class Draft:
-    """A problem's answers, from the first to the last revision; None: a text was cut off, and nothing follows."""
+    """A problem's answers, from the first to the last revision. None: a text was cut off, and nothing follows."""
 
     problem: Problem
     answers: list[str | None]
@@ -79,9 +79,9 @@ def revise_answers(
 
     Measured: the share that the verifier accepts of the first answers and after each round.
     """
-    args = pipeline.changed(name, dataclasses.replace(args, model=str(policy.path), seed=pipeline.seed))
+    args = pipeline.with_flags(name, dataclasses.replace(args, model=str(policy.path), seed=pipeline.seed))
     args.check()
-    used = chosen_constitution(args.constitution, constitution, "requests")
+    used = choose_constitution(args.constitution, constitution, "requests")
     settings = {**dataclasses.asdict(args), "requests": used.requests}
     return pipeline.make(name, settings, lambda folder: write_revisions(args, used, folder))
 
@@ -110,7 +110,9 @@ def write_revisions(args: RevisionArgs, constitution: Constitution, folder: Path
     rows: list[dict[str, Any]] = [{"prompt": draft.problem.prompt, "completion": draft.answers[-1]} for draft in done]
     rows += [{"prompt": problem.prompt, "completion": said} for problem, said in added]
     write_rows(folder / DATA, rows)
-    write_rows(folder / "revisions.jsonl", map(record, drafts))
+    texts = [{name: value for name, value in vars(draft).items() if name != "problem"} for draft in drafts]
+    own = [{"id": draft.problem.id, "prompt": draft.problem.prompt} for draft in drafts]
+    write_rows(folder / "revisions.jsonl", [one | more for one, more in zip(own, texts)])
     counts = {"problems": len(drafts), "revised": len(done), "added": len(rows) - len(done)}
     return counts | measure_revisions(args, task.verifier, done)
 
@@ -174,12 +176,6 @@ def revision_prompt(draft: Draft, args: RevisionArgs, chat: bool) -> Prompt:
     assert not isinstance(before, str)
     critique = {"role": "assistant", "content": texts["critique"]}
     return [*before, critique, {"role": "user", "content": texts["revision_request"]}]
-
-
-def record(draft: Draft) -> dict[str, Any]:
-    """Return a line of revisions.jsonl."""
-    return {"id": draft.problem.id, "prompt": draft.problem.prompt, "answers": draft.answers,
-            "requests": draft.requests, "critiques": draft.critiques}  # fmt: skip
 
 
 def measure_revisions(args: RevisionArgs, verifier: Verifier, drafts: Sequence[Draft]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What stages have in common that sample a policy's texts: settings, the pack's problems, and the sampler."""
+"""What stages share that sample texts of a policy: settings, the pack's problems, the sampler, principles."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Writer:
         self.longest = None if limit is None else limit - args.max_new_tokens
 
     def write(self, ids: Sequence[str], prompts: Sequence[Prompt], *, samples: int, key: str) -> list[list[str | None]]:
-        """Return completions of each prompt; None for one that was cut off, for all of a prompt that is too long.
+        """Return completions of each prompt. None: it was cut off, or the prompt is too long for the model.
 
         Seeds are functions of (seed, key, id, sample).
         """
@@ -80,11 +80,8 @@ class Writer:
         from rlvr.training.rollout.rollout import rollout
 
         problems = [Problem(name, prompt) for name, prompt in zip(ids, prompts, strict=True)]
-        long = (
-            {}
-            if self.longest is None
-            else dict.fromkeys(p.id for p, _ in longer_than(self.policy, problems, self.longest))
-        )
+        longest = self.longest
+        long = set() if longest is None else {p.id for p, _ in longer_than(self.policy, problems, longest)}
         fitting = [problem for problem in problems if problem.id not in long]
         seed = (self.args.seed, key)
         with tuned_cpu():
@@ -97,16 +94,9 @@ class Writer:
 
 
 def model_config(name: str, args: LoadSettings) -> ModelConfig:
-    """Return how a model is loaded that is only read."""
-    return ModelConfig(
-        name=name,
-        revision=args.revision,
-        trust_remote_code=args.trust_remote_code,
-        dtype=args.dtype,
-        device=args.device,
-        system_prompt=args.system_prompt,
-        chat=args.chat,
-    )
+    """Return how a model that is only read is loaded."""
+    names = ("revision", "trust_remote_code", "dtype", "device", "system_prompt", "chat")
+    return ModelConfig(name=name, **{setting: getattr(args, setting) for setting in names})
 
 
 def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
@@ -120,14 +110,14 @@ def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
 
 
 def form_rule(at: str, name: str, form: str, known: set[str]) -> tuple[bool, str]:
-    """Return the rule that a form names all of some fields, and no others."""
+    """Return the rule that a form has all of some fields, and no others."""
     named = set(re.findall(r"\{(\w+)\}", form))
     wanted = ", ".join(f"{{{one}}}" for one in sorted(known))
     return named == known, f"{at}{name} {form!r:.80}: expected {wanted} in it, and no others"
 
 
 def fill_form(form: str, texts: Mapping[str, str]) -> str:
-    """Return a form with its fields filled in one pass: a placeholder within a text stays what it is."""
+    """Return a form with its fields filled in one pass, so that a placeholder within a text stays text."""
     return re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], form)
 
 
@@ -136,16 +126,12 @@ def write_rows(path: Path, rows: Any) -> None:
     write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-# Principles from a file: what a model criticizes and revises its answers by, and what a judge compares two by.
-
-REQUEST = ("critique", "revision")
-
-
 @dataclass(frozen=True)
 class Constitution:
-    """requests: texts that ask for a critique, each with the one that then asks for a revision. principles: a judge's.
+    """Principles. requests: texts that ask for a critique, each with the text that then asks for a revision.
 
-    Constitutional AI (arXiv:2212.08073) draws one of either list for each critique and each comparison.
+    principles: texts by which a judge compares two answers. Constitutional AI (arXiv:2212.08073) draws one for each
+    critique and each comparison.
     """
 
     requests: tuple[tuple[str, str], ...] = ()
@@ -155,35 +141,29 @@ class Constitution:
 def read_constitution(path: Path) -> Constitution:
     """Read JSON Lines of two kinds: {"critique": ..., "revision": ...} and {"principle": ...}.
 
-    Raises ValueError with the number of a line that is neither, and for a file without any; OSError where there is no
-    such file.
+    Raises ValueError naming a line that is neither, and for a file without any; OSError where there is no such file.
     """
     requests: list[tuple[str, str]] = []
     principles: list[str] = []
     for number, row in read_objects(path):
         where = f"{path}, line {number}"
-        if set(row) == {"principle"}:
-            principles.append(text_of(row, "principle", where))
-        elif set(row) == {*REQUEST}:
-            requests.append((text_of(row, "critique", where), text_of(row, "revision", where)))
-        else:
+        if set(row) not in ({"principle"}, {"critique", "revision"}):
             fields = ", ".join(row) or "none"
             raise ValueError(f"{where}: its fields are {fields:.80}; expected critique and revision, or principle")
+        for name, value in row.items():
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f"{where}: {name} is {value!r:.80}; expected text")
+        if "principle" in row:
+            principles.append(row["principle"])
+        else:
+            requests.append((row["critique"], row["revision"]))
     if not requests and not principles:
         raise ValueError(f"{path} has no principles: the file is empty")
     return Constitution(tuple(requests), tuple(principles))
 
 
-def text_of(row: Mapping[str, Any], name: str, where: str) -> str:
-    """Return a field's text. Raises ValueError for another type, and for a blank one."""
-    value = row[name]
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: {name} is {value!r:.80}; expected text")
-    return value
-
-
-def chosen_constitution(path: Path | None, default: Constitution, needed: str) -> Constitution:
-    """Return the constitution in a file, or the default without one. `needed`: requests or principles.
+def choose_constitution(path: Path | None, default: Constitution, needed: str) -> Constitution:
+    """Return the constitution in a file, or the default without a file. `needed`: requests or principles.
 
     Raises ValueError where there are none of those, and what `read_constitution` raises.
     """

@@ -1,8 +1,7 @@
 """Stages: a pipeline is a Python function that calls them in order, each with what the one before it made.
 
-A stage has a folder of its own, and a record beside it once it is done:
-the same command skips it then, and goes on with the next. What was interrupted goes on as its own run does: from its
-last checkpoint.
+A stage has a folder of its own, and a record beside it once it is done. The same command then skips it. A stage that
+was interrupted resumes as its own run does, from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, write_whole, writing
+from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, name_in_errors, write_whole
 from rlvr.pipeline.records import (
     RECORD,
     as_json,
@@ -37,7 +36,6 @@ from rlvr.pipeline.records import (
     holds,
     portable,
     read_record,
-    with_new_settings,
 )
 from rlvr.pipeline.report import write_pipeline_report
 from rlvr.runs.folder import hold_lock
@@ -60,8 +58,8 @@ class Made:
 class Stages:
     """The stages of one seed's pipeline, in `folder`.
 
-    `planned` collects names and settings; with `only_plan` no stage runs, and each returns a path that does not exist.
-    later: for each stage, those that read what it makes, or what is made of that.
+    `planned` collects names and settings. With `only_plan` no stage runs, and each returns a path that does not exist.
+    later: for each stage, those that depend on it.
     """
 
     config: PipelineConfig
@@ -76,24 +74,24 @@ class Stages:
         self.folder = self.folder.absolute()  # stages that are resumed know their inputs by it, from any current folder
 
     def sft(self, name: str, config: Config, *, policy: Made | None = None, data: Made | None = None) -> Made:
-        """Fine-tune a model, or an earlier stage's policy, on the pack's demonstrations or those that a stage sampled.
+        """Fine-tune a model, or an earlier stage's policy, on the pack's demonstrations or on those in `data`.
 
-        The result is the fine-tuned model, measured on held-out problems; with sft.steps 0 the model as it is.
+        The result is the fine-tuned model, measured on held-out problems. With sft.steps 0 it is the model as it is.
         """
         sft = config.sft if data is None else dataclasses.replace(config.sft, data=data.path / DATA)
         run = dataclasses.replace(config.run, steps=0)
-        return self._trained(name, dataclasses.replace(config, run=run, sft=sft), policy)
+        return self._train(name, dataclasses.replace(config, run=run, sft=sft), policy)
 
     def train(self, name: str, config: Config, *, policy: Made | None = None) -> Made:
-        """Train by reinforcement learning, from an earlier stage's policy or after fine-tuning as the settings say.
+        """Train by reinforcement learning, from an earlier stage's policy or after the fine-tuning of the settings.
 
         The result is the last checkpoint.
         """
         if policy is not None:
             config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, steps=0))
-        return self._trained(name, config, policy)
+        return self._train(name, config, policy)
 
-    def _trained(self, name: str, config: Config, policy: Made | None) -> Made:
+    def _train(self, name: str, config: Config, policy: Made | None) -> Made:
         from rlvr.launch import launch
         from rlvr.training.checkpoint.resume import find_checkpoint
 
@@ -103,7 +101,7 @@ class Stages:
         elif self.config.model is not None:
             model = dataclasses.replace(model, name=self.config.model)
         run = dataclasses.replace(config.run, seed=self.seed)
-        config = self.changed(name, dataclasses.replace(config, model=model, run=run))
+        config = self.with_flags(name, dataclasses.replace(config, model=model, run=run))
         if not config.sft.steps and not config.algo.ptx_coef:  # nothing would read it
             config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, data=None))
         folder = self.folder / name
@@ -119,10 +117,10 @@ class Stages:
 
     def reward_model(self, name: str, config: RewardConfig, *, policy: Made) -> Made:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
-        from rlvr.commands.rm.command import launch_reward_model, with_policy
+        from rlvr.commands.rm.launch import launch_reward_model, with_policy
 
         run = dataclasses.replace(config.run, seed=self.seed)
-        config = self.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
+        config = self.with_flags(name, with_policy(dataclasses.replace(config, run=run), policy.path))
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
@@ -133,30 +131,30 @@ class Stages:
         return self.done(name, config, work)
 
     def sample(self, name: str, args: SampleArgs, *, policy: Made) -> Made:
-        """Sample completions of training problems and keep the best: the result's folder has a data set, `data.jsonl`.
+        """Sample completions of training problems and keep the best; the result's folder has them as `data.jsonl`.
 
-        Measured: the share that is right, of all and of those that are kept. Goes on where it was interrupted.
+        Measured: the share that is right, of all and of those that are kept. An interrupted stage resumes.
         """
-        return self._answered(name, args, policy, sample)
+        return self._answer(name, args, policy, sample)
 
     def evaluate(self, name: str, args: EvalArgs, *, policy: Made) -> Made:
-        """Measure a policy on held-out problems, as `rlvr eval` does; goes on where it was interrupted."""
-        return self._answered(name, args, policy, lambda placed: {"evaluations": [evaluated(placed)]})
+        """Measure a policy on held-out problems, as `rlvr eval` does. An interrupted stage resumes."""
+        return self._answer(name, args, policy, lambda placed: {"evaluations": [evaluated(placed)]})
 
-    def _answered(self, name: str, args: A, policy: Made, measure: Callable[[A], Mapping[str, Any]]) -> Made:
-        args = self.changed(name, dataclasses.replace(args, model=str(policy.path), seed=self.seed))
+    def _answer(self, name: str, args: A, policy: Made, measure: Callable[[A], Mapping[str, Any]]) -> Made:
+        args = self.with_flags(name, dataclasses.replace(args, model=str(policy.path), seed=self.seed))
         folder = self.folder / name
         return self.done(name, args, lambda: (folder, measure(dataclasses.replace(args, out_dir=folder))))
 
     def make(self, name: str, settings: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Made:
-        """Run any other stage: `make` writes into the folder that it gets, and returns what it measured."""
+        """Run any other stage: `make` writes into the folder that it is given, and returns what it measured."""
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
             partial = folder.with_name(folder.name + PARTIAL)
             for old in (partial, folder):  # of a stage that was interrupted
                 remove_own(old)
-            with writing(partial):
+            with name_in_errors(partial):
                 partial.mkdir(parents=True)
                 (partial / MARK).write_text(name)
             measured = make(partial)
@@ -165,8 +163,8 @@ class Stages:
 
         return self.done(name, settings, work)
 
-    def changed(self, name: str, config: C) -> C:
-        """Return a stage's config with the settings that the command line has for it."""
+    def with_flags(self, name: str, config: C) -> C:
+        """Return a stage's config with the settings that the command line gives it (--set STAGE.SETTING)."""
         flags = self.config.of_stage(name)
         if not flags:
             return config
@@ -174,7 +172,7 @@ class Stages:
         return found
 
     def done(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made:
-        """Return what the stage made: now, or before, by the record beside its folder.
+        """Return what the stage made, now or before. The record beside its folder says that it is done.
 
         Raises ValueError where it was made with other settings.
         """
@@ -192,9 +190,8 @@ class Stages:
         held = read_record(record)
         if held is not None:
             path = self.folder / held["path"]
-            before = with_new_settings(held["settings"], config)
-            if before != settings:
-                where = first_difference(before, settings)
+            if held["settings"] != settings:
+                where = first_difference(held["settings"], settings)
                 raise ValueError(
                     f"{record.parent / name} was made with other settings ({where}); choose another --out-dir, or "
                     "delete it and the stages after it"
@@ -213,11 +210,11 @@ class Stages:
             "seconds": round(time.time() - start, 1),
         }
         write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
-        gc.collect()  # a model of the stage may hang in a cycle, and the next one needs its memory
+        gc.collect()  # a model of this stage may be in a reference cycle, and the next stage needs its memory
         return Made(name, path, json.loads(json.dumps(measured, default=str)))
 
     def check_later(self, name: str) -> None:
-        """Raise ValueError where a stage that is about to be made has been read already: by what it was before."""
+        """Raise ValueError where stages that depend on this one exist already: they read what it was before."""
         later = self.later.get(name, ())
         old = [one for one in later if holds(self.folder / one) or (self.folder / f"{one}.{RECORD}").exists()]
         if old:
@@ -233,9 +230,9 @@ def place_of(model: str) -> Path:
 
 
 def remove_own(folder: Path) -> None:
-    """Delete the folder of a stage that was interrupted. Raises ValueError for one that no stage made.
+    """Delete the folder of a stage that was interrupted. Raises ValueError for a folder that no stage made.
 
-    Its mark goes last, so that a deletion that is interrupted can go on.
+    Its mark is deleted last, so that an interrupted deletion can be completed.
     """
     if not folder.exists():
         return

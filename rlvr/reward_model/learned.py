@@ -86,7 +86,7 @@ class Learned(ABC):
                 raise RunError(str(scores[0]))
             object.__setattr__(self, "_loaded", loaded)
         share = (time.perf_counter() - start) / max(len(pairs), 1)
-        return [self._judge(scored, text, loaded).timed(share) for scored, text in zip(scores, texts)]
+        return [self._judge(scored, text, loaded).with_seconds(share) for scored, text in zip(scores, texts)]
 
     @abstractmethod
     def _load(self) -> Any:
@@ -103,7 +103,7 @@ class Learned(ABC):
             return error(f"the model gave {next(s for s in scored if not math.isfinite(s))}")
         return self._verdict(scored, text, loaded)
 
-    def _graded(self, score: float, reason: str, steps: tuple[tuple[int, float], ...] = ()) -> Verdict:
+    def _grade(self, score: float, reason: str, steps: tuple[tuple[int, float], ...] = ()) -> Verdict:
         """Return a verdict with a score, which only a threshold makes correct or incorrect."""
         status = Status.PARTIAL
         if self.threshold is not None:

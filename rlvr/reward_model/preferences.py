@@ -19,7 +19,7 @@ from rlvr.core.types import UNSCORED, Group, Prompt
 
 @dataclass(frozen=True, slots=True)
 class PreferencePair:
-    """A chosen and a rejected completion; `margin`: the least difference of their scores in log-odds, 0 if unknown."""
+    """A chosen and a rejected completion. margin: the least difference of their scores in log-odds, 0 if unknown."""
 
     prompt: Prompt
     chosen: str
@@ -35,8 +35,8 @@ class PreferencePair:
 def read_pairs(path: Path) -> list[PreferencePair]:
     """Read pairs from a JSON Lines file: prompt (text or messages), chosen, rejected (text), optionally margin.
 
-    Blank lines are skipped. Raises ValueError with the number of a line that is not such a pair, and for a file without
-    pairs; OSError where there is no such file.
+    Raises ValueError naming a line that is not such a pair, and for a file without pairs; OSError where there is no
+    such file.
     """
     pairs = [_read_pair(row, f"{path}, line {number}") for number, row in read_objects(path)]
     if not pairs:
@@ -78,10 +78,10 @@ def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
 
 
 def pairs_of(group: Group, *, limit: int, seed: int) -> list[PreferencePair]:
-    """Return the pairs of one group: each distinct correct completion with each distinct one that scored otherwise.
+    """Return the pairs of one group: each distinct correct completion with each distinct one that is not correct.
 
-    At most `limit`, drawn at random. Completions without a score (errors) and truncated correct ones are left out.
-    Deterministic given the group, the seed and the problem's id.
+    At most `limit` of them, drawn by the seed and the problem's id. Completions without a score (errors) and truncated
+    correct ones are left out.
     """
     right: dict[str, None] = {}
     wrong: dict[str, None] = {}

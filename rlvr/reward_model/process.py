@@ -72,7 +72,7 @@ class ProcessRewardModel(Learned):
         score, steps = share_out(probabilities, text.ends, self.reduce)
         shown = ", ".join(f"{p:.3f}" for p in probabilities[:SHOWN])
         more = f" and {len(probabilities) - SHOWN} more" if len(probabilities) > SHOWN else ""
-        return self._graded(score, f"steps: {shown}{more}", steps)
+        return self._grade(score, f"steps: {shown}{more}", steps)
 
 
 def share_out(

@@ -1,4 +1,4 @@
-"""Loading sequence-classification models, and scoring texts with them independently of padding."""
+"""Load sequence classifiers, and score texts with them. A score does not depend on padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import cached_file, logging
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.core.files.models import SETTINGS, Source, find_model
 from rlvr.model.load.lora import load_adapter, merge_adapter
 from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer, pick_device, pick_dtype
@@ -25,9 +25,9 @@ KIND = "sequence classifier"
 class Classifier:
     """A sequence classifier whose scores depend neither on the padding token nor on the padding side.
 
-    For a causal trunk with a linear head `score`, the head reads the hidden state of the last real token, found by the
-    attention mask. (transformers looks for the last id other than the padding token's: wrong if that is the end token,
-    and impossible for batches without a padding token.) Other architectures do their own masked pooling.
+    With a causal trunk the head `score` reads the hidden states at the positions that are asked for. (transformers
+    would look for the last id other than the padding token's, which is wrong where the end token pads, and impossible
+    for batches without a padding token.) Other architectures do their own masked pooling.
     """
 
     def __init__(self, model: Any, *, pad_id: int, padding_side: str = "right") -> None:
@@ -36,7 +36,7 @@ class Classifier:
         self.trunk: Any = model.base_model if hasattr(model, "score") else None
         if self.trunk is not None:
             self.has_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
-        # Left padding shifts positions, which only explicit position ids correct.
+        # Left padding shifts positions. Only explicit position ids correct that.
         movable = self.trunk is not None and self.has_positions
         self.padding_side = padding_side if movable else "right"
 
@@ -54,7 +54,7 @@ class Classifier:
         hidden = self.trunk(input_ids=tokens, attention_mask=mask, use_cache=False, **places).last_hidden_state
         rows = [row for row, text in enumerate(texts) for _ in text.positions]
         columns = [starts[row] + place for row, text in enumerate(texts) for place in text.positions]
-        # In float32: good and bad answers may differ by little.
+        # In float32, because good and bad answers may differ by little.
         with torch.autocast(hidden.device.type, enabled=False):
             return self.model.score(hidden[rows, columns].float())
 
@@ -72,10 +72,7 @@ class Classifier:
 
 
 class Scorer:
-    """A reward model in this process, which scores texts in batches of similar length.
-
-    With `offload` the weights are in CPU memory between calls.
-    """
+    """Scores texts in this process, in batches of similar length. With `offload` the weights wait in CPU memory."""
 
     def __init__(
         self, classifier: Classifier, *, label: int, device: torch.device, batch_size: int, offload: bool
@@ -87,7 +84,7 @@ class Scorer:
         self.offload = offload
         if offload and device.type == "cuda":
             for tensor in self._tensors():
-                tensor.data = tensor.data.pin_memory()  # from which copies are faster
+                tensor.data = tensor.data.pin_memory()  # copies from there are faster
 
     @torch.inference_mode()
     def score(self, texts: Sequence[Encoded]) -> list[tuple[float, ...]]:
@@ -137,7 +134,7 @@ def log_odds(logits: Tensor, label: int) -> Tensor:
 
 
 def find_label(num_labels: int, names: dict[int, str], label: str | None, name: str) -> int:
-    """Return the index of the label to score, given by number or name.
+    """Return the index of the label to score, given by number or name; None: the model's only one.
 
     Raises ValueError for a model with several labels where none is named, and for a label that it does not have.
     """
@@ -165,7 +162,7 @@ class Parts:
 
 
 def load_parts(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> Parts:
-    """Load tokenizer and config of a hub name or folder; for an adapter, its base's, with the adapter's labels.
+    """Load tokenizer and config of a hub name or folder. An adapter has its base's, with its own labels.
 
     Raises ValueError where there is no such model.
     """
@@ -202,7 +199,7 @@ def load_classifier(
 ) -> tuple[Classifier, Any]:
     """Load a classifier and its tokenizer from a hub name or folder, adapters merged, weights on the CPU.
 
-    With `num_labels` a missing head is created, on a causal LM's trunk for example; without it the missing head raises
+    With `num_labels` a missing head is created, for example on a causal LM's trunk. Without it a missing head raises
     ValueError, as does a model that cannot be loaded. torch's global random state does not change.
     """
     parts = load_parts(name, revision=revision, trust_remote_code=trust_remote_code)

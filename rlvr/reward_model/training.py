@@ -38,24 +38,25 @@ from rlvr.model.optim.sharding import (
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
-from rlvr.training.evaluation.passk import clustered
+from rlvr.training.evaluation.passk import Estimate, clustered
 from rlvr.training.problems.draws import items_of_step
 from rlvr.training.sft.sft import SupervisedCheckpoints
-
-# The trained weights of a reward model, as its checkpoints hold them: those that are frozen are loaded again.
 
 FILE = "model.safetensors"
 
 
 class TrainedWeights:
-    """Trained weights by name: the model's own, or a copy. mesh: of the processes that hold them in shards."""
+    """The trained weights of a reward model, which its checkpoints hold: the model's own, or a copy.
+
+    mesh: of the ranks that hold them in shards. Frozen weights are loaded again from the base model.
+    """
 
     def __init__(self, named: Mapping[str, Tensor], mesh: DeviceMesh | None = None) -> None:
         self.named = named
         self.mesh = mesh
 
     def snapshot(self) -> TrainedWeights | None:
-        """Return a copy, in the CPU's memory, with whole weights. Where they are in shards only the first gets it."""
+        """Return a copy in the CPU's memory with full weights. Of sharded weights only the first rank gets it."""
         copied = {}
         for name, weight in self.named.items():
             whole = full(weight.detach())
@@ -64,11 +65,11 @@ class TrainedWeights:
         return TrainedWeights(copied) if self.mesh is None or leads() else None
 
     def save(self, folder: Path) -> None:
-        """Write whole weights into a folder."""
+        """Write full weights into a folder."""
         save_file({name: weight.detach().contiguous().cpu() for name, weight in self.named.items()}, folder / FILE)
 
     def load_weights(self, folder: Path) -> None:
-        """Restore, bit for bit, what `save` wrote. Raises ValueError for a file of another model's weights."""
+        """Restore what `save` wrote, bit for bit. Raises ValueError for the weights of another model."""
         held = load_file(folder / FILE)
         if held.keys() != self.named.keys():
             raise ValueError(f"{FILE} has other weights: {', '.join(sorted(held.keys() ^ self.named.keys())[:3])}")
@@ -84,9 +85,9 @@ EncodedPair = tuple[Encoded, Encoded, float]
 class TrainableRewardModel:
     """A reward model with what training needs.
 
-    `model`: what is trained, with LoRA adapters where they are used; `classifier`: computes scores with it; `renderer`:
-    makes token ids of a prompt and a completion; `dtype`: of the computation (autocast unless float32). `empty`: where
-    the weights are in shards, the model without weights, and `mesh` that of the processes.
+    model: what is trained, with LoRA adapters where they are used. classifier: computes scores with it. renderer: makes
+    token ids of a prompt and a completion. dtype: of the computation (autocast unless float32). Where the weights are
+    sharded, empty is the model without weights, and mesh that of the ranks.
     """
 
     model: Any
@@ -130,8 +131,8 @@ class TrainableRewardModel:
 
         return within(self.model, compute).view(-1, 2)
 
-    def whole(self) -> TrainableRewardModel:
-        """Return the model with whole weights: of one in shards a copy, for which all processes must call it."""
+    def gather(self) -> TrainableRewardModel:
+        """Return the model with full weights. A sharded model gives a copy, and every rank must call this."""
         if self.empty is None:
             return self
         model = with_weights(self.empty, gather_weights(self.model)).eval()
@@ -154,10 +155,10 @@ def transformers_model(model: Any) -> Any:
 def load_trainer(
     config: BaseModelConfig, name: str, *, seed: int, mesh: DeviceMesh | None = None
 ) -> TrainableRewardModel:
-    """Load a causal LM's or reward model's trunk with a new head, drawn from the seed, onto its device.
+    """Load the trunk of a causal LM or of a reward model with a new head, drawn from the seed, onto its device.
 
-    mesh: of the processes that hold the weights in shards; each first loads them whole. Raises ValueError for a model
-    that does not become a causal trunk with a linear head.
+    mesh: of the ranks that hold shards; each first loads the full weights. Raises ValueError for a model that does not
+    become a causal trunk with a linear head.
     """
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
@@ -207,8 +208,8 @@ def init_head(weight: Tensor, seed: int) -> None:
 def set_padding(tokenizer: Any, model: Any) -> None:
     """Give tokenizer and config a padding token other than the end token, if the tokenizer has a spare one.
 
-    transformers' own forward pass scores the last token that is not padding; with the end token as padding, that would
-    be the token before the end.
+    transformers' own forward pass scores the last token that is not padding. If the end token were padding, that would
+    be the token before it.
     """
     if tokenizer.pad_token is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         spare = [tokenizer.unk_token, *sorted(tokenizer.get_added_vocab(), key=lambda token: "pad" not in token)]
@@ -239,14 +240,12 @@ def train_reward_model(
     on_step: Callable[[dict[str, float]], None] | None = None,
     checkpoints: SupervisedCheckpoints | None = None,
 ) -> None:
-    """Train for `epochs` passes over the pairs with AdamW; `on_step` receives each step's metrics.
+    """Train for `epochs` passes over the pairs with AdamW, from the last of `checkpoints` on.
 
-    All processes hold the same pairs, and compute a share of each batch. With `checkpoints` it goes on from the last
-    one.
-
-    Metrics: step, lr, grad_norm, and those of `accumulate_gradients`, measured before the update. Raises NotFinite
-    where gradients are not finite at several steps in a row, or the weights are not at the end; Stopped where a signal
-    ends it, after a checkpoint.
+    All ranks hold the same pairs, and each computes a share of each batch. `on_step` gets each step's metrics: step,
+    lr, grad_norm, and those of `accumulate_gradients`, measured before the update. Raises NotFinite where gradients
+    are not finite for several steps in a row, or the weights are not at the end; Stopped where a signal ends it, after
+    a checkpoint.
     """
     hint = f"--optim.lr ({optim.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
     gradients = GradientWatch(python_warning, hint)
@@ -270,7 +269,7 @@ def train_reward_model(
 
 
 def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig, shard: int = 1) -> int:
-    """Return the most tokens of a microbatch, as for a policy of this size that is trained without a reference."""
+    """Return the most tokens of a microbatch: as many as for a policy of this size without a reference policy."""
     adapters = [] if trainer.model is trainer.causal else list(trainer.model.peft_config.values())
     model = ModelConfig(lora_rank=max((adapter.r for adapter in adapters), default=0), shard=shard)
     return microbatch_tokens(trainer, Config(model=model, optim=optim))
@@ -279,10 +278,10 @@ def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig, shard: int = 
 def accumulate_gradients(
     trainer: TrainableRewardModel, batch: Sequence[EncodedPair], max_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Add the gradients of the batch's mean loss, in microbatches of at most `max_tokens` tokens; return its metrics.
+    """Add the gradients of the batch's mean loss, in microbatches of at most `max_tokens` tokens. Return its metrics.
 
-    Each process computes its share; gradients and metrics are those of all. loss: mean over pairs; accuracy: share of
-    pairs whose chosen text scores higher; margin: mean difference of scores.
+    Each rank computes its share; gradients and metrics are summed over all. loss: mean over pairs. accuracy: share of
+    pairs whose chosen text scores higher. margin: mean difference of scores.
     """
     loss, correct, difference = 0.0, 0, 0.0
     count = accelerator.num_processes
@@ -298,7 +297,7 @@ def accumulate_gradients(
         correct += int((differences > 0).sum())
         difference += float(differences.sum())
     if is_sharded(trainer.model):
-        # The others gather their layers with this process, which computes one pair as often as it is needed.
+        # FSDP's all-gathers need every rank: one with fewer microbatches runs dummy ones with weight 0.
         for _ in range(max(map(len, plans)) - len(mine)):
             (0 * trainer.scores(batch[:1]).sum()).backward()
     if count > 1:
@@ -315,7 +314,7 @@ def num_training_steps(num_pairs: int, config: RewardTrainConfig) -> int:
 
 
 def microbatches(pairs: Sequence[EncodedPair], max_tokens: int) -> Iterator[list[EncodedPair]]:
-    """Yield the pairs in order, in parts of at most `max_tokens` tokens, padding included, or of one pair."""
+    """Yield the pairs in order, in parts of one pair or of at most `max_tokens` tokens, padding included."""
     part: list[EncodedPair] = []
     width = 0
     for pair in pairs:
@@ -330,23 +329,22 @@ def microbatches(pairs: Sequence[EncodedPair], max_tokens: int) -> Iterator[list
 
 
 def measure(trainer: TrainableRewardModel, pairs: Sequence[PreferencePair], *, batch_size: int = 64) -> dict[str, Any]:
-    """Return a reward model's metrics on held-out pairs.
+    """Return a reward model's metrics on held-out pairs. Raises ValueError for scores that are not finite.
 
     accuracy with a 95 % interval clustered by prompt; the mean Bradley-Terry loss; ece and reliability (see
-    `calibration`); mean and std of the scores of all distinct held-out completions. Raises ValueError for scores that
-    are not finite.
+    `calibration`); mean and std of the scores of all distinct held-out completions.
     """
     scores = score_completions(trainer, pairs, batch_size=batch_size)
     differences = [scores[p.key, p.chosen] - scores[p.key, p.rejected] for p in pairs]
-    accuracy, low, high = clustered_share([d > 0 for d in differences], [p.key for p in pairs])
+    accuracy = clustered_share([d > 0 for d in differences], [p.key for p in pairs])
     ece, reliability = calibration(differences)
     values = list(scores.values())
     mean = math.fsum(values) / len(values)
     return {
         "pairs": len(pairs),
         "prompts": len({p.key for p in pairs}),
-        "accuracy": accuracy,
-        "accuracy_ci": [low, high],
+        "accuracy": accuracy.mean,
+        "accuracy_ci": [accuracy.low, accuracy.high],
         "loss": math.fsum(math.log1p(math.exp(-abs(d))) + max(-d, 0.0) for d in differences) / len(differences),
         "ece": ece,
         "reliability": reliability,
@@ -377,19 +375,13 @@ def score_completions(
     return dict(zip(texts, scores))
 
 
-def clustered_share(
-    hits: Sequence[bool], clusters: Sequence[str], confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """Return the share of hits and its interval, clustered by prompt (rlvr.training.evaluation.passk.clustered).
-
-    The interval is [0, 1] with a single cluster.
-    """
+def clustered_share(hits: Sequence[bool], clusters: Sequence[str]) -> Estimate:
+    """Return the share of hits with its 95 % interval, clustered by prompt; a prompt counts by its pairs."""
     groups: dict[str, list[bool]] = {}
     for hit, cluster in zip(hits, clusters, strict=True):
         groups.setdefault(cluster, []).append(hit)
     rows = list(groups.values())
-    estimate = clustered([sum(row) / len(row) for row in rows], confidence, weights=[len(row) for row in rows])
-    return estimate.mean, estimate.low, estimate.high
+    return clustered([sum(row) / len(row) for row in rows], weights=[len(row) for row in rows])
 
 
 def calibration(differences: Sequence[float]) -> tuple[float, list[dict[str, float]]]:

@@ -68,4 +68,4 @@ class RewardModel(Learned):
 
     def _verdict(self, log_odds: tuple[float, ...], text: Encoded, loaded: LoadedRewardModel) -> Verdict:
         reason = f"its first {text.cut} tokens were cut" if text.cut else ""
-        return self._graded((log_odds[0] - loaded.mean) / loaded.std, reason)
+        return self._grade((log_odds[0] - loaded.mean) / loaded.std, reason)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.core.files.write import PARTIAL, check_place, write_whole, writing
+from rlvr.core.files.write import PARTIAL, check_place, name_in_errors, write_whole
 from rlvr.core.printable import kind_of
 
 LOCK = "lock"
@@ -229,7 +229,7 @@ class RunFolder:
         """Check and create the folder, and hold its lock. Yields lines to show."""
         self.check()
         with ExitStack() as stack:
-            with writing(self.path):
+            with name_in_errors(self.path):
                 warning = stack.enter_context(hold_lock(self.path))
             yield [warning] if warning else []
 

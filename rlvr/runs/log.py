@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr.core.files.write import PARTIAL, write_whole, writing
+from rlvr.core.files.write import PARTIAL, name_in_errors, write_whole
 from rlvr.core.types import Completion, Group
 from rlvr.runs.reading import read_lines
 
@@ -42,7 +42,7 @@ class RunLog:
         Raises RunError with one line where the disk is full or the like.
         """
         path = self.path(stream)
-        with writing(path, SAFE), path.open("a", encoding="utf-8") as file:
+        with name_in_errors(path, SAFE), path.open("a", encoding="utf-8") as file:
             for record in records:
                 file.write(json.dumps(with_nulls(record), ensure_ascii=False, allow_nan=False) + "\n")
         if stream == "rollouts" and path.stat().st_size > self.rotate_bytes:
@@ -54,7 +54,7 @@ class RunLog:
         for name in STREAMS:
             lengths[name] = 0
             if self.path(name).exists():
-                with writing(self.path(name), SAFE), self.path(name).open("rb") as file:
+                with name_in_errors(self.path(name), SAFE), self.path(name).open("rb") as file:
                     os.fsync(file.fileno())
                     lengths[name] = os.fstat(file.fileno()).st_size
         return {**lengths, "parts": len(self._parts())}
@@ -211,7 +211,7 @@ def append_event(folder: Path, step: int, kind: str, message: str, **details: An
         **details,
     }
     line = json.dumps(with_nulls(row), ensure_ascii=False, allow_nan=False, default=str) + "\n"
-    with writing(path, SAFE), path.open("a+b") as file:
+    with name_in_errors(path, SAFE), path.open("a+b") as file:
         drop_cut_line(file)
         file.write(line.encode())
 

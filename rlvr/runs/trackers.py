@@ -13,7 +13,7 @@ from rlvr.core.registry import did_you_mean
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-# Accelerate's trackers, each with the modules one of which it needs: Accelerate, which imports torch, is not asked.
+# Accelerate's trackers, each with the modules of which it needs one. Asking Accelerate would import torch.
 MODULES = {
     **{name: (name,) for name in ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio", "wandb")},
     "tensorboard": ("tensorboard", "tensorboardX"),
@@ -36,9 +36,9 @@ def check_trackers(run: RunConfig) -> None:
 
 
 def make_accelerator(config: Config, *, cpu: bool) -> Accelerator:
-    """Return Accelerate's processes, device and trackers, which `check_trackers` accepts.
+    """Return the accelerator with the run's trackers, which `check_trackers` accepts.
 
-    cpu: whether the model is on the CPU. Accelerate must be told: it takes processes without GPUs for single ones.
+    cpu: whether the model is on the CPU. Accelerate must be told, because it takes ranks without GPUs for single ones.
     """
     from accelerate import Accelerator
     from accelerate.utils import InitProcessGroupKwargs

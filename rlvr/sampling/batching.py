@@ -209,7 +209,7 @@ class ContinuousBatch:
         check_finite(self.logprobs[self.slots, steps])
         ended: list[tuple[Row, Ending]] = []
         for row, ids in zip(self.rows, columns.T.tolist()):
-            if not row.done and (ending := self._ending(row, ids)):
+            if not row.done and (ending := self._find_ending(row, ids)):
                 row.done = True
                 ended.append((row, ending))
         if ended:
@@ -220,7 +220,7 @@ class ContinuousBatch:
                 self.lengths = [self.lengths[0] + 1, self.lengths[1] + ending.length]
                 on_row(row.prompt, row.sample, self._completion(ids, values, ending))
 
-    def _ending(self, row: Row, ids: list[int]) -> Ending | None:
+    def _find_ending(self, row: Row, ids: list[int]) -> Ending | None:
         """Return how a row ended with one of its last tokens, if it did."""
         before = row.drawn - len(ids)
         stop, eos = self.sampling.stop, self.policy.eos_ids
@@ -323,7 +323,7 @@ class ContinuousBatch:
                     break  # the first prompt alone tells how many bytes a token takes
                 budget -= length
                 widths.append(length)
-            budget -= self._expected()
+            budget -= self._expected_tokens()
             if budget < 0 and (taken or self.rows):
                 break
             taken.append(self.waiting.popleft())
@@ -337,7 +337,7 @@ class ContinuousBatch:
         small = padded <= max(PADDED_PROMPTS, 2 * (sum(lengths) + length))
         return small and padded <= MOST_PROMPT_TOKENS
 
-    def _expected(self) -> float:
+    def _expected_tokens(self) -> float:
         """Return the tokens that a completion may come to have: the mean so far; half of the limit at first."""
         count, tokens = self.lengths
         return tokens / count if count else self.sampling.max_new_tokens / 2
@@ -347,4 +347,4 @@ class ContinuousBatch:
         if not self.rows or self.cache_bytes == inf:
             return inf
         space = (self.cache_bytes - self.decoder.bytes_at_step()) / self.decoder.bytes_per_token()
-        return space - sum(max(0.0, self._expected() - row.drawn) for row in self.rows)
+        return space - sum(max(0.0, self._expected_tokens() - row.drawn) for row in self.rows)

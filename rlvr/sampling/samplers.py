@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config import EngineConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.core.types import Sampler
@@ -38,26 +38,15 @@ def check_vllm(config: EngineConfig) -> None:
     check_installed(config)
 
 
-def check_nothing(config: SamplerConfig) -> None:
-    """Do nothing: the sampler needs no extra."""
-
-
 @dataclass(frozen=True)
 class SamplerKind:
     """How a sampler is made, of (policy, config): its first weights are the policy's present ones.
 
-    `check` takes the config, and raises ValueError where an extra is not installed.
+    `check` takes the config, and raises ValueError where an extra is not installed; None: the sampler needs none.
     """
 
     make: Callable[[Policy, Any], Sampler]
-    check: Callable[[Any], None] = check_nothing
-
-
-@runtime_checkable
-class Reports(Protocol):
-    """A sampler that can say what happens to its servers."""
-
-    def report_to(self, report: Callable[[str, str], None]) -> None: ...
+    check: Callable[[Any], None] | None = None
 
 
 SAMPLER_KINDS: dict[str, SamplerKind] = {
@@ -69,7 +58,8 @@ SAMPLER_KINDS: dict[str, SamplerKind] = {
 
 def check_sampler(config: SamplerConfig) -> None:
     """Raise ValueError where the sampler needs an extra that is not installed, before anything is loaded or written."""
-    SAMPLER_KINDS[config.name].check(config)
+    if (check := SAMPLER_KINDS[config.name].check) is not None:
+        check(config)
 
 
 def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
@@ -83,11 +73,12 @@ def open_sampler(
 ) -> Iterator[Sampler]:
     """Yield the sampler of these settings, and close it afterwards.
 
-    `report(text, kind)` is told what happens to its servers, where it has any, in place of Python's warnings.
+    A sampler with a method `report_to` calls `report(text, kind)`, in place of Python's warnings, for what happens to
+    its servers.
     """
     sampler = make_sampler(config, policy)
     try:
-        if report is not None and isinstance(sampler, Reports):
+        if report is not None and hasattr(sampler, "report_to"):
             sampler.report_to(report)
         yield sampler
     finally:

@@ -32,7 +32,7 @@ class TorchSampler(Sampler):
     def __init__(self, policy: Policy, *, batch_size: int = 512, cache_gib: float | None = None) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
-        self.given, self.policy = policy, policy.whole()
+        self.given, self.policy = policy, policy.gather()
         self.batch_size, self.cache_gib = batch_size, cache_gib
         self.decoders = Decoders(policy.tried, policy.trial, policy.packs, policy.dtype)
 
@@ -42,7 +42,7 @@ class TorchSampler(Sampler):
         All processes must call it.
         """
         if policy.mesh is not None:
-            self.policy = policy.whole()
+            self.policy = policy.gather()
 
     def sleep(self) -> None:
         """Free the weights that were gathered of a policy in shards."""
@@ -51,7 +51,7 @@ class TorchSampler(Sampler):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Completion]]:
-        """Return len(seeds[p]) completions for each prompt; see rlvr.core.types.Sampler. Raises ValueError as `stream`."""
+        """Return len(seeds[p]) completions for each prompt. Raises ValueError as `stream`."""
         return self.stream(prompts, sampling, seeds, lambda place, completions: None)
 
     def stream(
@@ -61,10 +61,7 @@ class TorchSampler(Sampler):
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """Do as `generate`, and hand over each group as soon as it is complete; see rlvr.core.types.Sampler.
-
-        Raises ValueError for an empty prompt, and unless there is one list of seeds per prompt.
-        """
+        """See Sampler. Raises ValueError for an empty prompt, and unless there is one list of seeds per prompt."""
         if len(prompts) != len(seeds):
             raise ValueError(f"{len(prompts)} prompts and {len(seeds)} lists of seeds; expected one list per prompt")
         if any(len(prompt) == 0 for prompt in prompts):
@@ -76,10 +73,10 @@ class TorchSampler(Sampler):
             drawn[p][g] = completion
             missing[p] -= 1
             if missing[p] == 0:
-                on_group(p, _whole(drawn[p]))
+                on_group(p, _complete(drawn[p]))
 
         self._draw(prompts, seeds, sampling, [sampling.max_new_tokens] * len(prompts), keep)
-        return [_whole(group) for group in drawn]
+        return [_complete(group) for group in drawn]
 
     def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
         """Sample a completion for each ask; see rlvr.core.types.Sampler. Those that differ in length only go together.
@@ -143,5 +140,5 @@ class TorchSampler(Sampler):
         return CACHE_SHARE * torch.cuda.mem_get_info(self.policy.device)[0]
 
 
-def _whole(group: list[Completion | None]) -> list[Completion]:
+def _complete(group: list[Completion | None]) -> list[Completion]:
     return [completion for completion in group if completion is not None]

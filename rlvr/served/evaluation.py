@@ -1,4 +1,4 @@
-"""pass@k of a served model: requests go out side by side, and every answer is kept as soon as it is verified."""
+"""pass@k of a served model: many requests at a time, and every answer is written as soon as it is verified."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from rlvr.served.speakers import Speaker
 from rlvr.training.evaluation.evaluate import Answers, check_problems, named, summarize, verified
 from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
 
-# Requests that threads make side by side, those of earlier rows first, and one consumer that takes what came back.
-
-UNTAKEN = 1024  # outcomes, beyond which threads wait: a verifier may be slower than the server
+UNTAKEN = 1024  # outcomes; with more than these threads wait, because a verifier may be slower than the server
 Outcome = tuple[int, Ask, Generated | Exception]  # row, what was asked, and what came of it
 
 
 class Requests:
-    """Asks of rows, in `concurrency` daemon threads. A context manager: closed, its threads take nothing more.
+    """Sends requests in `concurrency` daemon threads, until the context ends. One consumer takes what comes back.
 
-    Of asks that wait the one of the lowest row is next, so that rollouts that were begun end before others begin.
+    The request of the lowest row is sent first, so that rollouts that have begun end before others begin.
     """
 
     def __init__(self, complete: Callable[[Ask], Generated], concurrency: int) -> None:
@@ -61,13 +59,13 @@ class Requests:
         self._waiting.put((row, next(self._order), ask))
 
     def wake(self) -> None:
-        """Have a `take` that waits return; called in any thread."""
+        """Make a waiting `take` return. Any thread may call this."""
         self._finished.put(None)
 
     def take(self, seconds: float) -> list[Outcome]:
-        """Return all that came back since the last call, by row: what was generated, or raised.
+        """Return all that came back since the last call: row, request, and what was generated or raised.
 
-        It waits for the first one, until `wake` is called, `seconds` at most.
+        Waits for the first one until `wake` is called, `seconds` at most.
         """
         found = []
         try:
@@ -104,7 +102,7 @@ class Single:
 
     def __init__(self, asks: Sequence[Ask], done: Callable[[int, Completion], None]) -> None:
         self._asks = list(enumerate(asks))
-        self.heard = done
+        self.add_turn = done
 
     def asks(self, *, every: bool) -> list[tuple[int, Ask]]:
         """Return all asks, once."""
@@ -137,7 +135,7 @@ class Served:
 
 @dataclass
 class Losses:
-    """Requests that were given up: how many, how many in a row, and the last reason."""
+    """Requests that were given up. most: how many in a row end the evaluation."""
 
     most: int
     total: int = 0
@@ -146,7 +144,7 @@ class Losses:
     rows: set[int] = field(default_factory=set)
 
     def add(self, row: int, error: RequestLost) -> None:
-        """Count a lost request. Raises RunError where so many in a row are lost that the server is gone."""
+        """Count a lost request. Raises RunError where so many in a row are lost that the server must be gone."""
         self.total += 1
         self.in_a_row += 1
         self.reason = str(error)
@@ -180,7 +178,8 @@ def evaluate_served(
     progress: Callable[[int], None],
     plan: Play | None = None,
 ) -> dict[str, Any]:
-    """Do as rlvr.training.evaluation.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same order.
+    """Do as rlvr.training.evaluation.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same
+    order.
 
     A request that is lost leaves its answer out of the file; the next call repeats it. The result also has "identical",
     the share of problems whose samples all have the same text, where several were drawn at a temperature above 0.
@@ -222,7 +221,7 @@ def ask_all(
     keep: Callable[[Sequence[tuple[int, Completion]]], None],
     plan: Play | None = None,
 ) -> Losses:
-    """Have every row answered, and `keep` called with those that have ended, several at a time. Return the losses."""
+    """Have every row answered. `keep` gets those that have ended, several at a time. Return the losses."""
     ended: list[tuple[int, Completion]] = []
 
     def done(row: int, completion: Completion) -> None:
@@ -271,7 +270,7 @@ def open_rollouts(
 def take(outcomes: Iterable[Outcome], speaker: Speaker, rollouts: Single | Episodes, losses: Losses) -> None:
     """Pass on what was sampled, count what was lost, and raise anything else.
 
-    A later turn that the server refuses since it reads no more tokens ends its rollout.
+    A later turn that the server refuses as too long ends its rollout.
     """
     for row, ask, outcome in outcomes:
         if isinstance(outcome, RequestLost):
@@ -284,7 +283,7 @@ def take(outcomes: Iterable[Outcome], speaker: Speaker, rollouts: Single | Episo
         else:
             losses.in_a_row = 0
             # Here, not in the threads: a tokenizer is not for several at once.
-            rollouts.heard(row, speaker.completion(outcome, ask.sampling))
+            rollouts.add_turn(row, speaker.completion(outcome, ask.sampling))
 
 
 def identical(answers: Iterable[Mapping[str, Any]]) -> float:

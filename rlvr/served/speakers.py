@@ -1,4 +1,4 @@
-"""Between rollouts, which are made of token ids, and what a server is asked with: token ids, a text, or messages."""
+"""What a server is asked with: token ids, a text, or messages. Rollouts themselves are made of token ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_IDS = (
 class TokenSpeaker(Rendering):
     """Renders prompts and replies with the served model's tokenizer: token ids in, token ids out.
 
-    eos_ids: the tokenizer's, and those that turns have ended with so far.
+    eos_ids: the tokenizer's, and those with which turns have ended so far.
     """
 
     def __init__(self, tokenizer: Any, *, system_prompt: str | None, chat: str) -> None:
@@ -34,7 +34,7 @@ class TokenSpeaker(Rendering):
         return self._eos_ids
 
     def check_turns(self) -> None:
-        """Do as Rendering's; from then on completions must come with their ids."""
+        """Check as Rendering does. From then on completions must come with their ids."""
         super().check_turns()
         self.needs_ids = True
 
@@ -43,12 +43,12 @@ class TokenSpeaker(Rendering):
         return context
 
     def forget(self, ids: Sequence[int]) -> None:
-        """Do nothing: what was said is held in token ids."""
+        """Do nothing, because what was said is held in token ids."""
 
     def completion(self, answer: Generated, sampling: Sampling) -> Completion:
-        """Return what was sampled like the torch sampler does: an EOS is in the ids only, a stop string in the text.
+        """Return what was sampled as the torch sampler does: an EOS is in the ids only, a stop string in the text.
 
-        Without ids from the server its text is kept, and placeholders count the tokens.
+        Without ids from the server its text is kept, with placeholders for the tokens.
         """
         if answer.ids is None and self.needs_ids:
             raise ValueError(NO_IDS)
@@ -63,10 +63,11 @@ class TokenSpeaker(Rendering):
 
 
 class MessageSpeaker:
-    """Conversations as messages, or a single text: the server has the tokenizer.
+    """Conversations as messages, or a single text, for a server that has the tokenizer.
 
-    A message is held here, and stands in token ids as a run of numbers that no other has, as long as its tokens: those
-    of the model's turns as the server counts them, of prompts and replies a quarter of their characters.
+    Each message is held here. In token ids a run of numbers that no other message has stands for it. The run is as long
+    as the message has tokens: the server counts those of the model's turns; prompts and replies count a quarter of
+    their characters.
     """
 
     eos_ids: frozenset[int] = frozenset()
@@ -79,7 +80,7 @@ class MessageSpeaker:
         self._lock = threading.Lock()
 
     def announce(self, environment: Any) -> None:
-        """Have every prompt tell of an environment's tools, in its text."""
+        """Add the description of an environment's tools to the text of every prompt."""
         self._announcement = str(getattr(environment, "announcement", "") or "")
 
     def render(self, prompt: Prompt) -> list[int]:
@@ -127,7 +128,7 @@ class MessageSpeaker:
         return messages if self.chat else messages[0]["content"]
 
     def forget(self, ids: Sequence[int]) -> None:
-        """Drop the messages of a rollout that has ended. ids: of its turns and replies, without its prompt."""
+        """Drop the messages of a rollout that has ended. ids: those of its turns and replies, without the prompt."""
         place = 0
         with self._lock:
             while place < len(ids):

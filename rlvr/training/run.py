@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -10,19 +11,22 @@ from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.core.heartbeat import enter
+from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem, Sampler
 from rlvr.distributed import gather, share
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
+from rlvr.model.optim.health import GradientWatch, streak_of
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import Reporter, TrainerCallback
 from rlvr.training.checkpoint.folders import since_best
 from rlvr.training.evaluation.evaluate import evaluate
+from rlvr.training.monitor.guards import act_on_regression, find_regression
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.rollout import RolloutWorker
 from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.signals import StopRequest
+from rlvr.training.supervision.signals import StopRequest, stop_requested, unsaved
 
 
 @dataclass
@@ -40,11 +44,47 @@ class Run:
     monitor: Monitor | None = None
     held_out: HeldOutEvaluation | None = None
     stop: StopRequest = field(default_factory=StopRequest)
+    gradients: GradientWatch = field(init=False)
 
-    def evaluate(self, step: int) -> None:
-        """Measure and log pass@k after `step` steps."""
-        if self.held_out is not None:
-            self.held_out.measure(step)
+    def __post_init__(self) -> None:
+        optim, model, log = self.config.optim, self.config.model, self.reporter.log
+        hint = (
+            f"--optim.lr ({optim.lr:g}), --model.dtype ({model.dtype}; float32 does not overflow where the others do) "
+            f"and the rollouts of these steps in {log.path('rollouts')}; the checkpoints in {log.out_dir} stay"
+        )
+        self.gradients = GradientWatch(self.reporter.warn, hint)
+
+    @contextmanager
+    def training(self, start: int) -> Iterator[None]:
+        """Handle signals, notify the callbacks of begin and end, and count dropped updates, from `start` steps on."""
+        self.gradients.streak = streak_of(self.reporter.log.read("metrics")) if start else 0
+        with self.stop.answering(), self.reporter.training(self.config, start):
+            yield
+
+    def steps(self, start: int) -> Iterator[int]:
+        """Yield the steps (from 0) that are left, each with its own seed, until evaluations no longer get better."""
+        for step in range(start, self.config.run.steps):
+            if self.has_converged(step):
+                return
+            self.stop.work = f"step {step + 1}"
+            self.stop.unsaved = unsaved(self.config.run.out_dir, step + 1)
+            self.worker.timer.clear()
+            enter("sampling", step + 1)
+            torch.manual_seed(derive_seed(self.config.run.seed, "step", step))
+            yield step
+
+    def asked_to_stop(self) -> bool:
+        """Return whether a signal asks the run to end. All processes get the same answer."""
+        return stop_requested(self.stop, self.learner.accelerator)
+
+    def evaluate(self, step: int) -> str:
+        """Measure and log pass@k after `step` steps. Return how it fell below that of the start, "" if it did not."""
+        return "" if self.held_out is None else self.held_out.measure(step)
+
+    def act_on_regression(self, step: int, reason: str) -> None:
+        """Do what eval.on_regression says if there is a reason. The step must be saved. Raises GuardStop or RollBack."""
+        if reason:
+            act_on_regression(self.config.eval.on_regression, step, reason, self.reporter.warn)
 
     def has_converged(self, step: int) -> bool:
         """Return whether the run ends after `step` steps because evaluations no longer get better (eval.patience)."""
@@ -84,6 +124,11 @@ def assemble(
     )
 
 
+def is_due(step: int, every: int) -> bool:
+    """Return whether something that happens every `every` steps (0: never) happens after this one."""
+    return every > 0 and step % every == 0
+
+
 class HeldOutEvaluation:
     """Measures pass@k on held-out problems, logs it and notifies the callbacks. Each step is measured once.
 
@@ -117,10 +162,13 @@ class HeldOutEvaluation:
             counts = [since_best(log.out_dir, log.read("eval"))]
         return gather(counts, self.run.learner.accelerator)[0]
 
-    def measure(self, step: int) -> None:
-        """Evaluate after `step` steps, unless that step is measured already or there are no problems."""
-        if not self.problems or step in self.measured:
-            return
+    def measure(self, step: int) -> str:
+        """Evaluate after `step` steps, unless that is done already. Return a regression in words, "" if there is none."""
+        if self.problems and step not in self.measured:
+            self._measure(step)
+        return find_regression(self.run.reporter.log, self.run.learner.accelerator, step)
+
+    def _measure(self, step: int) -> None:
         self.measured.add(step)
         config, accelerator, reporter = self.run.config, self.run.learner.accelerator, self.run.reporter
         count = len(share(self.problems, accelerator))

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rlvr.config import Config
 from rlvr.core.files.write import write_whole
@@ -179,10 +179,9 @@ class CheckpointSaver(SnapshotWriter):
             best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | self.being_saved | {step})
         return step in gather(best, self.accelerator)[-1:]
 
-    def save(self, step: int, ahead: Mapping[int, Sequence[Group]], *, keep_all: bool = False) -> None:
+    def save(self, step: int, ahead: Mapping[int, Sequence[Group]]) -> None:
         """Save the checkpoint after `step` steps, with the rollouts that are sampled ahead, by step.
 
-        keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.
         Raises as `write`.
         """
         folder = checkpoint_folder(self.run.config.run.out_dir, step)
@@ -200,19 +199,29 @@ class CheckpointSaver(SnapshotWriter):
             parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)
             return take_snapshot(step, *parts, copied=self.beside)
 
-        self.write(folder, take, lambda: self._complete(step, keep_all))
+        self.write(folder, take, lambda: self._complete(step))
 
-    def save_start(self) -> None:
-        """Save the checkpoint before the first step, unless it is there."""
+    def save_start(self, start: int) -> None:
+        """Save the checkpoint before the first step if a rollback may need it, unless it is there."""
+        if not (start == 0 < self.run.config.run.steps and can_roll_back(self.run.config)):
+            return
         folder, accelerator = checkpoint_folder(self.run.config.run.out_dir, 0), self.accelerator
         if not any(gather([folder.exists()], accelerator)):
             self.save(0, {})
 
-    def _complete(self, step: int, keep_all: bool) -> None:
+    def end_run(self, guard: GuardStop | RollBack, step: int, ahead: Mapping[int, Sequence[Group]]) -> NoReturn:
+        """Raise what the alarm asks for. A run that it stops is saved first."""
+        if isinstance(guard, GuardStop):
+            self.save(step, ahead)
+        self.finish()
+        raise guard
+
+    def _complete(self, step: int) -> None:
         self.being_saved = set()
         log, settings = self.run.reporter.log, self.run.config.run
         if self.accelerator.is_main_process:
-            if not keep_all:
+            # While gradients are not finite, the last good checkpoint may be among the older ones.
+            if not self.run.gradients.streak:
                 kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
                 others = {*(kept if settings.keep_best else ()), *([0] if can_roll_back(self.run.config) else [])}
                 delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, others)

@@ -19,10 +19,9 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import plain
 from rlvr.sandbox.jail import interpreter
 from rlvr.sandbox.jail.isolation import Isolation, Layers
-from rlvr.sandbox.wire import service
+from rlvr.sandbox.wire import service, values
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
@@ -72,7 +71,7 @@ def rehearse() -> None:
             os.write(job, json.dumps({"program": _REHEARSAL, "prelude": "", "calls": []}).encode())
             os.lseek(job, 0, os.SEEK_SET)
             with contextlib.suppress(EOFError):
-                exec(_parsed(_read(job)["program"], "main.py"), types.ModuleType("__main__").__dict__)
+                exec(_parse_program(_read(job)["program"], "main.py"), types.ModuleType("__main__").__dict__)
             interpreter.flush_streams()
     sys.stdin, sys.stdout = streams
     linecache.cache.clear()
@@ -126,7 +125,7 @@ def _read(payload: int) -> dict[str, Any]:
 def _compile(program: str, name: str) -> types.CodeType:
     """Compile the program, report whether it compiles, and close the status pipe."""
     try:
-        code = _parsed(program, name)
+        code = _parse_program(program, name)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         os.write(STATUS, b"S")
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -136,7 +135,7 @@ def _compile(program: str, name: str) -> types.CodeType:
     return code
 
 
-def _parsed(program: str, name: str) -> types.CodeType:
+def _parse_program(program: str, name: str) -> types.CodeType:
     code = compile(program, name, "exec", dont_inherit=True)
     # For `inspect.getsource` and tracebacks: there is no such file.
     known = (len(program), None, program.splitlines(keepends=True), name)
@@ -230,9 +229,9 @@ def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
     asked = _getpid()
     for number, call in enumerate(job["calls"]):
         try:
-            args, kwargs = plain.decode(call["args"]), plain.decode(call["kwargs"])
+            args, kwargs = values.decode(call["args"]), values.decode(call["kwargs"])
             value = service.find_entry(names, call["entry"])(*args, **kwargs)
-            answer = {"n": number, "v": plain.encode_value(value, whole=True)}
+            answer = {"n": number, "v": values.encode_value(value, whole=True)}
         except Exception as error:
             answer = {"n": number, "x": type(error).__name__}
         _end_copies(asked)
@@ -254,7 +253,7 @@ def _converse(job: dict[str, Any]) -> None:
     requests = open(FIRST_CHANNEL, "rb", closefd=False)  # noqa: SIM115
     for number, line in enumerate(iter(requests.readline, b"")):
         try:
-            exec(_parsed(plain.loads(line), f"call{number + 1}.py"), names)
+            exec(_parse_program(values.loads(line), f"call{number + 1}.py"), names)
             code = 0
         except BaseException as error:
             code = _exit_code(error)

@@ -42,10 +42,10 @@ def prepare(scratch: str) -> None:
     _thread.stack_size(_THREAD_STACK)
     _redirect(scratch)
     _ignore_attributes(scratch)
-    resource.setrlimit = _clipped(resource.setrlimit)
+    resource.setrlimit = _clip_limits(resource.setrlimit)
 
 
-def _clipped(original: Callable[..., None]) -> Callable[..., None]:
+def _clip_limits(original: Callable[..., None]) -> Callable[..., None]:
     """Let a program ask for more than its hard limits, as programs that recurse deeply do: it gets what it may have."""
 
     def setrlimit(what: int, limits: Sequence[int], /) -> None:

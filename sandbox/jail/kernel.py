@@ -32,7 +32,7 @@ def _number(name: str) -> int:
     return syscalls.own(syscalls.architecture())[name]
 
 
-def _checked(result: int, what: str) -> int:
+def _check(result: int, what: str) -> int:
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")
@@ -49,7 +49,7 @@ class Call:
 
     def __call__(self) -> int:
         """Make the call."""
-        return _checked(self._function(*self._arguments), self._what)
+        return _check(self._function(*self._arguments), self._what)
 
 
 def syscall_ready(name: str, *arguments: object) -> Call:
@@ -102,7 +102,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 
 def unmount(target: str) -> None:
     """Detach the mount at `target`."""
-    _checked(_libc().umount2(target.encode(), MNT_DETACH), f"umount {target}")
+    _check(_libc().umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
 def set_mount_attributes(path: str, attributes: int) -> None:

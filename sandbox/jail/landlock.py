@@ -30,7 +30,7 @@ def abi() -> int:
         return 0
 
 
-def _handled(version: int) -> int:
+def _handled_rights(version: int) -> int:
     newer = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
     return _ALL_OF_ABI_1 | sum(right for since, right in newer if version >= since)
 
@@ -59,7 +59,7 @@ class Grants:
         devices: Iterable[str],
         execute: Iterable[str] = (),
     ) -> None:
-        handled = _handled(version)
+        handled = _handled_rights(version)
         network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
         scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if version >= 6 else 0
         attributes = ctypes.byref(_Attributes(handled, network, scopes))

@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[list[str], Any], ...] = (
 )
 
 
-def granted(read: Iterable[str], hidden: Sequence[str], packages: Mapping[str, Sequence[str]]) -> list[str]:
+def find_granted_paths(read: Iterable[str], hidden: Sequence[str], packages: Mapping[str, Sequence[str]]) -> list[str]:
     """Return paths that together hold what is in `read` and not in `hidden`, and the packages."""
     found = [part for path in read for part in _without(os.path.realpath(path), hidden)]
     return found + [os.path.realpath(os.path.join(site, name)) for site, names in packages.items() for name in names]

@@ -56,7 +56,7 @@ def enter(uid: int | None, view: View, scratch: str) -> None:
         os.close(process)
 
 
-def placed(path: str, scratch: str) -> str:
+def place_in_root(path: str, scratch: str) -> str:
     """Return a caller's path as it is in the new root.
 
     It is the same, except below the scratch directory (a virtual environment in /tmp), where each run mounts an empty
@@ -104,17 +104,17 @@ def _build_root(view: View, scratch: str) -> None:
     kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
     bound = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
     for path in view.read:
-        _bind(path, base + placed(path, scratch), bound)
-    covers = [base + placed(path, scratch) for path in view.hidden]
+        _bind(path, base + place_in_root(path, scratch), bound)
+    covers = [base + place_in_root(path, scratch) for path in view.hidden]
     for cover in covers:
         kernel.mount("tmpfs", cover, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
     for site, names in view.packages.items():
         for name in names:
-            _bind(os.path.realpath(os.path.join(site, name)), base + placed(f"{site}/{name}", scratch), bound)
+            _bind(os.path.realpath(os.path.join(site, name)), base + place_in_root(f"{site}/{name}", scratch), bound)
     for path in view.devices:
         _bind(path, base + path, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
     os.makedirs(base + scratch, exist_ok=True)
-    _keep_from_listing(base, [placed(path, scratch) for path in paths])
+    _keep_from_listing(base, [place_in_root(path, scratch) for path in paths])
     kernel.pivot_root(base)
     for cover in ("/", *(cover.removeprefix(base) for cover in covers)):
         flags = _MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV

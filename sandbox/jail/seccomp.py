@@ -99,17 +99,17 @@ def _numbers(table: str, column: int) -> dict[str, int]:
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
-def allowed(arch: Architecture) -> dict[str, int]:
+def allowed_calls(arch: Architecture) -> dict[str, int]:
     """Return the calls a program may make with any arguments, by name."""
     return _numbers(_ALLOWED, arch.column)
 
 
-def filtered(arch: Architecture) -> dict[str, int]:
+def filtered_calls(arch: Architecture) -> dict[str, int]:
     """Return the calls a program may make with some arguments, by name."""
     return _numbers(_FILTERED, arch.column)
 
 
-def pretended(arch: Architecture) -> dict[str, int]:
+def pretended_calls(arch: Architecture) -> dict[str, int]:
     """Return the calls that return 0 without effect, by name."""
     return _numbers(_PRETENDED, arch.column)
 
@@ -202,7 +202,7 @@ def _opening(index: int) -> _Program:
 
 
 def _mapping() -> _Program:
-    # Shared memory without a file is counted for no process once it is unmapped there: see inside/maps.py.
+    # Shared memory without a file is counted for no process once it is unmapped there: see shared_memory.py.
     both = _MAP_SHARED | _MAP_ANONYMOUS
     return [_argument(3), _statement(_AND, both), _jump(_JUMP_EQUAL, both, 0, 1), _REFUSE, _PASS]
 
@@ -248,8 +248,8 @@ def build(arch: Architecture, own_pid: int | None, *, one_process: bool = False)
     for name, targets in (("kill", (0, own_pid)), ("tkill", (own_pid,)), ("tgkill", (own_pid,))):
         # With own_pid, tkill reaches only the first thread: ids of others are not known in advance.
         checked[name] = [_PASS] if own_pid is None else _one_of(0, tuple(t for t in targets if t is not None))
-    answers = {number: [_PASS] for number in allowed(arch).values()}
-    answers |= {number: [_PRETEND] for number in pretended(arch).values()}
+    answers = {number: [_PASS] for number in allowed_calls(arch).values()}
+    answers |= {number: [_PRETEND] for number in pretended_calls(arch).values()}
     if one_process:
         checked["clone"] = [
             _argument(0),
@@ -257,9 +257,9 @@ def build(arch: Architecture, own_pid: int | None, *, one_process: bool = False)
             _jump(_JUMP_SET, _CLONE_THREAD, 0, 1),
         ]
         checked["clone"] += [_PASS, _REFUSE]
-    answers |= {number: checked[name] for name, number in filtered(arch).items()}
+    answers |= {number: checked[name] for name, number in filtered_calls(arch).items()}
     if one_process:
-        answers |= {number: [_REFUSE] for name, number in allowed(arch).items() if name in ("fork", "vfork")}
+        answers |= {number: [_REFUSE] for name, number in allowed_calls(arch).items() if name in ("fork", "vfork")}
         answers[own(arch)["execve"]] = [_PASS]
     program = [
         _statement(_LOAD, _ARCHITECTURE),

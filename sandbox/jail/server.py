@@ -28,10 +28,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.jail import shared_memory as maps
-from rlvr.sandbox.jail import shared_memory as semaphore
 from rlvr.sandbox.jail import child, interpreter, kernel, landlock, library, namespaces, seccomp, usage
 from rlvr.sandbox.jail import seccomp as syscalls
+from rlvr.sandbox.jail import shared_memory as maps
+from rlvr.sandbox.jail import shared_memory as semaphore
 from rlvr.sandbox.jail.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
 
 # The keeper of a fork server without a pid namespace: it ends a run that has lost its server.
@@ -155,7 +155,7 @@ def main(argument: str) -> NoReturn:
 
 
 def _remove(directory: str) -> None:
-    empty(directory)
+    empty_directory(directory)
     os.rmdir(directory)
 
 
@@ -163,10 +163,10 @@ def _import_from(paths: list[str], isolation: Isolation) -> None:
     """Set the module search path, also of packages already imported, to the locations in the new root."""
     sys.path[:] = paths
     if isolation.namespaces:
-        sys.path[:] = [namespaces.placed(path, isolation.scratch) for path in paths]
+        sys.path[:] = [namespaces.place_in_root(path, isolation.scratch) for path in paths]
         for module in list(sys.modules.values()):
             if isinstance(getattr(module, "__path__", None), list):
-                module.__path__ = [namespaces.placed(path, isolation.scratch) for path in module.__path__]
+                module.__path__ = [namespaces.place_in_root(path, isolation.scratch) for path in module.__path__]
 
 
 def _oom_first() -> None:
@@ -189,7 +189,7 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> Isolation:
         _become_first_process(control)
         return Isolation(True, version, True, scratch, last_pid=pids)
     root = os.geteuid() == 0 and uid is not None
-    readable = library.granted(setting["read"], setting["hidden"], setting["packages"])
+    readable = library.find_granted_paths(setting["read"], setting["hidden"], setting["packages"])
     if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
         os.chown(scratch, uid, uid)
         namespaces.become(uid)
@@ -265,7 +265,7 @@ def _serve(control: _socket.socket, isolation: Isolation, meter: usage.Meter, gr
 def _forget(isolation: Isolation) -> None:
     """Remove what would tell the next run of this one: files, the state of their directory, process numbers counted."""
     if not isolation.namespaces:
-        empty(isolation.scratch)
+        empty_directory(isolation.scratch)
         make_place(isolation)
     elif isolation.last_pid is not None:
         # Refused without the rights over this namespace; then only the numbers tell how many processes there were.
@@ -313,7 +313,7 @@ def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation:
             if left <= 0:
                 return "timeout"
             start = time.monotonic()
-            exceeded = _exceeded(header, isolation, meter)
+            exceeded = _find_exceeded_limit(header, isolation, meter)
             if exceeded:
                 return exceeded
             if had_room and not _has_room(isolation):
@@ -341,7 +341,7 @@ def _time_left(header: dict[str, Any], meter: usage.Meter, begun: float, delayed
     return min(left, header["wall"] - elapsed)
 
 
-def _exceeded(header: dict[str, Any], isolation: Isolation, meter: usage.Meter) -> str:
+def _find_exceeded_limit(header: dict[str, Any], isolation: Isolation, meter: usage.Meter) -> str:
     """Return which limit a run exceeds with all its processes together: "memory", "processes", "scratch" or none."""
     most = header["together_mb"] << 20
     use = meter.use(most)
@@ -408,7 +408,7 @@ def _end(pid: int, isolation: Isolation) -> dict[str, Any]:
             status = code
 
 
-def empty(directory: str) -> None:
+def empty_directory(directory: str) -> None:
     """Delete the contents of a directory at any depth and with any modes. No process may be using it."""
     here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     path: list[str] = []

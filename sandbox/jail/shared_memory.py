@@ -7,17 +7,16 @@ processes do. Each function changes one module of the standard library after its
 from __future__ import annotations
 
 import _thread
-import itertools
-import os
-from collections.abc import Callable
-from typing import Any
+import contextlib
 import fcntl
+import itertools
+import mmap
+import os
 import select
 import struct
 import time
-import contextlib
-import mmap
-
+from collections.abc import Callable
+from typing import Any
 
 # Connections to one listener at a time; a client beyond them waits. Each takes two descriptors.
 _ROOM = 10

@@ -39,7 +39,11 @@ class Sockets:
 
     def memory(self) -> int:
         """Return the bytes that are kept for what was sent and not read."""
-        return sum(_kept(about) for about in self._all() if self.uid is None or about.get(_USER, (0,))[0] == self.uid)
+        return sum(
+            _count_socket_memory(about)
+            for about in self._all()
+            if self.uid is None or about.get(_USER, (0,))[0] == self.uid
+        )
 
     def _all(self) -> Iterator[dict[int, tuple[int, ...]]]:
         self._link.send(_HEADER.pack(_HEADER.size + len(_REQUEST), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + _REQUEST)
@@ -53,11 +57,11 @@ class Sockets:
                 if kind == _ERROR:
                     raise OSError("the kernel tells nothing of sockets")
                 # A struct of 16 bytes comes before what is told.
-                yield dict(_told(data, start + _HEADER.size + 16, start + size))
+                yield dict(_read_attributes(data, start + _HEADER.size + 16, start + size))
                 start += (size + 3) & ~3
 
 
-def _told(data: bytes, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _read_attributes(data: bytes, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
     while start < end:
         size, kind = _ABOUT.unpack_from(data, start)
         numbers = (size - _ABOUT.size) // 4
@@ -65,7 +69,7 @@ def _told(data: bytes, start: int, end: int) -> Iterator[tuple[int, tuple[int, .
         start += (size + 3) & ~3
 
 
-def _kept(about: dict[int, tuple[int, ...]]) -> int:
+def _count_socket_memory(about: dict[int, tuple[int, ...]]) -> int:
     orphaned = not about.get(_PEER, (0,))[0] and about.get(_QUEUE, (0,))[0] > 0
     return about.get(_MEMORY, (0,) * 9)[_SENT] + (_LEFT_BEHIND if orphaned else 0)
 

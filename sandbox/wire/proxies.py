@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import bounds, plain
-from rlvr.sandbox.wire import service
+from rlvr.sandbox.wire import service, values
+from rlvr.sandbox.wire import values as bounds
 
 _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 
@@ -71,8 +71,8 @@ class Link:
         named = {name: value.value if isinstance(value, After) else value for name, value in kwargs.items()}
         self._new.clear()
         try:
-            encoded = plain.encode([given, named], other=self._encode_value, whole=True)
-        except plain.TooLarge:
+            encoded = values.encode([given, named], other=self._encode_value, whole=True)
+        except values.TooLarge:
             self.too_large = True
             raise
         self._given.update(self._new)
@@ -94,14 +94,14 @@ class Link:
             return ["h", value._number]
         if isinstance(value, (Named, After)) or (callable(value) and not isinstance(value, type)):
             raise TypeError(f"a {type(value).__name__} of the tests cannot be passed to the program")
-        if isinstance(value, plain.Opaque) and value.handle is not None:
+        if isinstance(value, values.Opaque) and value.handle is not None:
             return ["*", value.handle]
         if isinstance(value, _IMMUTABLE):
             return None
         known = self._given.get(id(value)) or self._new.get(id(value))
         if known is not None:
             return ["*", known[0]]
-        if isinstance(value, (plain.Opaque, plain.Yielded)):
+        if isinstance(value, (values.Opaque, values.Yielded)):
             raise TypeError("what the program has answered cannot be handed back to it")
         written = encoder.write(value, depth)
         number = next(self._numbers)
@@ -122,8 +122,8 @@ class Link:
     def _answer(self) -> dict[str, Any]:
         line = self._replies.readline(bounds.MAX_LINE + 2)
         try:
-            answer = plain.loads(line) if line.endswith(b"\n") else None
-        except plain.PlainError:
+            answer = values.loads(line) if line.endswith(b"\n") else None
+        except values.PlainError:
             answer = None
         if type(answer) is not dict or not ("x" in answer or "v" in answer or "h" in answer):
             self.ended = True
@@ -133,10 +133,10 @@ class Link:
 
     def _read(self, data: Any) -> Any:
         try:
-            value = plain.decode(data, array=service.make_array, other=self._decode_container)
-        except plain.PlainError as error:
-            value = plain.Opaque(bounds.TOO_LARGE if isinstance(error, plain.TooLarge) else "malformed")
-        self.too_large = self.too_large or (isinstance(value, plain.Opaque) and value.too_large)
+            value = values.decode(data, array=service.make_array, other=self._decode_container)
+        except values.PlainError as error:
+            value = values.Opaque(bounds.TOO_LARGE if isinstance(error, values.TooLarge) else "malformed")
+        self.too_large = self.too_large or (isinstance(value, values.Opaque) and value.too_large)
         return value
 
     def _decode_container(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
@@ -145,7 +145,7 @@ class Link:
             return decoder.any(["A", *rest], depth - 1)[()]
         number, data = rest
         if tag != "&" or type(number) is not int:
-            raise plain.PlainError("malformed container")
+            raise values.PlainError("malformed container")
         value = decoder.any(data, depth - 1)
         if not isinstance(value, _IMMUTABLE):
             self._given[id(value)] = number, value

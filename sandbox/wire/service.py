@@ -13,7 +13,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import bounds, plain
+from rlvr.sandbox.wire import values
+from rlvr.sandbox.wire import values as bounds
 
 # The program's may be another function.
 _getpid = os.getpid
@@ -70,7 +71,7 @@ _NUMBERED = frozenset(("o", "l", "d", "C", "s", "B", "Q", "A", "a", "y"))
 
 def _acts_otherwise(kind: type) -> bool:
     """Whether a class of the program compares or reads its values otherwise than the builtin type that it extends."""
-    if kind.__module__ != "solution" or not issubclass(kind, plain.BASES) or type(kind).__module__ == "enum":
+    if kind.__module__ != "solution" or not issubclass(kind, values.BASES) or type(kind).__module__ == "enum":
         return False
     return any(base.__module__ == "solution" and not _READ.isdisjoint(vars(base)) for base in kind.__mro__)
 
@@ -81,9 +82,9 @@ def _is_number_of_numpy(kind: type) -> bool:
 
 def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
-    line = plain.dumps(message) + b"\n"
+    line = values.dumps(message) + b"\n"
     if len(line) > bounds.MAX_LINE and "v" in message:
-        line = plain.dumps({**message, "v": plain.LEFT_OUT, "a": []}) + b"\n"
+        line = values.dumps({**message, "v": values.LEFT_OUT, "a": []}) + b"\n"
     data = memoryview(line)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -138,33 +139,33 @@ class Server:
             line = self._lines.readline()
             if not line:
                 os._exit(0)
-            answer = self._answer(plain.loads(line))
+            answer = self._answer(values.loads(line))
             self._end_copies(self._process)
             send(self._replies, answer)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = plain.decode(request["with"], array=make_array, other=self._decode_given)
+        args, kwargs = values.decode(request["with"], array=make_array, other=self._decode_given)
         try:
             value = self._operations[request["do"]](request["on"])(*args, **kwargs)
             answer = (
                 self._encode_made(value)
                 if request["do"] == "new"
-                else {"v": plain.encode_value(value, whole=True, other=self._encode_value)}
+                else {"v": values.encode_value(value, whole=True, other=self._encode_value)}
             )
         except (Exception, SystemExit) as error:
-            answer = plain.encode_exception(error)
+            answer = values.encode_exception(error)
         for number in request["drop"]:
             del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
         return (
-            {**answer, "a": [plain.encode_value(value, whole=True, other=self._encode_value) for value in after]}
+            {**answer, "a": [values.encode_value(value, whole=True, other=self._encode_value) for value in after]}
             if after
             else answer
         )
 
     def _encode_made(self, value: Any) -> dict[str, Any]:
         """A function that has the name of a class may return a plain value."""
-        written = plain.encode_value(value, whole=True, other=self._encode_value)
+        written = values.encode_value(value, whole=True, other=self._encode_value)
         if type(written) is not list or written[0] not in ("o", "y"):
             return {"v": written}
         self._objects.append(value)
@@ -186,7 +187,7 @@ class Server:
             read: list[Any] = []
             written = encoder.write(_remember(value, read), depth)
             value = itertools.chain(read, value)
-        elif _is_number_of_numpy(kind) and not isinstance(value, plain.BASES):
+        elif _is_number_of_numpy(kind) and not isinstance(value, values.BASES):
             # Not an array without dimensions, which can be changed.
             return ["g", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
         else:

@@ -22,7 +22,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
 from rlvr.training.checkpoint import resume
 from rlvr.training.run import Run
-from rlvr.training.step.prepare import kl_costs, prepare_batch, subtracts_kl
+from rlvr.training.step.prepare import kl_costs, prepare_batch
 from rlvr.training.step.rewards import group_advantages
 from rlvr.training.step.update import to_batch
 from tests.helpers.batches import loss_of
@@ -78,13 +78,13 @@ def divergences(run: Run, batch: Batch, sampled: Tensor) -> dict[str, Tensor]:
 NAMED = {"k2": "reverse", "k3": "forward", "k3_is": "reverse"}
 
 
-def expected_loss(run: Run, batch: Batch, sampled: Tensor, algo: AlgoConfig) -> Tensor:
+def expected_loss(run: Run, batch: Batch, sampled: Tensor, algo: AlgoConfig, importance: str = "none") -> Tensor:
     """The mean over completions, by their probabilities, of what `policy_loss` gives for each alone."""
     logprobs = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
     total = torch.zeros(())
     for i, share in enumerate(sampled):
         row = batch.rows(torch.tensor([i]))
-        total = total + share * loss_of(logprobs[i : i + 1, : row.mask.shape[1]], row, algo, 1.0)[0]
+        total = total + share * loss_of(logprobs[i : i + 1, : row.mask.shape[1]], row, algo, 1.0, importance)[0]
     return total
 
 
@@ -140,12 +140,7 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
         engine = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
     shake(run.learner.policy, 0.05, 2)
     batch = dataclasses.replace(batch, sampler_logprobs=engine)
-    logprobs = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
-    total = torch.zeros(())
-    for i, share in enumerate(sampled):
-        row = batch.rows(torch.tensor([i]))
-        mine = logprobs[i : i + 1, : row.mask.shape[1]]
-        total = total + share * loss_of(mine, row, algo, 1.0, importance)[0]
+    total = expected_loss(run, batch, sampled, algo, importance)
     # A whole completion's weight makes the prefix that of the present policy, too
     prefixes = probabilities(run, batch) if importance == "sequence" else sampled
     assert cosine(gradient(run, total), gradient(run, divergences(run, batch, prefixes)["reverse"])) > 0.9999
@@ -153,7 +148,7 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
 
 def reward_advantages(run: Run, group: Group, sampled: Tensor) -> list[float]:
     """For each completion the expectation of its advantage times its probability, over all groups of two."""
-    costs = kl_costs(run.learner, [group])[0][0]
+    costs = kl_costs(run.learner, [group], {})[0]
     totals = [0.0] * len(costs)
     for i, j in itertools.product(range(len(costs)), repeat=2):
         pair = dataclasses.replace(
@@ -280,16 +275,6 @@ def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
     assert difference({"loss": "gspo", "normalize": "token"}, {"loss": "gspo"}) is not None
 
 
-def test_whitening_a_critics_advantages_with_the_kl_term_is_refused():
-    """It would make them of one size whatever kl_coef says; auto leaves them as they are."""
-    kl = {"name": "ppo", "kl_coef": 0.1, "kl_in": "reward"}
-    assert AlgoConfig(**kl).scale == "none"
-    assert AlgoConfig("ppo").scale == AlgoConfig(**kl | {"kl_in": "loss"}).scale == "whiten"
-    Config(algo=AlgoConfig(**kl)).check()
-    with pytest.raises(ValueError, match="would scale the KL term"):
-        Config(algo=AlgoConfig(**kl, advantage_scale="whiten")).check()
-
-
 @pytest.mark.parametrize("advantage", [*IN_REWARD, "ppo"])
 def test_the_advantage_of_the_kl_term_grows_with_its_coefficient(tmp_path, advantage):
     """Without a task reward, through the real costs and scores: a hundred times kl_coef, a hundred times |A|."""
@@ -298,7 +283,7 @@ def test_the_advantage_of_the_kl_term_grows_with_its_coefficient(tmp_path, advan
         run = make_run(tmp_path, away=0.2, name=advantage, kl_in="reward", kl_coef=kl_coef)
         groups = [everything(run)]
         rewards = [[0.0] * len(groups[0].completions)]
-        costs = kl_costs(run.learner, groups)[0] if subtracts_kl(run.learner) else None
+        costs = kl_costs(run.learner, groups, {})
         advantages = group_advantages(groups, rewards, run.config.algo, costs)
         batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
         sizes.append(float(batch.advantages.abs().mean()))

@@ -104,9 +104,3 @@ def test_a_loss_that_is_added_trains(tmp_path, monkeypatch):
     assert calls
     assert set(calls) == {run.config.algo.clip_high}
     assert all(line["grad_norm"] > 0 for line in run.reporter.log.read("metrics"))
-
-
-def test_loss_of_pairs_is_not_offered():
-    """`--algo.loss dpo` would compare completions that are not pairs: only the algorithm dpo has it."""
-    with pytest.raises(ValueError, match=r"algo\.loss 'dpo': expected one of"):
-        AlgoConfig(loss="dpo").check("algo.")

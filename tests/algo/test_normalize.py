@@ -11,7 +11,7 @@ import torch
 
 from rlvr.algo.batch import minibatches
 from rlvr.algo.losses import loss_denominator
-from rlvr.config import AlgoConfig, Config, OptimConfig
+from rlvr.config import AlgoConfig, OptimConfig
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Completion, Group, Problem, Verdict, correct, error, incorrect
 from rlvr.model.logprobs.scoring import token_logprobs
@@ -231,22 +231,3 @@ def test_a_completion_weighs_the_same_whatever_its_length(loss):
         algo = AlgoConfig(loss=loss, normalize=normalize)
         value, _ = loss_of(torch.zeros(2, 8), batch, algo, loss_denominator(batch, algo.normalizer, 8))
         assert torch.autograd.grad(-value, batch.advantages)[0].tolist() == pytest.approx(shares)
-
-
-@pytest.mark.parametrize("loss", ["gspo", "sequence"])
-@pytest.mark.parametrize("normalize", ["token", "constant"])
-def test_weighing_by_length_is_refused(loss, normalize):
-    """One line that says what to set."""
-    Config(algo=AlgoConfig(loss=loss)).check()
-    with pytest.raises(ValueError, match="weigh a completion by its length; set auto or sequence"):
-        Config(algo=AlgoConfig(loss=loss, normalize=normalize)).check()
-
-
-def test_auto_names_what_it_stands_for():
-    """Each setting with auto, resolved."""
-    assert AlgoConfig().normalizer == AlgoConfig(loss="cispo").normalizer == "token"
-    assert AlgoConfig(loss="gspo").normalizer == AlgoConfig(loss="sequence").normalizer == "sequence"
-    assert AlgoConfig(loss="gspo", normalize="constant").normalizer == "constant"
-    assert AlgoConfig().estimator == "k3"
-    assert AlgoConfig(kl_in="reward").estimator == "k1"
-    assert dataclasses.replace(AlgoConfig(), kl_estimator="k2").estimator == "k2"

@@ -36,7 +36,6 @@ from rlvr.core.types import Completion, Problem, Reply, Sampler, Verdict
 from rlvr.model.load.policy import load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.critic import Critic
-from rlvr.model.memory.estimate import QWEN_7B, QWEN_15B, QWEN_32B
 from rlvr.model.memory.plan import Plan, advice, make_plan, model_settings, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.text.context import run_limit
@@ -46,6 +45,7 @@ from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import assemble
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
+from tests.helpers.shapes import QWEN_7B, QWEN_15B, QWEN_32B
 
 ALPHABET = "0123456789+-= ()"
 GIB = 2**30

@@ -15,7 +15,6 @@ from rlvr.core.registry import make_verifier, register
 from rlvr.core.types import Problem, Task, Verifier
 from rlvr.sandbox import level
 from rlvr.verifiers.runner import Runner
-from tests.helpers.files import DataSets
 
 
 @register("tests/anything_goes")
@@ -43,7 +42,7 @@ def pack(verifier: str, train: list[tuple[str, object]], test: list[tuple[str, o
     return Task("pack", *problems, make_verifier(verifier))
 
 
-def test_a_clean_pack_passes() -> None:
+def test_a_clean_pack_passes():
     """Distinct prompts and readable references: every check is made and none fails."""
     found = findings(pack("math", [("a", "1"), ("b", r"\frac{1}{2}")], [("c", "x + 1")]))
     assert {name: finding.failed for name, finding in found.items()} == dict.fromkeys(found, 0)
@@ -51,7 +50,7 @@ def test_a_clean_pack_passes() -> None:
     assert {"unreadable references", "wrong answers accepted", "empty completions accepted"} <= found.keys()
 
 
-def test_overlap_and_repetition() -> None:
+def test_overlap_and_repetition():
     """A prompt in train and test fails; one that is twice in train is a note."""
     found = findings(pack("math", [("a", "1"), ("A ", "1")], [("a", "1")]))
     shared = found["prompts in more than one part"]
@@ -61,14 +60,14 @@ def test_overlap_and_repetition() -> None:
     assert found["repeated prompts in train"].note
 
 
-def test_unreadable_reference() -> None:
+def test_unreadable_reference():
     """It is counted and named."""
     found = findings(pack("math", [("a", "1"), ("b", None)], []))
     assert found["unreadable references"].failed == 1
     assert "train/1" in found["unreadable references"].examples[0]
 
 
-def test_verifier_that_accepts_anything() -> None:
+def test_verifier_that_accepts_anything():
     """It accepts the empty completion and the wrong answer."""
     found = findings(pack("tests/anything_goes", [("a", "1")], []))
     assert found["empty completions accepted"].failed == 1
@@ -76,7 +75,7 @@ def test_verifier_that_accepts_anything() -> None:
     assert found["correct answers rejected"].failed == 0
 
 
-def test_verifier_that_rejects_its_reference() -> None:
+def test_verifier_that_rejects_its_reference():
     """It is caught by the pack's own answers."""
     found = findings(pack("tests/nothing_goes", [("a", "1")], []))
     assert found["correct answers rejected"].failed == 1
@@ -89,7 +88,7 @@ def answered(verifier: Verifier) -> Task:
     return Task("pack", [problem], [], verifier)
 
 
-def test_other_answers_are_a_note_where_several_are_right() -> None:
+def test_other_answers_are_a_note_where_several_are_right():
     """A pattern, formulas to satisfy, a tolerance: the altered answer may be right, too."""
     found = findings(answered(make_verifier("regex")))
     assert "wrong answers accepted" not in found
@@ -101,7 +100,7 @@ def test_other_answers_are_a_note_where_several_are_right() -> None:
     assert findings(exact)["wrong answers accepted"].failed == 0
 
 
-def test_one_part_with_one_right_answer_is_enough() -> None:
+def test_one_part_with_one_right_answer_is_enough():
     """Of a combination the altered answer is wrong where it is to any part, gates among them."""
     both = make_verifier("combine", parts=("tests/anything_goes", "regex"))
     assert findings(answered(both))["wrong answers accepted"].checked == 1
@@ -122,12 +121,12 @@ def test_one_part_with_one_right_answer_is_enough() -> None:
         ("Evelyn", "Evelyn + 1"),
     ],
 )
-def test_perturbed(answer: str, other: str) -> None:
+def test_perturbed(answer, other):
     """The last number grows by one, a choice moves on by one letter, anything else gets one added."""
     assert perturb(answer) == other
 
 
-def test_demonstrations_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demonstrations_are_counted(capsys):
     """The sloppy demonstrations of the arithmetic pack are a note, not a failure."""
     options = ["num_train=50", "num_test=20", "num_demonstrations=60", "forget=1"]
     assert main(["arithmetic", "--task-option", *options]) == 0
@@ -137,7 +136,7 @@ def test_demonstrations_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert "FAIL" not in printed
 
 
-def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes(tmp_path, capsys):
     """1 where a check fails, 2 with one line for what cannot be audited."""
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"prompt": "a", "reference": "1"}) + "\n")
@@ -184,7 +183,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "audited_packs"
 
 
-def test_packs_made_by_hand_are_checked_as_for_training(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packs_made_by_hand_are_checked_as_for_training(mine, capsys):
     """A repeated id, which `rlvr train` refuses, fails; a sound pack has a fingerprint."""
     assert cli(["audit", f"{mine}:same_id"]) == 1
     printed = capsys.readouterr().out
@@ -194,7 +193,7 @@ def test_packs_made_by_hand_are_checked_as_for_training(mine: str, capsys: pytes
     assert ", fingerprint " in capsys.readouterr().out
 
 
-def test_references_that_are_not_answers(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_references_that_are_not_answers(mine, capsys):
     """The failure says where to put an answer; with it, the pack passes."""
     assert cli(["audit", f"{mine}:list_of_two"]) == 1
     assert 'as Problem.info["answer"]' in capsys.readouterr().out
@@ -202,7 +201,7 @@ def test_references_that_are_not_answers(mine: str, capsys: pytest.CaptureFixtur
     assert "ok    correct answers rejected: 0 of 1" in capsys.readouterr().out
 
 
-def test_check_that_fails_ends_in_one_line(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_that_fails_ends_in_one_line(mine, capsys):
     """With the line of the pack's own code, the problem and the exception."""
     assert cli(["audit", f"{mine}:broken"]) == 2
     error = capsys.readouterr().err
@@ -212,14 +211,14 @@ def test_check_that_fails_ends_in_one_line(mine: str, capsys: pytest.CaptureFixt
     assert error.count("\n") == 1
 
 
-def test_shared_data_sets_are_clean(rlvr_data: DataSets) -> None:
+def test_shared_data_sets_are_clean(rlvr_data):
     """AIME and the first problems of GSM8K and MATH-500 pass, with the math verifier as it is."""
     assert main(["aime24", "--data", str(rlvr_data("aime/aime24.jsonl"))]) == 0
     assert main(["gsm8k", "--data", str(rlvr_data("gsm8k/test.jsonl").parent), "--max-problems", "50"]) == 0
     assert main(["math500", "--data", str(rlvr_data("math500/test.jsonl")), "--max-problems", "60"]) == 0
 
 
-def test_expected_signal_by_hand() -> None:
+def test_expected_signal_by_hand():
     """Of two right in four, 1 - 2/6 of the pairs differ; of one in four 1/2; of scores .1, .2, .2, .2 half too."""
     right = [[0.0] * 4, [1.0] * 4, [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
     assert expected_signal(right, 2) == pytest.approx((2 / 3 + 1 / 2) / 4)
@@ -228,7 +227,7 @@ def test_expected_signal_by_hand() -> None:
         expected_signal(right, 8)
 
 
-def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_command(tmp_path, capsys):
     """An untrained model finds every problem too hard; the counts of each problem, of two samples, are written."""
     flags = ["--model", "tiny", "--task-option", "num_train=6", "num_demonstrations=5", "--samples"]
     rest = ["--group-size", "2", "--max-new-tokens", "4", "--device", "cpu", "--out-dir", str(tmp_path / "profile")]
@@ -269,7 +268,7 @@ def code_pack(train: list[str], test: list[str]) -> Task:
 
 
 @pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
-def test_null_programs_are_run_on_code_packs() -> None:
+def test_null_programs_are_run_on_code_packs():
     """Problems that they pass fail the audit in train, and are listed in test; other weak ones are counted."""
     value, truth, lazy = "assert f(2) == 4", "assert f(2)", "assert all(a == b for a, b in zip(f([1]), [3, 4]))"
     found = findings(code_pack([value, truth], [value, truth, lazy]))

@@ -30,7 +30,7 @@ from rlvr.core.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
 from rlvr.tasks.sources import read_file
-from tests.bad_files import GOOD, contents, line
+from tests.bad_files import GOOD, contents, line, read_golden
 from tests.helpers.files import ROOT
 
 OUT = RunConfig(out_dir=Path("runs/never"))
@@ -54,8 +54,7 @@ IN_A_SHELL = {
 
 def read_table() -> list[Any]:
     """The commands of the table with their words, each named by itself."""
-    lines = (ROOT / "tests" / "golden" / "bad_input.txt").read_text("utf-8").splitlines()
-    rows = [text.partition(" => ")[::2] for text in lines if text and not text.startswith("#")]
+    rows = read_golden("bad_input.txt")
     return [pytest.param(c.replace(r"\x1b", "\x1b"), words.split(" | "), id=c) for c, words in rows]
 
 

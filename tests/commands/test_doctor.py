@@ -9,7 +9,6 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -45,7 +44,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
     server.server_close()
 
 
-def test_a_hub_that_answers_is_reported(endpoint: http.server.HTTPServer) -> None:
+def test_a_hub_that_answers_is_reported(endpoint):
     """A list of models as JSON is what the hub gives."""
     assert doctor.check_hub(3.0).state == "ok"
 
@@ -58,9 +57,7 @@ def test_a_hub_that_answers_is_reported(endpoint: http.server.HTTPServer) -> Non
         (200, b"{}", "not as the hub does"),
     ],
 )
-def test_what_is_not_the_hub_is_not_taken_for_it(
-    endpoint: http.server.HTTPServer, status: int, body: bytes, words: str
-) -> None:
+def test_what_is_not_the_hub_is_not_taken_for_it(endpoint, status, body, words):
     """A proxy's refusal, a portal's page and another service's JSON are not access to the hub."""
     endpoint.status, endpoint.body = status, body  # type: ignore[attr-defined]
     found = doctor.check_hub(3.0)
@@ -69,7 +66,7 @@ def test_what_is_not_the_hub_is_not_taken_for_it(
     assert "--data" in found.advice
 
 
-def test_without_a_network_the_hub_is_called_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_hub_is_called_unreachable(monkeypatch):
     """A port that nobody listens on, and the hub switched off by its own variable."""
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -78,21 +75,15 @@ def test_without_a_network_the_hub_is_called_unreachable(monkeypatch: pytest.Mon
     assert "switched off" in doctor.check_hub(1.0).found
 
 
-def test_sizes_of_meminfo_are_bytes() -> None:
-    """Lines without a unit are counts and left out."""
-    text = "MemTotal:       24689764 kB\nMemAvailable:    1024 kB\nHugePages_Total:       0\n"
-    assert doctor.meminfo(text) == {"MemTotal": 24689764 * 1024, "MemAvailable": 1024 * 1024}
-
-
 @pytest.mark.parametrize(
     ("text", "cores"), [("200000 100000", 2.0), ("50000 100000", 0.5), ("max 100000", None), ("", None)]
 )
-def test_quota_of_a_cgroup_in_cores(text: str, cores: float | None) -> None:
+def test_quota_of_a_cgroup_in_cores(text, cores):
     """cpu.max holds quota and period; max means no limit."""
     assert doctor.cpu_quota(text) == cores
 
 
-def test_a_broken_vllm_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_vllm_is_told_from_a_missing_one(tmp_path, monkeypatch):
     """vLLM is imported, in a process of its own: what its metadata says does not count."""
     (tmp_path / "vllm.py").write_text("raise ImportError('built for another torch')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -104,7 +95,7 @@ def test_a_broken_vllm_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: p
     assert doctor.check_vllm() == doctor.Finding("vLLM", "9.9")
 
 
-def test_advice_installs_what_the_readme_installs() -> None:
+def test_advice_installs_what_the_readme_installs():
     """The command is the README's, from a clone (a package of this name elsewhere is another); extras exist."""
     readme = (ROOT / "README.md").read_text()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -117,7 +108,7 @@ def test_advice_installs_what_the_readme_installs() -> None:
     assert set(re.findall(r"`([\w-]+)`", named[1])) <= extras.keys()
 
 
-def test_a_missing_package_gets_that_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_gets_that_advice(monkeypatch):
     """None in sys.modules makes an import fail as a package does that is not there."""
     for name in ("torch", "transformers", "vllm"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -126,7 +117,7 @@ def test_a_missing_package_gets_that_advice(monkeypatch: pytest.MonkeyPatch) -> 
     assert doctor.check_vllm().advice == doctor.INSTALL_VLLM
 
 
-def test_exit_code_says_whether_code_rewards_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_says_whether_code_rewards_are_refused(capsys):
     """The table names every check; the code is 1 below sandbox level 2."""
     code = main(["doctor", "--offline"])
     shown = capsys.readouterr().out
@@ -136,7 +127,7 @@ def test_exit_code_says_whether_code_rewards_are_refused(capsys: pytest.CaptureF
     assert f"level {level().number}" in shown
 
 
-def test_a_refused_sandbox_gives_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_sandbox_gives_exit_code_1(capsys):
     """Any other finding, however bad, leaves the code at 0."""
     refused = [doctor.Finding("sandbox", "level 1", "missing", "Landlock")]
     other = [doctor.Finding("vLLM", "cannot be imported", "missing")]

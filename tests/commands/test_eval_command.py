@@ -13,7 +13,6 @@ from rlvr.commands.cli import main
 from rlvr.commands.list import recipes
 from rlvr.config import ModelConfig
 from rlvr.model.load.policy import load_policy
-from tests.helpers.files import DataSets
 
 QUICK = ["--max-new-tokens", "4", "--device", "cpu"]
 
@@ -30,7 +29,7 @@ def flags(data: Path, out_dir: Path, *more: str) -> list[str]:
     return ["eval", "--model", "tiny", "--task", "gsm8k", "--data", str(data), "--out-dir", str(out_dir), *QUICK, *more]
 
 
-def test_writes_answers_and_result(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writes_answers_and_result(data, tmp_path, capsys):
     """A line for every sample, the numbers as JSON, and a table with strict and lenient extraction."""
     out = tmp_path / "out"
     assert main(flags(data, out, "--samples", "4", "--k", "1", "4", "--max-problems", "3")) == 0
@@ -44,7 +43,7 @@ def test_writes_answers_and_result(data: Path, tmp_path: Path, capsys: pytest.Ca
     assert "3 problems, 12 answers" in printed
 
 
-def test_goes_on_and_refuses_other_settings(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_goes_on_and_refuses_other_settings(data, tmp_path, capsys):
     """More samples extend the same answers; another temperature or other data in the same folder is refused."""
     out = tmp_path / "out"
     assert main(flags(data, out, "--samples", "2")) == 0
@@ -61,7 +60,7 @@ def test_goes_on_and_refuses_other_settings(data: Path, tmp_path: Path, capsys: 
     assert "fingerprint is" in capsys.readouterr().err
 
 
-def test_saved_model_and_own_verifier(data: Path, tmp_path: Path) -> None:
+def test_saved_model_and_own_verifier(data, tmp_path):
     """A folder that `save` wrote is a model; a verifier with options replaces the pack's."""
     load_policy(ModelConfig(device="cpu"), corpus=["What is 0123456789+?"], seed=1).save(tmp_path / "model")
     out = tmp_path / "out"
@@ -74,7 +73,7 @@ def test_saved_model_and_own_verifier(data: Path, tmp_path: Path) -> None:
     assert "lenient_pass@1" not in result
 
 
-def test_graded_verifier_and_threshold(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_graded_verifier_and_threshold(data, tmp_path, capsys):
     """The mean score stands beside pass@1 with its interval, and a line says what to do; a threshold needs no new
     answers."""
     (tmp_path / "graded_here.py").write_text(
@@ -122,14 +121,7 @@ def test_graded_verifier_and_threshold(data: Path, tmp_path: Path, capsys: pytes
         (["--no-such-flag"], "no-such-flag"),
     ],
 )
-def test_bad_input_is_one_line(
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    changes: list[str],
-    message: str,
-) -> None:
+def test_bad_input_is_one_line(data, tmp_path, capsys, monkeypatch, changes, message):
     """Exit code 2, and one line that says what was wrong."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").mkdir()
@@ -149,9 +141,7 @@ def test_bad_input_is_one_line(
         ('{"question": "a", "answer": "#### ,"}\n', "gsm8k/test/0"),
     ],
 )
-def test_bad_data_is_one_line(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
-) -> None:
+def test_bad_data_is_one_line(data, tmp_path, capsys, content, message):
     """Empty data, a malformed line (by its number) and a reference that cannot be read."""
     data.write_text(content)
     assert main(flags(data, tmp_path / "out")) == 2
@@ -160,14 +150,14 @@ def test_bad_data_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_gsm8k_from_the_shared_data(rlvr_data: DataSets, tmp_path: Path) -> None:
+def test_gsm8k_from_the_shared_data(rlvr_data, tmp_path):
     """GSM8K's test problems run through a tiny model."""
     folder = rlvr_data("gsm8k/test.jsonl").parent
     assert main(flags(folder, tmp_path / "out", "--k", "1", "2", "--samples", "2", "--max-problems", "8")) == 0
     assert len((tmp_path / "out" / "answers.jsonl").read_text().splitlines()) == 16
 
 
-def test_list_has_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_has_a_line_each(capsys):
     """Verifiers, packs, environments and recipes, each with its summary; options on demand."""
     # In a process of its own: other tests register verifiers that have no docstring.
     listed = subprocess.run([sys.executable, "-m", "rlvr", "list"], capture_output=True, text=True, timeout=120)
@@ -182,7 +172,7 @@ def test_list_has_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert "num_train=4096" in capsys.readouterr().out
 
 
-def test_recipes_are_read_and_not_run() -> None:
+def test_recipes_are_read_and_not_run():
     """Each recipe is listed with the first line of its docstring."""
     found = dict(recipes())
     assert found["math_grpo"].startswith("GSM8K")

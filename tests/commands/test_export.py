@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.export import check_base, facts_of, find_checkpoint, public
+from rlvr.commands.export import facts_of, find_checkpoint, own_base, public
 from rlvr.commands.model_card import CardFacts, code, licence_of, model_card
 from rlvr.launch import launch
 from rlvr.training.checkpoint.resume import find_checkpoint as start_from
@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_export_loads(trained: Path, tmp_path: Path) -> None:
+def test_an_export_loads(trained, tmp_path):
     """With the checkpoint's weights and tokenizer, a card, all settings, and nothing that only a resume needs."""
     out = tmp_path / "model"
     assert rlvr(["export", str(trained), str(out), "--checkpoint", "last"]) == 0
@@ -47,7 +47,7 @@ def test_an_export_loads(trained: Path, tmp_path: Path) -> None:
     assert "out_dir" not in json.loads((out / "run.json").read_text())["run"]
 
 
-def test_the_card_tells_the_run(trained: Path, tmp_path: Path) -> None:
+def test_the_card_tells_the_run(trained, tmp_path):
     """Data, verifier, algorithm and held-out figures with intervals, in Markdown that the hub reads."""
     rlvr(["export", str(trained), str(tmp_path / "model"), "--checkpoint", "last"])
     card = huggingface_hub.ModelCard.load(tmp_path / "model" / "README.md")
@@ -65,7 +65,7 @@ def facts(**groups: Any) -> CardFacts:
     return CardFacts("mine", settings, [], [], 0, 5, adapter=False, licence=None)
 
 
-def test_what_must_not_be_overlooked() -> None:
+def test_what_must_not_be_overlooked():
     """Shuffled rewards, alarms, an unknown licence, rollouts without a score, a checkpoint that was not measured."""
     from dataclasses import replace
 
@@ -85,7 +85,7 @@ def test_what_must_not_be_overlooked() -> None:
 
 
 @pytest.mark.parametrize("value", ["a|b", "`tick`", "``", "line\nbreak: x", "\x1b[2J", "--- \nlicense: mit"])
-def test_text_of_settings_stays_code(value: str) -> None:
+def test_text_of_settings_stays_code(value):
     """It breaks neither the table nor the front matter, and moves no cursor."""
     card = model_card(facts(run={"task": value}))
     assert "\x1b" not in card
@@ -95,7 +95,7 @@ def test_text_of_settings_stays_code(value: str) -> None:
     assert row.replace("\\|", "").count("|") == 3
 
 
-def test_settings_without_this_machine() -> None:
+def test_settings_without_this_machine():
     """Folders, servers and trackers stay here; names, options and numbers go."""
     held = {
         "run": {"out_dir": "runs/x", "data": "/home/me/secret/rows.jsonl", "task_option": ["file=/data/a.json", "n=3"]},
@@ -129,7 +129,7 @@ def test_settings_without_this_machine() -> None:
         ("/home/me/two\nlines", "two\nlines"),
     ],
 )
-def test_options_without_this_machine(value: str, kept: str) -> None:
+def test_options_without_this_machine(value, kept):
     """Addresses and paths in options too, wherever they are nested; a prompt stays as the model read it."""
     assert public({"monitor": {"options": [value]}}) == {"monitor": {"options": [kept]}}
     assert public({"system_prompt": value}) == {"system_prompt": value}
@@ -145,14 +145,14 @@ def test_options_without_this_machine(value: str, kept: str) -> None:
         ("", None),
     ],
 )
-def test_the_licence_of_a_base(tmp_path: Path, text: str, expected: str | None) -> None:
+def test_the_licence_of_a_base(tmp_path, text, expected):
     """As its card's front matter names it."""
     (tmp_path / "README.md").write_text(text)
     assert licence_of(str(tmp_path)) == expected
     assert licence_of(str(tmp_path / "nowhere")) is None
 
 
-def test_which_checkpoint(trained: Path) -> None:
+def test_which_checkpoint(trained):
     """The best measured one, the last, a step; the fine-tuned model where there is one."""
     assert find_checkpoint(trained, "last")[0] == 2
     assert find_checkpoint(trained, "best")[0] == 2
@@ -174,14 +174,7 @@ def test_which_checkpoint(trained: Path) -> None:
         (["RUN"], "rlvr export"),
     ],
 )
-def test_bad_input(
-    trained: Path,
-    tmp_path: Path,
-    words: list[str],
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bad_input(trained, tmp_path, words, expected, capsys, monkeypatch):
     """One line, exit code 2, nothing is written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
@@ -197,9 +190,7 @@ TOKEN = "hf_abcdefghijklmnop"
 
 
 @pytest.mark.parametrize("most", [0, 50, 20_000])
-def test_a_file_that_cannot_be_written_is_one_line(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], most: int
-) -> None:
+def test_a_file_that_cannot_be_written_is_one_line(trained, tmp_path, capsys, most):
     """With the reason of the first one; nothing is left."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
@@ -240,7 +231,7 @@ class Hub:
 
 
 @pytest.mark.parametrize("flags, private", [([], True), (["--public"], False)])
-def test_push(trained: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], private: bool) -> None:
+def test_push(trained, monkeypatch, flags, private):
     """A private repository unless asked for otherwise; what is uploaded is the export."""
     hub = Hub()
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
@@ -266,14 +257,7 @@ def test_push(trained: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], 
         (Hub(), "../mine", "is no name of a repository"),
     ],
 )
-def test_a_push_that_fails(
-    trained: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    hub: Hub,
-    repo: str,
-    expected: str,
-) -> None:
+def test_a_push_that_fails(trained, monkeypatch, capsys, hub, repo, expected):
     """One line, exit code 2, and nothing was uploaded."""
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
@@ -284,7 +268,7 @@ def test_a_push_that_fails(
     assert hub.files == {}
 
 
-def test_a_push_to_a_repository_that_exists(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_to_a_repository_that_exists(trained, monkeypatch):
     """With --update it is committed to, and not made again."""
     hub = Hub(held=("me/mine",))
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
@@ -303,23 +287,20 @@ def adapter_on(folder: Path, base: str) -> None:
 
 
 @pytest.mark.parametrize("base", ["/home/me/base", "FOLDER", "runs/a/checkpoints/step-000001"])
-def test_an_adapter_that_nobody_could_load_is_not_pushed(tmp_path: Path, base: str) -> None:
+def test_an_adapter_that_nobody_could_load_is_not_pushed(tmp_path, base):
     """Its base is a folder of this machine; one of the hub, or in the adapter's own folder, passes."""
     (tmp_path / "there").mkdir()
     adapter_on(tmp_path, str(tmp_path / "there") if base == "FOLDER" else base)
-    with pytest.raises(ValueError, match="rlvr merge"):
-        check_base(tmp_path)
+    assert own_base(tmp_path) == (str(tmp_path / "there") if base == "FOLDER" else base)
     adapter_on(tmp_path, "org/name")
-    check_base(tmp_path)
+    assert own_base(tmp_path) == ""
     adapter_on(tmp_path, base)
     (tmp_path / "base").mkdir()
-    check_base(tmp_path)
+    assert own_base(tmp_path) == ""
 
 
 @pytest.mark.parametrize("model", ["/home/me/qwen", "runs/mine", "~/models/base"])
-def test_a_folder_is_no_model_of_the_hub(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
-) -> None:
+def test_a_folder_is_no_model_of_the_hub(trained, tmp_path, monkeypatch, model):
     """Though its name, or what is left of it, has the form of one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "mine").mkdir(parents=True)
@@ -335,7 +316,7 @@ def test_a_folder_is_no_model_of_the_hub(
 
 
 @pytest.mark.parametrize("chosen, said", [("best", True), ("last", False), ("2", False)])
-def test_the_card_tells_of_the_choice(trained: Path, tmp_path: Path, chosen: str, said: bool) -> None:
+def test_the_card_tells_of_the_choice(trained, tmp_path, chosen, said):
     """The best of several evaluations on the same problems looks better than it is."""
     run = with_evaluations(trained, tmp_path / "run", s0=0.1, s1=0.2, s2=0.3)
     _, folder = find_checkpoint(run, chosen)
@@ -357,7 +338,7 @@ def card_of(run: Path, out: Path, *flags: str) -> str:
     return (out / "README.md").read_text()
 
 
-def test_the_card_calls_best_only_what_is_better_than_others(trained: Path, tmp_path: Path) -> None:
+def test_the_card_calls_best_only_what_is_better_than_others(trained, tmp_path):
     """Not the only policy that was measured, not one below the start; then it says that it is below."""
     better = with_evaluations(trained, tmp_path / "a", s0=0.1, s1=0.2, s2=0.3)
     assert "chosen as the best of 2 evaluations" in card_of(better, tmp_path / "a-out")
@@ -371,9 +352,7 @@ def test_the_card_calls_best_only_what_is_better_than_others(trained: Path, tmp_
     assert "below its start" not in card_of(better, tmp_path / "d-out")
 
 
-def test_a_damaged_checkpoint_is_not_passed_over_in_silence(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_checkpoint_is_not_passed_over_in_silence(trained, tmp_path, capsys):
     """`last` is then the one before it, and stderr says so; `--run.start-from` likewise."""
     run = with_evaluations(trained, tmp_path / "run", s0=0.1)
     weights = run / "checkpoints" / "step-000002" / "model.safetensors"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +52,7 @@ class Needs:
         (Needs(""), Needs("no prover; install it")),
     ],
 )
-def test_what_any_part_misses_ends_the_command(verifier: Needs, selector: Needs | None) -> None:
+def test_what_any_part_misses_ends_the_command(verifier, selector):
     with (
         pytest.raises(ValueError, match=r"^no prover; install it$"),
         open_runners(verifier, selector, workers=1, timeout=5),
@@ -61,12 +60,12 @@ def test_what_any_part_misses_ends_the_command(verifier: Needs, selector: Needs 
         pytest.fail("the runners were opened")
 
 
-def test_with_nothing_missing_runners_open() -> None:
+def test_with_nothing_missing_runners_open():
     with open_runners(Needs("", {"a": Needs("")}), workers=1, timeout=5) as runners:
         assert list(runners) == ["verifier"]
 
 
-def test_without_the_prover_nothing_is_trained(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_without_the_prover_nothing_is_trained(tmp_path, monkeypatch, capsys):
     """One line, exit code 2, no fine-tuning."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["train", "tiny_proof", *SMALL, "--run.out-dir", str(tmp_path / "run")]) == 2
@@ -77,7 +76,7 @@ def test_without_the_prover_nothing_is_trained(tmp_path: Path, monkeypatch, caps
 
 
 @pytest.mark.skipif(shutil.which("coqc") is None, reason="Coq is not installed (apt install coq)")
-def test_the_recipe_of_proofs_trains_with_the_verdicts_of_the_prover(tmp_path: Path) -> None:
+def test_the_recipe_of_proofs_trains_with_the_verdicts_of_the_prover(tmp_path):
     """At this size no script is right: the prover, or the reader of scripts, says why."""
     assert main(["train", "tiny_proof", *SMALL, "--run.out-dir", str(tmp_path)]) == 0
     rows = [row for row in lines(tmp_path / "rollouts.jsonl") if row["step"] == 1]

@@ -15,7 +15,7 @@ import pytest
 from rlvr.commands import errors as os_errors
 from rlvr.commands.cli import main
 from rlvr.commands.errors import error_line, guarded
-from rlvr.core.files.write import write_whole, writing
+from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.types import RunError
 from tests.helpers import warm
 
@@ -109,12 +109,12 @@ def test_writing_names_its_file_and_no_other(tmp_path: Path) -> None:
     """An error about a file elsewhere, such as an input that is missing, keeps its own name."""
     with (
         pytest.raises(RunError, match=r"cannot write .*/out: No space left on device; free some space"),
-        writing(tmp_path / "out"),
+        name_in_errors(tmp_path / "out"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(RunError, match=r"cannot write .*/out: Is a directory"), writing(tmp_path / "out"):
+    with pytest.raises(RunError, match=r"cannot write .*/out: Is a directory"), name_in_errors(tmp_path / "out"):
         raise IsADirectoryError(errno.EISDIR, "Is a directory", str(tmp_path / "out" / "within"))
-    with pytest.raises(FileNotFoundError, match="input"), writing(tmp_path / "out"):
+    with pytest.raises(FileNotFoundError, match="input"), name_in_errors(tmp_path / "out"):
         (tmp_path / "input").read_text()
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*/file/out: Not a directory"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from pathlib import Path
 
 import pytest
 
 import rlvr.recipes.math_grpo
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs, load_task
-from rlvr.commands.rm.command import pack
+from rlvr.commands.rm.launch import pack
 from rlvr.commands.task import build_task
 from rlvr.commands.train import recipe_config
 from rlvr.config import Config, RunConfig
@@ -24,7 +23,7 @@ def run(**settings) -> Config:
     return Config(run=RunConfig(**settings))
 
 
-def test_the_printed_example_is_accepted(rlvr_data, capsys) -> None:
+def test_the_printed_example_is_accepted(rlvr_data, capsys):
     """`--run.verifier-option extract=strict` without a verifier: only that option of GSM8K's changes."""
     flags = ["--run.task-option", "num_train=10", "num_test=5", "--run.verifier-option", "extract=strict"]
     flags += ["--run.data", str(rlvr_data("gsm8k/test.jsonl").parent)]
@@ -36,7 +35,7 @@ def test_the_printed_example_is_accepted(rlvr_data, capsys) -> None:
     assert "math" in capsys.readouterr().out
 
 
-def test_other_commands_take_them_too() -> None:
+def test_other_commands_take_them_too():
     """`rlvr eval` and `rlvr rm`, whose settings are the same."""
     task = load_task(EvalArgs(model="tiny", task="arithmetic", verifier_option=("extract=strict",)))
     assert task.verifier.extract == "strict"
@@ -44,7 +43,7 @@ def test_other_commands_take_them_too() -> None:
     assert verifier.extract == "strict"
 
 
-def test_in_a_mixture_each_pack_that_has_the_option_gets_it() -> None:
+def test_in_a_mixture_each_pack_that_has_the_option_gets_it():
     """One that no pack's verifier has is refused."""
     packs = ("packs=arithmetic,countdown", "options=arithmetic.num_train=20,countdown.num_train=20")
     task = build_task(run(task="mixture", task_option=packs, verifier_option=("extract=strict", "use=at_most_once")))
@@ -55,7 +54,7 @@ def test_in_a_mixture_each_pack_that_has_the_option_gets_it() -> None:
         build_task(run(task="mixture", task_option=packs, verifier_option=("slots=1",)))
 
 
-def test_those_of_a_verifier_that_is_no_dataclass() -> None:
+def test_those_of_a_verifier_that_is_no_dataclass():
     """The code packs' runs programs in the sandbox; what it was made with stays, but for the option."""
     task = build_task(run(task="tiny_code", verifier_option=("timeout=3",)))
     assert task.verifier.limits.seconds == 3
@@ -79,7 +78,7 @@ def shouting(problem, completion, *, marks: int = 1, tone: str = "loud") -> bool
     return completion.endswith("!" * marks)
 
 
-def test_those_of_a_users_function_or_class() -> None:
+def test_those_of_a_users_function_or_class():
     """A function is bound to them, one that is bound already keeps the others; an instance must have been named."""
     bound = with_options(shouting, {"marks": "2"}, "it")
     assert not bound(None, "hey!")
@@ -99,7 +98,7 @@ def test_those_of_a_users_function_or_class() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in VERIFIERS.names() if name not in ("reward_model", "llm_judge")])
-def test_a_verifier_made_anew_has_the_options_that_it_had(name: str) -> None:
+def test_a_verifier_made_anew_has_the_options_that_it_had(name):
     """For each of the registered verifiers that can be made without options: one more change changes nothing else."""
     try:
         made = make_verifier(name)
@@ -119,7 +118,7 @@ def test_a_verifier_made_anew_has_the_options_that_it_had(name: str) -> None:
             assert back == made
 
 
-def test_an_environments_options_belong_to_the_packs_own() -> None:
+def test_an_environments_options_belong_to_the_packs_own():
     """higher_lower plays with five tries or as many as are asked for."""
     own = make_task("higher_lower").environment.keywords
     task = build_task(run(task="higher_lower", environment_option=("tries=3",)))
@@ -128,7 +127,7 @@ def test_an_environments_options_belong_to_the_packs_own() -> None:
         build_task(run(task="arithmetic", environment_option=("tries=3",)))
 
 
-def test_a_run_is_not_resumed_with_other_options(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_other_options(tmp_path):
     """What judges is a setting of the run: it is compared with what the folder holds."""
     import json
 

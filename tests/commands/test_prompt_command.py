@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.prompt import visible
+from rlvr.commands.dry_run import visible
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
@@ -18,7 +16,7 @@ from tests.helpers.verifiers import sums
 SMALL = ["--run.task-option", "num_train=16", "num_test=8", "num_demonstrations=16"]
 
 
-def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path, capsys):
     """Through the template, control characters escaped, with its tokens, the verifier and the reference."""
     policy = load_policy(ModelConfig(device="cpu"), corpus=["[user]system assistant 0123456789+-=J\n\x1b"])
     policy.tokenizer.chat_template = TEMPLATE
@@ -41,7 +39,7 @@ def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path: Path, capsys: pytes
     assert f"reference (never shown to the model): {reference}" in printed
 
 
-def test_without_a_recipe_or_a_known_problem_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_recipe_or_a_known_problem_one_line_says_so(capsys):
     """An unknown id gets a suggestion; a missing value is named."""
     assert main(["show-prompt"]) == 2
     assert "name a recipe first" in capsys.readouterr().err
@@ -51,9 +49,7 @@ def test_without_a_recipe_or_a_known_problem_one_line_says_so(capsys: pytest.Cap
     assert "--id: expected a value" in capsys.readouterr().err
 
 
-def test_a_dry_run_shows_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_shows_and_writes_nothing(tmp_path, capsys, monkeypatch):
     """From the command line: exit code 0, the prompt, the sizes and the folder."""
     monkeypatch.chdir(tmp_path)
     for command in ("train", "sft"):
@@ -71,7 +67,7 @@ def test_a_dry_run_shows_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path, capsys):
     """A folder with another run, a prompt that does not fit, a task without what is asked for."""
     launch(tiny(tmp_path / "run", run={"steps": 1}, eval={"every": -1}), task=sums())
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -91,7 +87,7 @@ def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path: Path, capsys: pytes
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
 
-def test_what_cannot_be_seen_is_escaped() -> None:
+def test_what_cannot_be_seen_is_escaped():
     """Control characters, directions, line separators; letters of any alphabet stay."""
     assert visible("a\n\t\x1b[0m\u202e\u2028é中\u200b") == "a\\n\\t\\x1b[0m\\u202e\\u2028é中\\u200b"
 

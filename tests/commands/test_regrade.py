@@ -86,7 +86,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     ],
     ids=str,
 )
-def test_the_own_verifier_repeats_everything(tmp_path: Path, groups: dict[str, Any]) -> None:
+def test_the_own_verifier_repeats_everything(tmp_path, groups):
     """Every verdict and every reward, with a length penalty and with rewards of turns too."""
     make(tmp_path / "run", **groups)
     assert rlvr(["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]) == 0
@@ -99,7 +99,7 @@ def test_the_own_verifier_repeats_everything(tmp_path: Path, groups: dict[str, A
     assert lines(tmp_path / "out" / "disagreements.jsonl") == []
 
 
-def test_strict_against_lenient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_against_lenient(tmp_path, capsys):
     """Listed is exactly what the two verifiers judge otherwise; rewards are those of such a run."""
     config = make(tmp_path / "run")
     words = ["--verifier", "math", "--verifier-option", "extract=strict"]
@@ -129,7 +129,7 @@ def test_strict_against_lenient(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("cut", [0, 1, 700, -1, -30])
-def test_resumed_where_it_was_interrupted(tmp_path: Path, cut: int) -> None:
+def test_resumed_where_it_was_interrupted(tmp_path, cut):
     """Whatever was written, also half a line: the same files; and what is there is not judged again."""
     make(tmp_path / "run")
     command = ["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out"), "--verifier", "math"]
@@ -147,7 +147,7 @@ def test_resumed_where_it_was_interrupted(tmp_path: Path, cut: int) -> None:
     assert sum(row.get("timeout", 0) for row in result_of(tmp_path / "out")["confusion"].values()) == 1
 
 
-def test_options_alone_are_of_the_runs_own_verifier(tmp_path: Path) -> None:
+def test_options_alone_are_of_the_runs_own_verifier(tmp_path):
     """They come in place of what the run has for them, in a folder of their own."""
     make(tmp_path / "run")
     assert rlvr(["regrade", str(tmp_path / "run"), "--verifier-option", "extract=strict"]) == 0
@@ -157,7 +157,7 @@ def test_options_alone_are_of_the_runs_own_verifier(tmp_path: Path) -> None:
     assert result_of(own)["confusion"] == result_of(tmp_path / "named")["confusion"]
 
 
-def test_rollouts_that_became_others_are_judged_again(tmp_path: Path) -> None:
+def test_rollouts_that_became_others_are_judged_again(tmp_path):
     """From the first line on whose rollout is another; lines beyond the last rollout go."""
     make(tmp_path / "run")
     command = ["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]
@@ -171,7 +171,7 @@ def test_rollouts_that_became_others_are_judged_again(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "out" / "verdicts.jsonl")) == 45
 
 
-def test_what_the_environment_judged_stays(tmp_path: Path) -> None:
+def test_what_the_environment_judged_stays(tmp_path):
     """By the run's own verifier; a failed environment's rollouts by any."""
     make(tmp_path / "run")
     rows = lines(tmp_path / "run" / "rollouts.jsonl")
@@ -188,7 +188,7 @@ def test_what_the_environment_judged_stays(tmp_path: Path) -> None:
         assert found["confusion"]["error"] == {"error": 1}
 
 
-def test_the_log_says_who_judged() -> None:
+def test_the_log_says_who_judged():
     """Where the environment gave the verdict, and only there."""
     from rlvr.core.types import Problem
 
@@ -217,14 +217,7 @@ def test_the_log_says_who_judged() -> None:
         ("damaged", [], "line 1"),
     ],
 )
-def test_bad_input(
-    tmp_path: Path,
-    spoil: str,
-    words: list[str],
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bad_input(tmp_path, spoil, words, expected, capsys, monkeypatch):
     """One line, exit code 2, and nothing is written."""
     make(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
@@ -249,7 +242,7 @@ def test_bad_input(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_another_verifier_needs_another_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_verifier_needs_another_folder(tmp_path, capsys):
     """What is there stays."""
     make(tmp_path / "run")
     command = ["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
@@ -57,7 +56,7 @@ ROWS = [
         ({"keep": "best", "min_score": 1.5}, set()),
     ],
 )
-def test_which_are_kept(changes: dict, expected: set[str]) -> None:
+def test_which_are_kept(changes, expected):
     """Different ones, of the highest scores; none that was cut off or has no score."""
     found = choose_best(ROWS, dataclasses.replace(ARGS, **changes))
     assert {one["completion"] for one in found} == expected
@@ -66,7 +65,7 @@ def test_which_are_kept(changes: dict, expected: set[str]) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-def test_ties_are_drawn_by_the_seed() -> None:
+def test_ties_are_drawn_by_the_seed():
     """Of equal scores not always the first sample, and with one seed always the same."""
     rows = [row(i, f"text {i}", 1.0) for i in range(8)]
     found = [choose_best(rows, dataclasses.replace(ARGS, seed=seed))[0]["sample"] for seed in range(20)]
@@ -74,7 +73,7 @@ def test_ties_are_drawn_by_the_seed() -> None:
     assert found == [choose_best(rows[::-1], dataclasses.replace(ARGS, seed=seed))[0]["sample"] for seed in range(20)]
 
 
-def test_turns_become_the_models_messages() -> None:
+def test_turns_become_the_models_messages():
     """Replies of an environment are not among them."""
     turns = [
         {"role": "assistant", "text": "ask"},
@@ -86,7 +85,7 @@ def test_turns_become_the_models_messages() -> None:
     assert demonstration(Problem("p", "x"), {"completion": "so"}, 0.5)["completion"] == "so"
 
 
-def test_a_data_set_for_fine_tuning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_set_for_fine_tuning(tmp_path, capsys):
     """The file is named, read by --sft.data, and the same after a run that was interrupted."""
     options = ["--task-option", "num_train=6", "num_test=2", "--verifier", "regex", "--verifier-option", "pattern=7"]
     argv = ["sample", "--model", "tiny", "--task", "arithmetic", *options, "match=search", "--max-new-tokens", "12"]
@@ -125,7 +124,7 @@ def test_a_data_set_for_fine_tuning(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert path.read_bytes() == before
 
 
-def test_a_selector_chooses(tmp_path: Path) -> None:
+def test_a_selector_chooses(tmp_path):
     """The selector's score decides which are kept; the verifier measures them."""
     chosen = ("pattern=4", "match=search")
     placed = dataclasses.replace(ARGS, out_dir=tmp_path / "s", keep="best", selector="regex", selector_option=chosen)
@@ -136,7 +135,7 @@ def test_a_selector_chooses(tmp_path: Path) -> None:
     assert measured["right of the kept"] == pytest.approx(sum("7" in one["completion"] for one in rows) / len(rows))
 
 
-def test_what_is_measured(tmp_path: Path) -> None:
+def test_what_is_measured(tmp_path):
     """The share that the verifier accepts, of all and of the kept ones; keeping the right ones makes it 1."""
     measured = sample(dataclasses.replace(ARGS, out_dir=tmp_path / "s"))
     assert measured["right of the kept"] == 1
@@ -146,7 +145,7 @@ def test_what_is_measured(tmp_path: Path) -> None:
     assert measured["kept"] == measured["problems with one"] <= measured["problems"] == 6
 
 
-def test_nothing_to_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_keep(tmp_path, capsys):
     """One line; the answers stay."""
     none = dataclasses.replace(ARGS, out_dir=tmp_path / "s", verifier_option=("pattern=never", "match=search"))
     with pytest.raises(RunError, match="none of the others is right; sample more, or another model"):

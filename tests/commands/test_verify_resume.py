@@ -28,7 +28,7 @@ QUICK = (
 
 
 @pytest.mark.slow
-def test_a_recipe_is_resumed_byte_for_byte(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_is_resumed_byte_for_byte(tmp_path, capfd):
     """Killed after its second step; a changed copy of the resumed run is told from the whole one."""
     base = tmp_path / "both"
     assert rlvr(["verify-resume", "tiny_math", *QUICK, "--run.out-dir", str(base)]) == 0
@@ -73,7 +73,7 @@ def differences(runs: tuple[Path, Path]) -> dict[str, str]:
     return {name: difference for name, difference in compare_runs(*runs, 2) if difference}
 
 
-def test_equal_runs(runs: tuple[Path, Path]) -> None:
+def test_equal_runs(runs):
     """Nothing differs, and everything that there is was compared; durations are not."""
     text = (runs[1] / "metrics.jsonl").read_text()
     (runs[1] / "metrics.jsonl").write_text(text.replace("1.0", "2.5").replace("7.0", "9.0"))
@@ -83,7 +83,7 @@ def test_equal_runs(runs: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("change", ["value", "shape", "name", "gone", "type"])
-def test_other_weights_are_told(runs: tuple[Path, Path], change: str) -> None:
+def test_other_weights_are_told(runs, change):
     """Which tensor, and by how much."""
     path = runs[1] / "checkpoints" / "step-000002" / "model.safetensors"
     weights = load_file(path)
@@ -119,7 +119,7 @@ def test_other_weights_are_told(runs: tuple[Path, Path], change: str) -> None:
         ),
     ],
 )
-def test_other_lines_are_told(runs: tuple[Path, Path], file: str, old: str, new: str, expected: str) -> None:
+def test_other_lines_are_told(runs, file, old, new, expected):
     """The first line that differs, and in what."""
     path = runs[1] / file
     path.write_text(path.read_text().replace(old, new))
@@ -145,13 +145,7 @@ def test_other_lines_are_told(runs: tuple[Path, Path], file: str, old: str, new:
         (["tiny_math", "--model.name", "./nowhere"], "nowhere"),
     ],
 )
-def test_bad_input(
-    tmp_path: Path,
-    words: list[str],
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bad_input(tmp_path, words, expected, capsys, monkeypatch):
     """One line, exit code 2, nothing is written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
@@ -164,7 +158,7 @@ def test_bad_input(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_fails_is_named(tmp_path, capsys):
     """With its last line, which is in a file; exit code 2."""
     recipe = tmp_path / "broken.py"
     recipe.write_text(
@@ -175,7 +169,7 @@ def test_a_run_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_run_under_way(tmp_path, number):
     """It is in a session of its own, which the signal does not reach."""
     program = tmp_path / "train"
     program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 120\n")

@@ -20,7 +20,7 @@ import torch
 from _pytest.config import parse_warning_filter
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
 from rlvr.core.types import Sampling
 from rlvr.model.load.policy import Policy, load_policy

@@ -27,13 +27,14 @@ from rlvr.model.load.lora import with_adapter
 from rlvr.model.load.policy import Policy
 from rlvr.model.load.pretrained import recompute_activations, store_weights, switch_off_dropout
 from rlvr.model.load.tiny import tiny_tokenizer
-from rlvr.model.memory.estimate import QWEN_7B, SPARE
+from rlvr.model.memory.estimate import SPARE
 from rlvr.model.memory.plan import Plan, make_plan, shape_of_config
 from rlvr.model.optim.health import check_weights
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.update import update
 from tests.helpers.files import ROOT
+from tests.helpers.shapes import QWEN_7B
 from tests.helpers.tensors import BytesAlive
 
 GIB = 2**30

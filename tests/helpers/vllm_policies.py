@@ -1,8 +1,11 @@
-"""Random models of the families that vLLM runs on a CPU, and how their samples are compared."""
+"""Random models of the families that vLLM runs on a CPU, how their samples are compared, and runs sampled ahead."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+from accelerate import Accelerator
 from transformers import (
     GptOssConfig,
     GptOssForCausalLM,
@@ -16,10 +19,18 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from rlvr.config import ModelConfig
-from rlvr.core.types import Sampling
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.core.types import Environment, Problem, Sampler, Sampling
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.model.optim.optimizer import make_optimizer
+from rlvr.runs.log import RunLog
+from rlvr.train import train
+from rlvr.training.checkpoint.checkpoint import load_checkpoint
+from rlvr.training.checkpoint.folders import checkpoint_folder
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.run import Run, assemble
+from rlvr.verifiers.runner import Runner
 
 CORPUS = ["0123456789+-=*() abcdefghijklmnopqrstuvwxyz"]
 PROMPTS = ["12+34=", "what is seven", "(1+2)*3=", "x"]
@@ -89,3 +100,27 @@ def same_draws(some, others) -> bool:
     """Whether texts and tokens are equal; logprobs may differ in the last bits with the size of the matmuls."""
     pairs = [(a, b) for row, other in zip(some, others, strict=True) for a, b in zip(row, other, strict=True)]
     return all((a.text, a.token_ids, a.finish_reason) == (b.text, b.token_ids, b.finish_reason) for a, b in pairs)
+
+
+def run_ahead(
+    sampler: Sampler, out_dir: Path, steps: int, *, start: int = 0, environment: Environment | None = None
+) -> Run:
+    """Train the policy of `make_policy()` until a step, from step `start` of an earlier run where it is given."""
+    config = Config(
+        run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0),
+        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
+        sampler=VLLMConfig(max_staleness=1),
+        optim=OptimConfig(lr=1e-3),
+    )
+    config.check()
+    policy, log = make_policy(), RunLog(out_dir)
+    optimizer = make_optimizer(policy.parameters(), config.optim)
+    if start:
+        log.truncate_to(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
+    sampler.load_weights(policy)
+    verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
+    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
+    run = assemble(config, policy, optimizer, sampler, problems, verifier, log, Accelerator(cpu=True))
+    run.worker.plan = environment and Play(environment, RolloutConfig(max_turns=3, turn_tokens=4))
+    train(run, start)
+    return run

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rlvr.core.types import Sampling
+from rlvr.core.types import Sampler, Sampling
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -31,6 +31,8 @@ Fault = Callable[["VLLMLike", "Handler"], bool]
 """What a route does in place of its own: it returns whether the request has been dealt with."""
 
 GENERATE = "/inference/v1/generate"
+SEEDS = [[10 * p + g for g in range(3)] for p in range(6)]
+LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
 
 
 class VLLMLike(ThreadingHTTPServer):
@@ -247,6 +249,12 @@ def main() -> None:
     folder, port, host = sys.argv[1:]
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
     VLLMLike(Policy(model.eval(), AutoTokenizer.from_pretrained(folder)), int(port), host).thread.join()
+
+
+def draw(sampler: Sampler) -> list[list[tuple[int, ...]]]:
+    """The token ids of 18 completions of six prompts."""
+    prompts = [sampler.policy.encode(f"{p}+{p + 1}=") for p in range(len(SEEDS))]
+    return [[c.token_ids for c in group] for group in sampler.generate(prompts, Sampling(max_new_tokens=12), SEEDS)]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlvr.model.attention import flex
 from rlvr.model.attention.operations import Scores
-from rlvr.model.attention.rows import SMALL, ContextRows, Pad, Rows, Spans, rectangles, tiles
+from rlvr.model.attention.rows import SMALL, GroupRows, Pad, Rows, Spans, rectangles, tiles
 from rlvr.model.cpu import attention
 from rlvr.model.forward.packed import PackedGroups
 from tests.helpers.tensors import LargestTensor
@@ -267,7 +267,7 @@ def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> N
     """Groups of one size, of several that only on average are, and rows in any order; prompts that no row has."""
     lengths, own = np.array([3, 1, 4, 2]), Rows(np.arange(1, len(parents) + 1), torch.device("cpu"))
     starts = np.cumsum(lengths) - lengths
-    rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
+    rows = GroupRows(starts, lengths, np.array(parents), 10, own)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
     grid = Pad.apply(x, rows)

@@ -12,7 +12,7 @@ import rlvr.model.attention.rows
 import rlvr.model.logprobs.scoring
 from rlvr.config import ModelConfig
 from rlvr.model.load.policy import Policy, load_policy
-from rlvr.model.logprobs.scoring import logit_bytes, take, token_logprobs
+from rlvr.model.logprobs.scoring import TokenLogprobs, logit_bytes, take, token_logprobs
 from tests.helpers.models import FAMILIES, make_model, make_tokens
 
 CORPUS = ["0123456789+-= abc"]
@@ -242,3 +242,54 @@ def test_gradient_of_states_that_are_taken_often_is_the_same_each_time():
             assert torch.equal(found, expected)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("piece", [1, 14, 10**6])
+def test_token_logprobs_of_logits_equal_the_plain_computation(
+    monkeypatch: pytest.MonkeyPatch, piece: int, temperature: float
+) -> None:
+    """Ten rows of seven tokens, one of which no draw can give: logprobs, entropies, gradient, checked numerically."""
+    monkeypatch.setattr(rlvr.model.logprobs.scoring, "PIECE", piece)
+    generator = torch.Generator().manual_seed(0)
+    logits = (5 * torch.randn(10, 7, dtype=torch.double, generator=generator)).requires_grad_()
+    targets = torch.randint(0, 7, (10,), generator=generator)
+    logprobs, entropies = TokenLogprobs.apply(logits, targets, temperature, True)
+    plain = (logits / temperature).log_softmax(-1)
+    expected = plain.gather(1, targets[:, None])[:, 0]
+    assert torch.equal(logprobs, expected)
+    torch.testing.assert_close(entropies, -(plain.exp() * plain).sum(-1).detach())
+    assert not entropies.requires_grad
+    weights = torch.randn(10, dtype=torch.double, generator=generator)
+    [gradient] = torch.autograd.grad((weights * logprobs).sum(), logits)
+    torch.testing.assert_close(gradient, torch.autograd.grad((weights * expected).sum(), logits)[0])
+    assert torch.autograd.gradcheck(lambda x: TokenLogprobs.apply(x, targets, temperature, False)[0], (logits,))
+
+
+def test_sure_tokens_and_no_tokens() -> None:
+    """A logit far above all others, and no row at all."""
+    logits = torch.tensor([[300.0, 0.0, -300.0]], requires_grad=True)
+    for target, expected in ((0, 0.0), (2, -600.0)):
+        logprobs, entropies = TokenLogprobs.apply(logits, torch.tensor([target]), 1.0, True)
+        assert float(logprobs.detach()) == expected
+        assert float(entropies) == 0.0
+        assert bool(torch.autograd.grad(logprobs.sum(), logits)[0].isfinite().all())
+    none = torch.zeros(0, 3, requires_grad=True)
+    logprobs, entropies = TokenLogprobs.apply(none, torch.zeros(0, dtype=torch.long), 1.0, True)
+    assert logprobs.shape == entropies.shape == (0,)
+    assert torch.autograd.grad(logprobs.sum(), none)[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_bfloat16_logits_are_read_as_float32(monkeypatch: pytest.MonkeyPatch, temperature: float) -> None:
+    """The same numbers as of logits that were cast before, and the gradient that autograd would cast back."""
+    monkeypatch.setattr(rlvr.model.logprobs.scoring, "PIECE", 60)
+    logits = torch.randn(9, 20, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    targets = torch.arange(9)
+    found = []
+    for given in (logits, logits.float()):
+        logprobs, entropies = TokenLogprobs.apply(given, targets, temperature, True)
+        assert logprobs.dtype is entropies.dtype is torch.float32
+        found.append((logprobs, entropies, torch.autograd.grad(logprobs.square().sum(), logits)[0]))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

@@ -20,22 +20,14 @@ from rlvr.model.forward.passes import hidden_states
 from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import _score, token_logprobs
-from rlvr.model.memory.estimate import (
-    GPU,
-    QWEN_3B,
-    QWEN_15B,
-    Shape,
-    fitting_tokens,
-    fixed_bytes,
-    kept_bytes,
-    shape_of,
-    token_bytes,
-    tokens_that_fit,
-)
+from rlvr.model.memory.estimate import Estimate, Shape, fitting_tokens, shape_of, tokens_that_fit
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.checkpoint.checkpoint import optimizer_tensors
 from tests.helpers.models import make_model, make_tokens
+from tests.helpers.shapes import QWEN_3B, QWEN_15B
 from tests.helpers.tensors import LargestTensor
+
+GPU = 85_000_000_000  # bytes of a GPU "of 80 GB"
 
 CORPUS = ["0123456789+-= abc"]
 QWEN_7B = {"hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_key_value_heads": 4}
@@ -95,7 +87,7 @@ def test_a_step_of_7b_holds_what_the_estimate_says(fake: None, checkpointing: bo
     # The last norm keeps its input as a layer does.
     shape = Shape(7_615_616_512, LAYERS + checkpointing, 3584, 18944, 3584, 512, wide=0)
     none = dataclasses.replace(shape, layers=0)
-    estimate = kept_bytes(shape, Config(model=model)) - kept_bytes(none, Config(model=model))
+    estimate = Estimate(shape, Config(model=model)).kept - Estimate(none, Config(model=model)).kept
     assert 0.9 * estimate <= long / 520 <= 1.1 * estimate, (long / 520, estimate)
 
 
@@ -112,7 +104,8 @@ def test_microbatches_are_cut_by_memory() -> None:
         config = importlib.import_module(f"rlvr.recipes.{name}").CONFIG
         assert tokens_that_fit(shape, config, GPU) >= config.optim.tokens_per_microbatch
     small = tokens_that_fit(QWEN_15B, config, 42_900_000_000)
-    assert fixed_bytes(QWEN_15B, config, 42_900_000_000) + small * token_bytes(QWEN_15B, config) <= 39_000_000_000
+    estimate = Estimate(QWEN_15B, config)
+    assert estimate.fixed(42_900_000_000) + small * estimate.token <= 39_000_000_000
     assert small < tokens_that_fit(QWEN_15B, config, GPU)
     assert tokens_that_fit(QWEN_15B, config, GPU, 0.6) < tokens_that_fit(QWEN_15B, config, GPU)
     plain = dataclasses.replace(config, model=dataclasses.replace(config.model, gradient_checkpointing=False))

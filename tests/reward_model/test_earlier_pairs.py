@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.rm.command import launch_reward_model
+from rlvr.commands.rm.launch import launch_reward_model
 from rlvr.config import ModelConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig
 from rlvr.model.load.policy import load_policy

@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
+from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from rlvr.commands.cli import main
-from rlvr.commands.rm.command import launch_reward_model
+from rlvr.commands.rm.launch import launch_reward_model
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.core.types import Completion, Group, Problem, RunError, correct, error, incorrect
 from rlvr.model.load.policy import load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.memory.estimate import shape_of
+from rlvr.model.optim.sharding import make_mesh
 from rlvr.reward_model import RewardModel
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.reward_model.scorer import load_classifier
@@ -28,12 +31,17 @@ from rlvr.reward_model.training import (
     calibration,
     clustered_share,
     load_trainer,
+    measure,
     microbatches,
     num_training_steps,
     set_padding,
     train_reward_model,
 )
 from rlvr.training.evaluation.passk import clustered
+from tests.helpers import warm
+from tests.helpers.models import tiny_policy
+from tests.helpers.processes import run_processes
+from tests.helpers.sharded import ALONE, CPU, largest_difference
 
 LETTERS = "abcdefgh"
 # Better is what ends with its prompt's letter.
@@ -184,20 +192,23 @@ def test_a_padding_token_is_found(policy):
 def test_accuracy_has_an_interval_over_prompts():
     """Prompts count by their pairs, and as the unit: with one pair each it is the interval of pass@1; 100 right of 100
     leave room for what was not drawn."""
-    share, low, high = clustered_share([True, True, False, False], ["a", "a", "b", "b"])
-    assert (share, low, high) == (0.5, 0.0, 1.0)
-    wide = clustered_share([True] * 60 + [False] * 40, [str(i) for i in range(100)])
-    estimate = clustered([1.0] * 60 + [0.0] * 40)
+
+    def interval(hits: list[bool], clusters: list[str]) -> tuple[float, float, float]:
+        found = clustered_share(hits, clusters)
+        return found.mean, found.low, found.high
+
+    singles, tens = [str(i) for i in range(100)], [str(i // 10) for i in range(100)]
+    assert interval([True, True, False, False], ["a", "a", "b", "b"]) == (0.5, 0.0, 1.0)
+    wide, estimate = interval([True] * 60 + [False] * 40, singles), clustered([1.0] * 60 + [0.0] * 40)
     assert wide == pytest.approx((0.6, estimate.low, estimate.high))
-    assert clustered_share([True] * 100, [str(i) for i in range(100)])[1:] == pytest.approx((0.955, 1.0), abs=2e-3)
-    alike = clustered_share([True] * 60 + [False] * 40, [str(i // 10) for i in range(100)])
-    assert alike[1] < wide[1] - 0.15
-    assert clustered_share([True, False], ["a", "a"]) == (0.5, 0.0, 1.0)
+    assert interval([True] * 100, singles)[1:] == pytest.approx((0.955, 1.0), abs=2e-3)
+    assert interval([True] * 60 + [False] * 40, tens)[1] < wide[1] - 0.15
+    assert interval([True, False], ["a", "a"]) == (0.5, 0.0, 1.0)
 
 
 def test_sizes_of_prompts_count():
     """Three pairs of one prompt and one of another: share 3/4, not the mean of the prompts, 1/2."""
-    assert clustered_share([True, True, True, False], ["a", "a", "a", "b"])[0] == 0.75
+    assert clustered_share([True, True, True, False], ["a", "a", "a", "b"]).mean == 0.75
 
 
 def test_calibration_by_hand():
@@ -381,3 +392,73 @@ def test_the_recipe_reaches_nine_tenths(tmp_path, capsys):
     measured = json.loads((tmp_path / "rm" / "eval.jsonl").read_text())
     assert measured["accuracy"] >= 0.9
     assert measured["pairs"] >= 100
+
+
+# Reward models that several processes train, with whole weights and in shards.
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SHARDED_PAIRS = [PreferencePair(f"{i}+{i}=", f"{2 * i}", f"{3 * i} 1234" * (1 + i % 3), 0.0) for i in range(12)]
+
+
+def train(policy: Path, shard: int, accelerator, **options) -> tuple[dict[str, Tensor], list[dict], dict]:
+    """Train for five steps of 5 pairs, of which no number of microbatches divides evenly."""
+    config = BaseModelConfig(device="cpu", **options)
+    trainer = load_trainer(config, str(policy), seed=0, mesh=make_mesh(shard, CPU))
+    steps: list[dict] = []
+    train_reward_model(
+        trainer,
+        SHARDED_PAIRS,
+        RewardTrainConfig(epochs=2, batch_size=5),
+        OptimConfig(lr=1e-3, tokens_per_microbatch=60),
+        accelerator=accelerator,
+        seed=0,
+        on_step=steps.append,
+    )
+    whole = trainer.gather()
+    return (
+        {name: weight.detach() for name, weight in whole.model.named_parameters()},
+        steps,
+        measure(whole, SHARDED_PAIRS),
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"lora_rank": 2}], ids=["all weights", "adapters"])
+def test_two_processes_train_the_reward_model_of_one(tmp_path, options):
+    """Replicas and shards: weights within a tenth of the learning rate, the same metrics of steps and of pairs."""
+    tiny_policy().save(tmp_path)
+    weights, steps, measured = train(tmp_path, 1, ALONE, **options)
+    for shard in (1, 2):
+        for found in run_processes(
+            2, lambda rank, shard=shard: train(tmp_path, shard, Accelerator(cpu=True), **options)
+        ):
+            assert largest_difference(found[0], weights) < 1e-4
+            for here, there in zip(found[1], steps, strict=True):
+                assert here == pytest.approx(there, rel=1e-4, abs=1e-5)
+            assert found[2]["accuracy"] == measured["accuracy"]
+            assert found[2]["mean"] == pytest.approx(measured["mean"], abs=1e-4)
+
+
+def test_several_processes_need_a_policy_by_name(tmp_path):
+    """In one line, before anything is trained or written."""
+    for done in warm.run_together(2, ["rm", "rm_pairs", "--run.out-dir", str(tmp_path / "rm")]):
+        assert done.returncode == 2
+        assert "--pairs.policy" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_trains_a_reward_model_in_shards(tmp_path):
+    """From a file of pairs: one model, whole, and one line of metrics a step."""
+    tiny_policy().save(tmp_path / "policy")
+    write_pairs(tmp_path / "pairs.jsonl", SHARDED_PAIRS)
+    flags = (
+        f"--pairs.file {tmp_path}/pairs.jsonl --model.name {tmp_path}/policy --pairs.held-out 0.3 --model.device cpu"
+    )
+    command = ["rm", "rm_pairs", *flags.split(), "--run.out-dir", str(tmp_path / "rm"), "--model.shard", "2"]
+    for done in warm.run_together(2, command):
+        assert done.returncode == 0, done.stderr[-3000:]
+    tensors = load_file(tmp_path / "rm" / "model-0" / "model.safetensors")
+    assert tensors["score.weight"].shape == (1, 128)
+    assert all(bool(torch.isfinite(value).all()) for value in tensors.values())
+    lines = (tmp_path / "rm" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == len(set(lines)) > 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rlvr.launch import launch
@@ -25,7 +23,7 @@ def step(**row: float) -> dict:
     return {"reward": 0.0, "correct": 0.0, "no_signal": 1.0, "rollout_tokens": 80.0, "completion_tokens": 5.0, **row}
 
 
-def test_a_run_below_its_start_says_so() -> None:
+def test_a_run_below_its_start_says_so():
     """With both figures; and that it may be noise, where the last one is within the start's interval."""
     assert ended_below([START, measured(0.02)]) == (
         "The run ended below its start: held-out pass@1 0.020 [0.010, 0.030] at step 10, and 0.130 [0.090, 0.180] at "
@@ -50,13 +48,13 @@ def test_a_run_below_its_start_says_so() -> None:
         ([step(no_signal=0.0)], "no correct sample in 16 rollouts"),  # a critic learns from all
     ],
 )
-def test_a_run_without_a_signal_says_why(rows: list[dict], why: str) -> None:
+def test_a_run_without_a_signal_says_why(rows, why):
     (said,) = conclusions(rows, [START, measured(0.13)])
     assert said.startswith("Nothing was learned: no step had a signal, since ")
     assert why in said
 
 
-def test_one_step_with_a_signal_is_enough() -> None:
+def test_one_step_with_a_signal_is_enough():
     assert not learned_nothing([step(), step(reward=0.1, correct=0.1, no_signal=0.5)])
     assert not learned_nothing([])
 
@@ -65,9 +63,7 @@ def never_right(problem: object, completion: str) -> bool:
     return False
 
 
-def test_the_last_line_of_a_run_that_learned_nothing_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_line_of_a_run_that_learned_nothing_says_so(tmp_path, capsys):
     """Its report and its last event too; it ends as any other run does."""
     launch(tiny(tmp_path, run={"steps": 2}), task=sums(), verifier=never_right)
     said = (
@@ -80,7 +76,7 @@ def test_the_last_line_of_a_run_that_learned_nothing_says_so(
     assert said in last["message"]
 
 
-def test_the_last_line_of_a_run_that_unlearned_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_of_a_run_that_unlearned_says_so(tmp_path, capsys):
     """And its report, with the events that led there."""
     launch(unlearning(tmp_path, "warn", steps=2))
     said = "The run ended below its start: held-out pass@1 0.141 "

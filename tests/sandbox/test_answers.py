@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rlvr.sandbox import Call, Job, Limits, Pool, RunStatus, TestJob
-from rlvr.sandbox.inside.plain import Opaque
+from rlvr.sandbox.wire.values import Opaque
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 

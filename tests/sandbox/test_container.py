@@ -16,9 +16,9 @@ from tests.helpers.files import ROOT
 NOBODY = 65534
 LEVELS = """
 import json
-from rlvr.commands.doctor import isolation
+from rlvr.commands.doctor import check_isolation
 from rlvr.sandbox import SandboxUnavailable, level, run
-found = {"level": level().number, "missing": level().missing, "doctor": isolation().found}
+found = {"level": level().number, "missing": level().missing, "doctor": check_isolation().found}
 try:
     found["sum"] = run("print(1 + 1)").stdout
     found["file"] = run("print(open('/etc/hostname').read())").status

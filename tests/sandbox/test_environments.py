@@ -128,8 +128,8 @@ def test_doctor_tells_when_programs_cannot_import(tmp_path):
     python = environment(tmp_path, sys._base_executable)  # type: ignore[attr-defined]
     (tmp_path / "elsewhere" / "numpy").mkdir(parents=True)
     (tmp_path / "elsewhere" / "numpy" / "__init__.py").write_text("")
-    code = "from rlvr.commands import doctor; f = doctor.imports(); "
-    code += "print(f.state, f.found, '|', f.advice, '|', doctor.failed([f]))"
+    code = "from rlvr.commands import doctor; f = doctor.check_imports(); "
+    code += "print(f.state, f.found, '|', f.advice, '|', doctor.has_failed([f]))"
     path = os.pathsep.join([str(tmp_path / "elsewhere"), str(ROOT)])
     done = subprocess.run(
         [str(python), "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.sandbox.inside.plain import Opaque
 from rlvr.sandbox.wire.proxies import Link
+from rlvr.sandbox.wire.values import Opaque
 
 DEEP: Any = "text"
 for _ in range(500):

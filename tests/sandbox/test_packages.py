@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sandbox import Pool, level, packages
+from rlvr.sandbox import Pool, level
+from rlvr.sandbox import host as packages
 from tests.helpers.files import ROOT
 from tests.helpers.programs import LEVELS, available, outcome, prints_only
 

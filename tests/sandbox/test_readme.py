@@ -12,7 +12,7 @@ from rlvr.sandbox import level
 from tests.helpers.files import ROOT, fenced
 
 README = ROOT / "sandbox" / "README.md"
-INSIDE = ROOT / "sandbox" / "inside" / "README.md"
+INSIDE = ROOT / "sandbox" / "wire" / "README.md"
 
 
 @pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")

@@ -42,7 +42,7 @@ def endpoint_at(url: str, model: str = "m", **changes: Any) -> Endpoint:
         (chat_answer("2\ud800"), "2?"),
     ],
 )
-def test_texts_of_chat_responses(choice: dict[str, Any], text: str) -> None:
+def test_texts_of_chat_responses(choice, text):
     """Reasoning that a server cut off is put back, as the model wrote it; a stop string too."""
     with openai_like(lambda body: dict(choice)) as server:
         made = endpoint_at(server.url).complete(ASKED, SAMPLING, 1)
@@ -51,7 +51,7 @@ def test_texts_of_chat_responses(choice: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("owner", ["vllm", "sglang", "openai"])
-def test_a_request_is_for_one_sample_with_its_seed(owner: str) -> None:
+def test_a_request_is_for_one_sample_with_its_seed(owner):
     """n is 1. Engines that read them are sent the fields that a model's generation config would otherwise set."""
     with openai_like(lambda body: chat_answer("2"), owner=owner) as server:
         endpoint_at(server.url, options=('reasoning_effort="low"',)).complete(ASKED, SAMPLING, 77)
@@ -90,7 +90,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_failures_are_repeated(name: str) -> None:
+def test_failures_are_repeated(name):
     """The third attempt succeeds; every attempt is the same request, its seed too."""
     silent = name == "silent"
     with openai_like(lambda body: chat_answer("2")) as server:
@@ -108,7 +108,7 @@ def test_failures_are_repeated(name: str) -> None:
         ({"usage": None, "token_ids": [5, 6]}, 2),
     ],
 )
-def test_tokens_are_counted_without_usage(said: dict, tokens: int) -> None:
+def test_tokens_are_counted_without_usage(said, tokens):
     """By the ids, else a quarter of the characters, rounded up."""
     with openai_like(lambda body: chat_answer("nine chars") | said) as server:
         assert endpoint_at(server.url).complete(ASKED, SAMPLING, 5).tokens == tokens
@@ -127,7 +127,7 @@ def test_tokens_are_counted_without_usage(said: dict, tokens: int) -> None:
         {"completion_tokens": 1e15},
     ],
 )
-def test_usage_that_counts_nothing(usage: Any) -> None:
+def test_usage_that_counts_nothing(usage):
     """Is as none: the tokens are estimated, and nothing is asked for again."""
     with openai_like(lambda body: chat_answer("nine chars") | {"usage": usage}) as server:
         assert endpoint_at(server.url).complete(ASKED, SAMPLING, 5).tokens == 3
@@ -142,7 +142,7 @@ def test_usage_that_counts_nothing(usage: Any) -> None:
         *((word, "filter") for word in ("content_filter", "SAFETY")),
     ],
 )
-def test_words_for_the_end_of_a_completion(word: str, finish: str) -> None:
+def test_words_for_the_end_of_a_completion(word, finish):
     """Those of servers that nearly follow OpenAI's API; none is asked for again."""
     with openai_like(lambda body: chat_answer("2", word)) as server:
         assert endpoint_at(server.url).complete(ASKED, SAMPLING, 5).finish == finish
@@ -150,7 +150,7 @@ def test_words_for_the_end_of_a_completion(word: str, finish: str) -> None:
 
 
 @pytest.mark.parametrize("said", [{"error": {"code": "content_filter"}}, {"message": "The content management policy"}])
-def test_a_prompt_that_a_filter_refuses(said: dict) -> None:
+def test_a_prompt_that_a_filter_refuses(said):
     """Is an empty completion: it would be refused again, and no evaluation could be completed."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json(said, 400), True)[1]
@@ -159,7 +159,7 @@ def test_a_prompt_that_a_filter_refuses(said: dict) -> None:
 
 
 @pytest.mark.parametrize("said", [{"error": {"message": "overloaded"}}, {"choices": [], "why": "overloaded"}])
-def test_what_a_server_says_in_place_of_an_answer_is_told(said: dict) -> None:
+def test_what_a_server_says_in_place_of_an_answer_is_told(said):
     """With status 200 too."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json(said), True)[1]
@@ -167,7 +167,7 @@ def test_what_a_server_says_in_place_of_an_answer_is_told(said: dict) -> None:
             endpoint_at(server.url, retry_seconds=0.2).complete(ASKED, SAMPLING, 5)
 
 
-def test_a_url_without_its_path() -> None:
+def test_a_url_without_its_path():
     """The refusal says what is missing."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: handler.path[:3] != "/v1" and (handler.send_json({}, 404), True)[1]
@@ -176,7 +176,7 @@ def test_a_url_without_its_path() -> None:
 
 
 @pytest.mark.parametrize(("code", "name"), [(429, "Retry-After"), (503, "Retry-After")])
-def test_retry_after_is_honoured(code: int, name: str) -> None:
+def test_retry_after_is_honoured(code, name):
     """The next attempt comes no earlier than the server asks."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: number == 1 and (handler.send_json({}, code, {name: "1"}), True)[1]
@@ -185,7 +185,7 @@ def test_retry_after_is_honoured(code: int, name: str) -> None:
     assert time.monotonic() - began >= 1
 
 
-def test_a_request_is_lost_when_its_time_is_over() -> None:
+def test_a_request_is_lost_when_its_time_is_over():
     """RequestLost with the last failure, within the budget of seconds."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json({"error": "busy"}, 500), True)[1]
@@ -198,7 +198,7 @@ def test_a_request_is_lost_when_its_time_is_over() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 422])
-def test_refusals_are_not_repeated(code: int) -> None:
+def test_refusals_are_not_repeated(code):
     """What cannot succeed is asked once."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json({"error": "no"}, code), True)[1]
@@ -207,7 +207,7 @@ def test_refusals_are_not_repeated(code: int) -> None:
         assert len(server.bodies) == 1
 
 
-def test_other_name_of_the_limit() -> None:
+def test_other_name_of_the_limit():
     """A server that wants max_completion_tokens gets it, from the first refusal on."""
 
     def fault(number: int, handler: Any) -> bool:
@@ -240,7 +240,7 @@ def echo(code: int):
 
 
 @pytest.mark.parametrize("code", [400, 401, 500])
-def test_the_key_is_sent_and_never_shown(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_and_never_shown(code, monkeypatch):
     """As a bearer token; errors that quote the server leave it out."""
     monkeypatch.setenv("OWN_KEY", KEY)
     with openai_like(lambda body: chat_answer("2")) as server:
@@ -255,7 +255,7 @@ def test_the_key_is_sent_and_never_shown(code: int, monkeypatch: pytest.MonkeyPa
     assert KEY not in repr(vars(endpoint) | {"client": None})
 
 
-def test_no_key_is_sent_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_sent_where_none_is_named(monkeypatch):
     """A key for another service stays where it is."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("RLVR_API_KEY", raising=False)
@@ -264,7 +264,7 @@ def test_no_key_is_sent_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         assert all("Authorization" not in headers for headers in server.headers)
 
 
-def test_models_that_are_not_served() -> None:
+def test_models_that_are_not_served():
     """The names that are; an unreachable server; a variable that is not set."""
     with openai_like(lambda body: chat_answer("2"), model="org/qwen") as server:
         with pytest.raises(ValueError, match=r"serves no model 'qwn'.*org/qwen"):
@@ -287,13 +287,13 @@ def test_models_that_are_not_served() -> None:
         (("a=1", "a=2"), "is given twice"),
     ],
 )
-def test_request_options_that_do_not_fit(items: tuple[str, ...], message: str) -> None:
+def test_request_options_that_do_not_fit(items, message):
     """One line for each."""
     with pytest.raises(ValueError, match=message):
         request_options(items)
 
 
-def test_request_options() -> None:
+def test_request_options():
     """Values are JSON."""
     fields = request_options(('a="x=y"', "b=1.5", 'c={"enable_thinking": false}', "d=null"))
     assert json.loads(json.dumps(fields)) == {"a": "x=y", "b": 1.5, "c": {"enable_thinking": False}, "d": None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ def thrice(problem: Problem, rng: Any) -> Any:
         (True, Play(thrice, TurnSettings(max_turns=2))),
     ],
 )
-def test_messages_of_what_has_ended_are_dropped(tmp_path: Path, chat: bool, plan: Play | None) -> None:
+def test_messages_of_what_has_ended_are_dropped(tmp_path, chat, plan):
     """Of a single turn, of turns and replies, of rollouts that a limit ended; the prompts stay."""
     speaker = MessageSpeaker(chat=chat, system_prompt="be brief")
     result = evaluate_served(
@@ -74,7 +73,7 @@ def test_messages_of_what_has_ended_are_dropped(tmp_path: Path, chat: bool, plan
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
-def test_answers_that_nobody_takes_are_bounded(concurrency: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_nobody_takes_are_bounded(concurrency, monkeypatch):
     """A verifier that is slower than the server: requests wait until answers were taken, and all are answered."""
     monkeypatch.setattr(requests, "UNTAKEN", 3)
     made, most = [], max(3, concurrency)
@@ -98,7 +97,7 @@ def test_answers_that_nobody_takes_are_bounded(concurrency: int, monkeypatch: py
         assert sorted(taken) == sorted(made) == list(range(20))
 
 
-def test_threads_that_wait_for_room_end_with_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_wait_for_room_end_with_the_requests(monkeypatch):
     """Closed while nothing was taken, they make no further request."""
     monkeypatch.setattr(requests, "UNTAKEN", 2)
     made = []

@@ -51,9 +51,7 @@ def asks(server: OpenAILike, *flags: str) -> list[str]:
 
 @pytest.mark.parametrize("temperature", ["0", "1"])
 @pytest.mark.parametrize("ids", [True, False])
-def test_equals_the_evaluation_in_process(
-    folder: Path, server: OpenAILike, tmp_path: Path, temperature: str, ids: bool
-) -> None:
+def test_equals_the_evaluation_in_process(folder, server, tmp_path, temperature, ids):
     """With token ids and with text, greedy and sampled: the same file, byte for byte, and the same numbers."""
     here = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", "--temperature", temperature)
     flags = asks(server, *(["--tokenizer", str(folder)] if ids else []))
@@ -67,7 +65,7 @@ def test_equals_the_evaluation_in_process(
     assert len({body["seed"] for body in server.bodies}) == len(server.bodies) == 24
 
 
-def test_prompts_of_chat_are_messages(server: OpenAILike, tmp_path: Path) -> None:
+def test_prompts_of_chat_are_messages(server, tmp_path):
     """A text is one user message; a system prompt comes before it."""
     server.answer = lambda body: {
         **chat_answer("so \\boxed{7}", reasoning="hm"),
@@ -99,7 +97,7 @@ def faulty(number: int, handler: Handler) -> bool:
     return kind in (3, 7, 11, 15)
 
 
-def test_failures_lose_nothing(server: OpenAILike, tmp_path: Path, folder: Path) -> None:
+def test_failures_lose_nothing(server, tmp_path, folder):
     """The file is the same with requests that fail now and then."""
     calm = evaluated(tmp_path / "calm", *asks(server))
     server.bodies.clear()
@@ -109,9 +107,7 @@ def test_failures_lose_nothing(server: OpenAILike, tmp_path: Path, folder: Path)
     assert len(server.bodies) > 24
 
 
-def test_lost_requests_are_not_written_and_asked_again(
-    server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_requests_are_not_written_and_asked_again(server, tmp_path, capsys):
     """One line and exit code 2, what was answered is kept; the same command asks for the rest only."""
     whole = evaluated(tmp_path / "whole", *asks(server))
     broken = {body["seed"] for body in server.bodies[5:8]}
@@ -136,9 +132,7 @@ def test_lost_requests_are_not_written_and_asked_again(
     assert len(server.bodies) == asked + 3
 
 
-def test_a_server_that_is_gone_ends_the_evaluation(
-    server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_is_gone_ends_the_evaluation(server, tmp_path, capsys):
     """Not every request is tried for its whole time. One at a time, since an answer starts the count anew."""
     server.fault = lambda number, handler: number > 4 and (handler.drop(), True)[1]
     kept, _ = evaluated(tmp_path / "out", *asks(server, "--retry-seconds", "0.2", "--concurrency", "1"), code=2)
@@ -147,7 +141,7 @@ def test_a_server_that_is_gone_ends_the_evaluation(
     assert (error.count("\n"), len(kept.splitlines())) == (1, 4)
 
 
-def test_killed_and_resumed_the_file_is_the_same(server: OpenAILike, tmp_path: Path) -> None:
+def test_killed_and_resumed_the_file_is_the_same(server, tmp_path):
     """SIGKILL after some answers, thrice; no answer is asked for twice that was written."""
     whole = evaluated(tmp_path / "whole", *asks(server))
     out = tmp_path / "out"
@@ -172,9 +166,7 @@ def test_killed_and_resumed_the_file_is_the_same(server: OpenAILike, tmp_path: P
     assert written == sorted(written)
 
 
-def test_a_server_that_ignores_seeds_is_flagged(
-    server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_ignores_seeds_is_flagged(server, tmp_path, capsys):
     """A line, and the share of problems in the numbers; not where temperature is 0 or samples differ."""
     answer = server.answer
     server.answer = lambda body: answer({**body, "seed": 1})
@@ -187,9 +179,7 @@ def test_a_server_that_ignores_seeds_is_flagged(
     assert "identical" not in evaluated(tmp_path / "greedy", *asks(server, "--temperature", "0"))[1]
 
 
-def test_keys_are_in_no_file_and_no_output(
-    server: OpenAILike, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_in_no_file_and_no_output(server, tmp_path, capfd, monkeypatch):
     """Not in settings, answers and numbers, and not where a server repeats it."""
     monkeypatch.setenv("OWN_KEY", KEY)
     evaluated(tmp_path / "out", *asks(server, "--key-env", "OWN_KEY"))
@@ -204,7 +194,7 @@ def test_keys_are_in_no_file_and_no_output(
         assert file.is_dir() or KEY not in file.read_text()
 
 
-def test_another_port_is_the_same_evaluation(policy: Policy, server: OpenAILike, tmp_path: Path) -> None:
+def test_another_port_is_the_same_evaluation(policy, server, tmp_path):
     """A server that came back elsewhere goes on; another model or route does not, nor a model that is loaded."""
     out = tmp_path / "out"
     before = evaluated(out, *asks(server))
@@ -216,9 +206,7 @@ def test_another_port_is_the_same_evaluation(policy: Policy, server: OpenAILike,
         assert main([*command, "--model", "tiny"]) == 2
 
 
-def test_profile_of_a_served_model(
-    folder: Path, server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profile_of_a_served_model(folder, server, tmp_path, capsys):
     """`rlvr profile --url`: the pass rates and the table of the profile in this process."""
     command = ["profile", "arithmetic", "--verifier", "length", "--verifier-option", "max=8", "--workers", "1"]
     command += ["--max-new-tokens", "8", "--max-problems", "5", "--samples", "4", "--group-size", "3"]
@@ -234,14 +222,14 @@ def test_profile_of_a_served_model(
     assert len(server.bodies) == 20
 
 
-def test_a_selector_needs_several_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_selector_needs_several_samples(tmp_path, capsys):
     """One line: of one sample nothing is selected."""
     command = ["eval", "--task", "arithmetic", "--model", "m", "--url", "http://x/v1", "--out-dir", str(tmp_path / "o")]
     assert main([*command, "--selector", "length"]) == 2
     assert "--selector selects one of k samples: set --k above 1" in capsys.readouterr().err
 
 
-def test_selected_answers_of_a_served_model(folder: Path, server: OpenAILike, tmp_path: Path) -> None:
+def test_selected_answers_of_a_served_model(folder, server, tmp_path):
     """With --selector: the same best@k as in this process, and its scores beside each answer."""
     flags = ["--selector", "repetition", "--selector-option", "n=1", "--verifier", "length"]
     flags += ["--verifier-option", "max=8"]
@@ -275,9 +263,7 @@ def test_selected_answers_of_a_served_model(folder: Path, server: OpenAILike, tm
         (["--tokenizer", "x"], "tokenizer x would have no effect"),
     ],
 )
-def test_bad_input_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
-) -> None:
+def test_bad_input_is_one_line(tmp_path, capsys, flags, message):
     """Exit code 2, one line, no secret in it, and nothing is written but an empty evaluation."""
     out = tmp_path / "out"
     assert main(["eval", "--task", "arithmetic", "--model", "m", "--out-dir", str(out), *SIZES, *flags]) == 2

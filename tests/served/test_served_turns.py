@@ -124,9 +124,7 @@ def by_tokens(server: OpenAILike, folder: Path, *flags: str) -> list[str]:
 @pytest.mark.parametrize(
     ("temperature", "limit"), [("1", []), ("0", []), ("1", ["--context-tokens", "60"]), ("1", ["--max-turns", "2"])]
 )
-def test_equals_the_evaluation_in_process(
-    folder: Path, server: OpenAILike, tmp_path: Path, temperature: str, limit: list[str]
-) -> None:
+def test_equals_the_evaluation_in_process(folder, server, tmp_path, temperature, limit):
     """Token ids in, token ids out: the same turns, replies, limits and verdicts, byte for byte."""
     flags = ["--environment", "test_echo", "--temperature", temperature, *limit]
     here = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
@@ -141,7 +139,7 @@ def test_equals_the_evaluation_in_process(
     assert later, "no context continues another"
 
 
-def test_failures_lose_no_turn(folder: Path, server: OpenAILike, tmp_path: Path) -> None:
+def test_failures_lose_no_turn(folder, server, tmp_path):
     """Requests that fail now and then change nothing."""
     flags = by_tokens(server, folder, "--environment", "test_echo")
     calm = evaluated(tmp_path / "calm", *flags)
@@ -157,9 +155,7 @@ def test_failures_lose_no_turn(folder: Path, server: OpenAILike, tmp_path: Path)
     assert evaluated(tmp_path / "stormy", *flags) == calm
 
 
-def test_a_lost_turn_loses_its_rollout_only(
-    folder: Path, server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_turn_loses_its_rollout_only(folder, server, tmp_path, capsys):
     """It is played from its beginning the next time; the file is then the same."""
     flags = by_tokens(server, folder, "--environment", "test_echo", "--retry-seconds", "0.2")
     whole = evaluated(tmp_path / "whole", *flags)
@@ -183,7 +179,7 @@ def test_a_lost_turn_loses_its_rollout_only(
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])
-def test_conversations_are_messages(talker: OpenAILike, tmp_path: Path, role: str) -> None:
+def test_conversations_are_messages(talker, tmp_path, role):
     """Roles, texts and order; what the model thought is heard by the environment and not sent back."""
     flags = asks(talker, "--environment", "test_echo", "--tool-role", role, "--system-prompt", "Be short.")
     answers, result = evaluated(tmp_path / "out", *flags)
@@ -204,7 +200,7 @@ def test_conversations_are_messages(talker: OpenAILike, tmp_path: Path, role: st
     assert result["num_samples"] == 15
 
 
-def test_budgets_hold_without_a_tokenizer(talker: OpenAILike, tmp_path: Path) -> None:
+def test_budgets_hold_without_a_tokenizer(talker, tmp_path):
     """The server's count of tokens is spent; the last turn gets what is left."""
     answers, _ = evaluated(tmp_path / "out", *asks(talker, "--environment", "test_slow", "--max-new-tokens", "11"))
     rows = [json.loads(line) for line in answers.splitlines()]
@@ -212,7 +208,7 @@ def test_budgets_hold_without_a_tokenizer(talker: OpenAILike, tmp_path: Path) ->
     assert {(len(b["messages"]), b["max_tokens"]) for b in talker.bodies} == {(1, 5), (3, 5), (5, 3)}
 
 
-def test_a_context_that_is_full_ends_a_rollout(talker: OpenAILike, tmp_path: Path) -> None:
+def test_a_context_that_is_full_ends_a_rollout(talker, tmp_path):
     """A later turn that the server refuses as too long; the reply that did not fit is left out."""
 
     def fault(number: int, handler: Handler) -> bool:
@@ -229,7 +225,7 @@ def test_a_context_that_is_full_ends_a_rollout(talker: OpenAILike, tmp_path: Pat
     }
 
 
-def test_environments_that_fail_are_unscored(talker: OpenAILike, tmp_path: Path) -> None:
+def test_environments_that_fail_are_unscored(talker, tmp_path):
     """As in this process: counted as errors, never 0."""
     answers, result = evaluated(tmp_path / "out", *asks(talker, "--environment", "test_failing"), code=2)
     rows = [json.loads(line) for line in answers.splitlines()]
@@ -239,7 +235,7 @@ def test_environments_that_fail_are_unscored(talker: OpenAILike, tmp_path: Path)
     assert result == {}
 
 
-def test_replies_are_made_beside_requests(talker: OpenAILike, tmp_path: Path) -> None:
+def test_replies_are_made_beside_requests(talker, tmp_path):
     """Fifteen rollouts of three slow replies take less than the replies one after the other."""
     began = time.monotonic()
     evaluated(tmp_path / "out", *asks(talker, "--environment", "test_slow"))
@@ -255,9 +251,7 @@ def test_replies_are_made_beside_requests(talker: OpenAILike, tmp_path: Path) ->
         (["--environment", "no_such"], "no environment 'no_such'"),
     ],
 )
-def test_what_cannot_be_played_is_refused(
-    folder: Path, talker: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
-) -> None:
+def test_what_cannot_be_played_is_refused(folder, talker, tmp_path, capsys, flags, message):
     """One line and exit code 2."""
     talker.answer = lambda body: {"text": "2", "finish_reason": "stop"}
     shown = [str(folder) if flag == "FOLDER" else flag for flag in flags]

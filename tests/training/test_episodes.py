@@ -129,9 +129,9 @@ def test_void_turns_and_rewards_are_those_of_the_replies(policy):
     made = one(policy, forever, "0", "12", "0", "3")
     assert [turn.void for turn in made.turns if turn.sampled] == [True, False, True, False]
     assert [turn.reward for turn in made.turns if turn.sampled] == [0.5] * 4
-    own = made.trained()
-    assert made.trained(mask_void=True) != own
-    assert sum(made.trained(mask_void=True)) == 3 + 2
+    own = made.train_mask()
+    assert made.train_mask(mask_void=True) != own
+    assert sum(made.train_mask(mask_void=True)) == 3 + 2
 
 
 def test_a_long_reply_is_cut_and_says_so(policy):

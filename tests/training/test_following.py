@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from rlvr.config import AlgoConfig, ModelConfig
 from rlvr.launch import launch
 from rlvr.train import train
-from rlvr.training.step.adaptive_coefficients import adapted, follow, reset
+from rlvr.training.step.adaptive_coefficients import adapt_coefficients, adapted, reset
 from tests.helpers.files import lines
 from tests.helpers.models import shake
 from tests.helpers.resuming import check_same, results, small
@@ -87,7 +87,7 @@ def test_the_reference_is_reset_after_the_steps_that_are_due(tmp_path):
 
     for step in (1, 2, 3):
         shake(run.learner.policy, 0.01, step)
-        follow(run.learner, step, {"kl": 0.1}, [])
+        adapt_coefficients(run.learner, step, {"kl": 0.1}, [])
         kept.append(torch.equal(weights(run.learner.reference), weights(run.learner.policy)))
     assert kept == [False, True, False]
 
@@ -132,7 +132,7 @@ def test_the_bonus_is_given_where_the_entropy_is_low(tmp_path):
     run = make_run(tmp_path, algo={"entropy_target": 1.0, "entropy_coef_delta": 0.4, "entropy_coef_max": 0.7})
     given, weights = [], []
     for entropy in (0.5, 1.0, 0.9, 1.1, 2.0, 0.2):
-        follow(run.learner, 1, {"entropy": entropy}, [])
+        adapt_coefficients(run.learner, 1, {"entropy": entropy}, [])
         given.append(run.learner.algo.entropy_coef)
         weights.append(run.learner.adapted["entropy_bonus"])
     assert weights == pytest.approx([0.4, 0.7, 0.7, 0.3, 0.0, 0.4])
@@ -141,7 +141,7 @@ def test_the_bonus_is_given_where_the_entropy_is_low(tmp_path):
 
 def test_a_step_without_tokens_changes_no_coefficient(tmp_path):
     run = make_run(tmp_path, reference=True, algo={"kl_coef": 0.1, "kl_target": 0.01, "entropy_target": 1.0})
-    assert follow(run.learner, 1, {}, rollouts_of(run)[0]) == {"kl_coef": 0.1, "entropy_coef": 0.0}
+    assert adapt_coefficients(run.learner, 1, {}, rollouts_of(run)[0]) == {"kl_coef": 0.1, "entropy_coef": 0.0}
     assert run.learner.algo == run.config.algo
 
 

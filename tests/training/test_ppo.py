@@ -130,7 +130,7 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     rewards = group_rewards(groups, run.config.rollout)
     advantages = group_advantages(groups, rewards, run.config.algo)
     batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
-    whole = torch.tensor([value for row in subtract_costs(rewards, kl_costs(run.learner, groups)[0]) for value in row])
+    whole = torch.tensor([value for row in subtract_costs(rewards, kl_costs(run.learner, groups, {})) for value in row])
     firsts = batch.mask.int().argmax(-1)
     torch.testing.assert_close(batch.returns[torch.arange(24), firsts], whole, atol=1e-4, rtol=0)
     assert (whole != torch.tensor([r for row in rewards for r in row])).any()

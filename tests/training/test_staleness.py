@@ -87,7 +87,7 @@ def test_batches_ahead_are_stored_without_durations(tmp_path):
     """A checkpoint is the same bytes however long its verdicts took."""
     groups = collect(make_run(tmp_path).worker, 0)
     for name, seconds in (("quick", 0.1), ("slow", 7.0)):
-        timed = [dataclasses.replace(g, verdicts=tuple(v.timed(seconds) for v in g.verdicts)) for g in groups]
+        timed = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(seconds) for v in g.verdicts)) for g in groups]
         write_groups(tmp_path / name, {7: timed})
     assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
 
@@ -139,7 +139,7 @@ def test_lengthened_run_equals_a_longer_one(tmp_path):
 def test_groups_are_stored_to_the_last_bit(tmp_path):
     """Written and read again they are equal; a problem that the task has no more is named."""
     groups = collect(make_run(tmp_path).worker, 0)
-    groups = [dataclasses.replace(g, verdicts=tuple(v.timed(0.0) for v in g.verdicts)) for g in groups]
+    groups = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(0.0) for v in g.verdicts)) for g in groups]
     odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é", steps=((1, 0.1),))
     groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]))
     groups[1] = dataclasses.replace(groups[1], kept=False, round=2)

@@ -53,7 +53,7 @@ class OneAtATime(Sampler):
             if waiting:
                 row, ask = waiting.pop() if self.newest else waiting.popleft()
                 self.taken.append(row)
-                rollouts.heard(row, self.generate([ask.context], ask.sampling, [[ask.seed]])[0][0])
+                rollouts.add_turn(row, self.generate([ask.context], ask.sampling, [[ask.seed]])[0][0])
             elif asks is None:
                 return
             else:

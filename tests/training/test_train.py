@@ -122,7 +122,9 @@ def test_kl_in_the_reward_is_the_sum_over_the_completion(tmp_path):
         for weight in run.learner.policy.parameters():
             weight.mul_(1.1)
     groups = collect(run.worker, 0)
-    costs, kl = kl_costs(run.learner, groups)
+    stats = {}
+    costs = kl_costs(run.learner, groups, stats)
+    kl = stats["kl"]
     completion, prompt = groups[0].completions[1], groups[0].prompt_ids
     tokens = torch.tensor([[*prompt, *completion.token_ids]])
     expected = 0.0

@@ -52,7 +52,7 @@ def test_what_cannot_be_secured_is_marked(code: str, strength: str):
     [
         ("import os\nassert f(1) == int(os.environ['A'])", "the tests import os"),
         ("x = open('a').read()\nassert f(1) == x", "open is called, which is not known"),
-        ("x = [2, 1]\nr = f(x)\nx.sort()\nassert r == x[0]", "an argument is changed after it has been handed over"),
+        ("x = [2, 1]\nr = f(x)\nx.sort()\nassert r == x[0]", "an argument is changed after it was passed"),
         ("r = f(1)\nr.append(2)\nassert f(1) == [1]", "an answer is changed"),
         ("a = f(1)\nb = f(2)\nassert a == g(b)", "an answer is read after another call"),
         ("a = f(1)\nb = f(2)\nassert a == sorted([3, 1])", "an answer is read after another call"),

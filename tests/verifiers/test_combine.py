@@ -1,4 +1,4 @@
-"""`combine` over learned models and rules: aliases, reducers, gates, clipping, whitening."""
+"""`combine`: weights, gates, options of parts; over learned models aliases, reducers, clipping, whitening."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import sys
 import pytest
 
 from rlvr.core.registry import VERIFIERS, make_verifier
-from rlvr.core.types import Problem, Status, Verdict
+from rlvr.core.traits import VerifierTraits
+from rlvr.core.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.runner.base import verify_one
+
+
+def verdict(name: str, reference: object, completion: str, **options: object) -> Verdict:
+    return make_verifier(name, **options)(Problem("1", "", reference), completion)
+
 
 MODELS = '''
 from rlvr.core.types import Status, Verdict
@@ -162,9 +169,118 @@ def test_callers_know_what_must_not_be_cut(model):
         ({"parts": "math", "clip": "math=1:0"}, ValueError, "low below high"),
         ({"parts": "math", "clip": "math"}, ValueError, "expected part=low:high"),
         ({"parts": "a=:1"}, ValueError, "expected alias=name"),
+        ({"parts": ""}, ValueError, "expected different verifiers"),
+        ({"parts": "math:1,math:2"}, ValueError, "expected different verifiers"),
+        ({"parts": "math:nan"}, ValueError, "finite weight"),
+        ({"parts": "mathh:1"}, LookupError, "did you mean math"),
+        ({"parts": "math:1", "gates": "formt"}, LookupError, "did you mean format"),
+        ({"parts": "math:1", "primary": "format"}, LookupError, "no part 'format' for primary"),
+        ({"parts": "math:1", "options": "format.tags=a"}, LookupError, "no part 'format'"),
+        ({"parts": "math:1", "options": "math.extrac=strict"}, LookupError, "did you mean extract"),
+        ({"parts": "math:1", "options": "extract=strict"}, ValueError, "expected part.option=value"),
     ],
 )
 def test_settings_that_contradict_each_other(options, error, message):
     """Refused when the verifier is made."""
     with pytest.raises(error, match=message):
         make_verifier("combine", **options)
+
+
+def test_combine_adds_weighted_scores():
+    """1 * (18 is right) + 0.2 * (the format is not)."""
+    parts = "math:1,format:0.2"
+    found = verdict("combine", "18", r"\boxed{18}", parts=parts)
+    assert (found.status, found.score, found.parts) == (Status.CORRECT, 1.0, {"math": 1.0, "format": 0.0})
+    both = verdict("combine", "18", r"<think>so</think><answer>18</answer>", parts=parts)
+    assert (both.status, both.score) == (Status.CORRECT, 1.2)
+    wrong = verdict("combine", "18", r"<think>so</think><answer>17</answer>", parts=parts)
+    assert (wrong.status, wrong.score, wrong.extracted) == (Status.INCORRECT, 0.2, "17")
+
+
+def test_combine_gates():
+    """A closed gate takes the whole score; pass@k still reads the primary part."""
+    shut = verdict("combine", "18", r"\boxed{18}", parts="math", gates="format")
+    assert (shut.status, shut.score) == (Status.CORRECT, 0.0)
+    assert "gate format is closed" in shut.reason
+    assert verdict("combine", "18", "<think>x</think><answer>18</answer>", parts="math", gates="format").score == 1.0
+
+
+def test_combine_options_primary_and_negative_weights():
+    """Parts take options of their own; a weight may punish."""
+    made = make_verifier(
+        "combine", parts="length:-0.5,exact:1", options="length.max=2,exact.case=true", primary="exact"
+    )
+    found = made(Problem("1", "", "Yes sir"), "Yes sir")
+    assert (found.status, found.score) == (Status.CORRECT, 0.5)
+    assert made(Problem("1", "", "Yes sir"), "yes sir").status is Status.INCORRECT
+
+
+def test_combine_cannot_score_what_a_part_cannot():
+    """A bad reference or an error of one part is one of the whole, never a 0."""
+    found = verdict("combine", ["18", "19"], "x", parts="exact:1,math:1")
+    assert (found.status, found.score) == (Status.BAD_REFERENCE, None)
+    assert found.reason.startswith("math: ")
+    with pytest.raises(ValueError, match="the reference is a list"):
+        make_verifier("combine", parts="exact,math").check_reference(["18", "19"])
+
+
+def test_combine_references_by_part():
+    """Parts that need different references get them by name."""
+    made = make_verifier("combine", parts="math:1,instructions:1", references="by_part")
+    reference = {"math": "18", "instructions": [{"id": "punctuation:no_comma"}]}
+    made.check_reference(reference)
+    assert made(Problem("1", "", reference), r"\boxed{18}").score == 2.0
+    assert made(Problem("1", "", {"math": "18"}), r"\boxed{18}").status is Status.BAD_REFERENCE
+
+
+USER = """
+import os
+from rlvr.core.types import correct
+class Hanging:
+    isolate = True
+    def __call__(self, problem, completion):
+        while completion == "hang":
+            pass
+        return correct(str(os.getpid()))
+class Batch:
+    def __call__(self, problem, completion):
+        raise AssertionError("verify_batch is to be used")
+    def verify_batch(self, pairs):
+        return [correct(str(len(pairs))) for _ in pairs]
+def plain(problem, completion):
+    if completion == "raise":
+        raise KeyError("gone")
+    return correct(str(os.getpid()))
+"""
+
+
+def test_combine_runs_each_part_in_its_own_way(tmp_path, monkeypatch):
+    """Isolated parts in the pool, batches as one, plain ones in the caller; a hang and an exception hit one item."""
+    (tmp_path / "combined_parts.py").write_text(USER)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [f"combined_parts:{name}" for name in ("Hanging", "Batch", "plain")]
+    verifier = make_verifier("combine", parts=",".join(f"{name}:1" for name in names))
+    assert VerifierTraits.of(verifier).isolate
+    pairs = [(Problem(str(i), "", ""), c) for i, c in enumerate(["x", "hang", "raise"])]
+    with Runner(verifier, timeout=1.0) as runner:
+        fine, hung, broken = runner.verify(pairs)
+    assert (fine.status, fine.score) == (Status.CORRECT, 3.0)
+    assert (hung.status, hung.score) == (Status.TIMEOUT, 2.0)
+    assert (broken.status, broken.score) == (Status.ERROR, None)
+    assert hung.seconds >= 1.0
+    del sys.modules["combined_parts"]
+
+
+def test_an_exception_in_a_part_is_an_error_of_the_whole():
+    """Also where nothing but `verify_one` runs it."""
+    verifier = make_verifier("combine", parts="exact:1,length:1")
+    object.__setattr__(verifier, "components", {"exact": lambda p, c: 1 / 0, "length": lambda p, c: True})
+    assert verify_one(verifier, Problem("1", "", ""), "").status is Status.ERROR
+
+
+def test_merge_keeps_the_primary_status():
+    """A timeout of the answer's part is a timeout of the whole, whatever the others say."""
+    verifier = make_verifier("combine", parts="math:1,format:0.5")
+    merged = verifier.merge({"math": Verdict(Status.TIMEOUT, 0.0), "format": correct()})
+    assert (merged.status, merged.score) == (Status.TIMEOUT, 0.5)
+    assert verifier.merge({"math": correct(), "format": incorrect()}).correct

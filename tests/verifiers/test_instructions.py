@@ -1,15 +1,18 @@
-"""The verifier `instructions`: IFEval's checks, one by one, and its references."""
+"""The verifier `instructions`: the checks of IFEval and IFBench; golden/verdicts.jsonl has responses for each."""
 
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Status, Verdict
-from rlvr.verifiers.instructions import read_instructions
-from rlvr.verifiers.instructions.ifeval import CHECKS, count_sentences
+from rlvr.verifiers.instructions import CHECKS, ifbench, ifeval, read_instructions
+from rlvr.verifiers.instructions.english import count_syllables, sentences, tokens
+from rlvr.verifiers.instructions.ifeval import count_sentences
+from tests.helpers.files import GOLDEN, ROOT, lines
 from tests.helpers.timing import processor_time
 
 
@@ -21,66 +24,28 @@ def one(name: str, completion: str, **parameters: object) -> Verdict:
     return verdict([{"id": name, **parameters}], completion)
 
 
-CASES = [
-    ("keywords:existence", {"keywords": ["Rome", "wall"]}, "The walls of rome.", "The walls of Paris."),
-    ("keywords:frequency", {"keyword": "war", "frequency": 2, "relation": "at least"}, "War and war.", "War."),
-    ("keywords:frequency", {"keyword": "war", "frequency": 2, "relation": "less than"}, "War.", "War and war."),
-    ("keywords:forbidden_words", {"forbidden_words": ["rock", "a.b"]}, "Rocks roll; axb.", "They ROCK."),
-    ("keywords:letter_frequency", {"letter": "t", "let_frequency": 2, "let_relation": "less than"}, "To be", "Tut"),
-    ("keywords:letter_frequency", {"letter": "#", "let_frequency": 2, "let_relation": "at least"}, "#a #b", "#a"),
-    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "at least"}, "A b. C d! E f?", "A b. C."),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "less than"}, "two words", "now there are four"),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "exactly"}, "one two three", "one two"),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "One.\n***\nTwo.", "One.\n\nTwo."),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "***\nOne.\n***\nTwo.\n***", "A***B***C"),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 3}, "A\n***\nB\n***\nC", "A\n***\n***\nC"),
-    (
-        "length_constraints:nth_paragraph_first_word",
-        {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "Then"},
-        'First.\n\n"Then, more."',
-        "Then.\n\nMore.",
-    ),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name], [address]", "[name], address"),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye.\nP. S. More.", "Bye. PS more"),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "Bye.\nP.P.S more", "Bye.\nP.S. more"),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "Two:\n* a\n  - b\n**bold**", "* a\n* b\n* c"),
-    ("detectable_format:constrained_response", {}, "My answer is maybe.", "Maybe."),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*one* and **two**", "*one* and ** **"),
-    (
-        "detectable_format:multiple_sections",
-        {"section_spliter": "Section", "num_sections": 2},
-        "Section 1\nx\nSection 2\ny",
-        "Section 1\nx\nSection two",
-    ),
-    ("detectable_format:json_format", {}, '```json\n{"a": [1]}\n```', '{"a": 1} and so on'),
-    ("detectable_format:title", {}, "<<Poem of joy>>\nText", "<< >>\n<Poem>"),
-    ("combination:two_responses", {}, "Yes.\n******\nNo.", "Yes.\n******\nYes."),
-    ("combination:repeat_prompt", {"prompt_to_repeat": "Write a poem."}, "write a poem. Roses...", "Roses..."),
-    ("startend:end_checker", {"end_phrase": "Any other questions?"}, 'So: "any other questions?"', "Questions?"),
-    ("startend:quotation", {}, ' "All of it." ', '"All" of it.'),
-    (
-        "change_case:capital_word_frequency",
-        {"capital_frequency": 2, "capital_relation": "at least"},
-        "A WELL-KNOWN man",
-        "A man",
-    ),
-    ("change_case:english_capital", {}, "ALL OF IT, 3 TIMES", "ALL of it"),
-    ("change_case:english_lowercase", {}, "all of it, 3 times", "All of it"),
-    ("punctuation:no_comma", {}, "one and two", "one, two"),
-]
+def read(reference: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The checks of a row's reference; none of one that cannot be used."""
+    try:
+        return read_instructions(reference)
+    except ValueError:
+        return []
 
 
-@pytest.mark.parametrize(("name", "parameters", "good", "bad"), CASES)
-def test_each_check_tells_good_from_bad(name, parameters, good, bad):
-    """A response that follows the instruction, and one that nearly does."""
-    assert one(name, good, **parameters).status is Status.CORRECT
-    assert one(name, bad, **parameters).status is Status.INCORRECT
+ROWS = [row for row in lines(GOLDEN / "verdicts.jsonl") if row["verifier"] == "instructions"]
+STATUSES: dict[str, set[str]] = {}
+CASES: dict[str, dict[str, Any]] = {}  # the last parameters of each check
+for _row in ROWS:
+    for _name, _given in read(_row["reference"]):
+        CASES[_name] = _given
+        STATUSES.setdefault(_name, set()).add(_row["status"])
 
 
-def test_all_of_ifevals_checks_are_here():
-    """25 names in 9 families; all but the language have a case above."""
-    assert len(CHECKS) == 25
-    assert {name for name, *_ in CASES} == set(CHECKS) - {"language:response_language"}
+def test_each_check_has_good_and_bad_responses() -> None:
+    """All 83 are there, and each but the language has responses that follow it and that nearly do."""
+    assert (len(ifeval.CHECKS), len(ifbench.CHECKS)) == (25, 58)
+    assert set(CASES) == set(CHECKS) - {"language:response_language"}
+    assert [name for name in CASES if not STATUSES[name] >= {"correct", "incorrect"}] == []
 
 
 @pytest.mark.parametrize(
@@ -96,16 +61,9 @@ def test_all_of_ifevals_checks_are_here():
         ("...", 0),
     ],
 )
-def test_sentences(text, count):
+def test_sentences_of_ifeval(text, count):
     """Counted by hand, with a quotation's own end as one."""
     assert count_sentences(text) == count
-
-
-def test_the_response_is_what_follows_the_thinking():
-    """Commas in the reasoning do no harm."""
-    assert one("punctuation:no_comma", "<think>a, b</think>c").correct
-    assert one("punctuation:no_comma", "<think>a").status is Status.NO_ANSWER
-    assert one("punctuation:no_comma", "").status is Status.NO_ANSWER
 
 
 IFEVAL = {
@@ -157,30 +115,6 @@ def test_loose_judgement():
     assert not verdict([{"id": "english_lowercase"}], "Sure!\nAll Big\nBye", loose=True).correct
 
 
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        (None, "expected a list of instructions"),
-        ([], "holds no instruction"),
-        (["punctuation:no_comma"], "is not an object with an id"),
-        ([{"id": "punctuation:no_coma"}], "did you mean punctuation:no_comma"),
-        ([{"id": 3}], "no instruction 3"),
-        ([{"id": "number_words", "num_words": 3}], r"parameters \['num_words'\]; expected \['num_words', 'relation'\]"),
-        ([{"id": "number_words", "num_words": "3", "relation": "at least"}], "expected a whole number"),
-        ([{"id": "number_words", "num_words": 3, "relation": "about"}], "expected one of less than, at least"),
-        ([{"id": "keywords:existence", "keywords": "word"}], "expected a list of texts"),
-        ([{"id": "no_comma", "more": 1}], r"parameters \['more'\]; expected \[\]"),
-        ({"instruction_id_list": ["a", "b"], "kwargs": [{}]}, "not lists of one length"),
-        ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": ["x"]}, "expected an object"),
-    ],
-)
-def test_references_that_cannot_be_used(reference, message):
-    """Found when the data is loaded, and never scored."""
-    with pytest.raises(ValueError, match=message):
-        make_verifier("instructions").check_reference(reference)
-    assert verdict(reference, "text").status is Status.BAD_REFERENCE
-
-
 @pytest.mark.skipif(importlib.util.find_spec("langdetect") is not None, reason="langdetect is installed")
 def test_language_without_the_detector_is_a_bad_reference():
     """No guess is made: the error names the package."""
@@ -199,7 +133,102 @@ def test_language_with_the_detector():
 @pytest.mark.parametrize("text", ["[" * 300_000, "*" * 300_000, "<<" * 150_000, "Dr. " * 75_000, " " * 300_000 + "x"])
 def test_checks_take_linear_time(text):
     """No text makes a check slow: all of them on 300,000 characters in well under the runner's deadline."""
-    reference = [{"id": name, **parameters} for name, parameters, *_ in CASES]
+    reference = [{"id": name, **CASES[name]} for name in ifeval.CHECKS if name in CASES]
     with processor_time() as taken:
         verdict(reference, text)
     assert taken.seconds < 15
+
+
+PUBLISHED = lines(GOLDEN / "ifbench_cases.jsonl")
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=[f"{place}-{row['id']}" for place, row in enumerate(PUBLISHED)])
+def test_published_cases(row: dict[str, object]) -> None:
+    """What the published checks say in their own tests."""
+    name = str(row["id"])
+    [(_, parameters)] = read_instructions([{**row["parameters"], "id": name}])
+    assert CHECKS[name](row["text"], **parameters) is row["followed"]
+
+
+def test_the_readme_names_what_is_accepted_beside_the_point() -> None:
+    """golden/verdicts.jsonl has a response for each."""
+    text = (ROOT / "verifiers" / "instructions" / "README.md").read_text("utf-8")
+    names = """ratio:sentence_type ratio:sentence_balance format:sub-bullets format:quote_unquote
+    words:last_first sentence:alliteration_increment format:line_indent ratio:sentence_words
+    format:output_template custom:character_reverse custom:word_reverse custom:reverse_newline
+    custom:date_format_list""".split()
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", ifbench.CHECKS)
+def test_empty_and_foreign_responses(name: str) -> None:
+    """Nothing and white space are no answer; Arabic, Chinese, emoji and lone marks get a verdict."""
+    assert {one(name, text, **CASES[name]).status for text in ("", " \n\t")} == {Status.NO_ANSWER}
+    foreign = [
+        "مرحبا بالعالم. كيف حالك؟",
+        "你好。世界！",
+        "Ångström ß İ ǆ",
+        "😀",
+        "\u0301",
+        "...",
+        '"',
+        "*",
+        "\x00",
+        "\ud800",
+    ]
+    assert {one(name, text, **CASES[name]).status for text in foreign} <= {Status.CORRECT, Status.INCORRECT}
+
+
+# Runs on which a pattern that tries again from each place, or a list that is searched anew, takes quadratic time.
+PIECES = ["a. ", ". . ", "?!", "'\"", "([{", "don't ", "Question 1 ", "\nA) b", "<i>", "1-", "\n", ", ", "é", "\t"]
+RUNS = ["".join(piece * (7200 // len(piece)) for piece in PIECES), *(mark * 100_000 + "x" for mark in '. "')]
+HEADS = {
+    "custom:csv_special_character": 'ProductID,Category,Brand,Price,Stock\n1"',
+    "custom:csv_quotes": '"StudentID"\t"Subject"\t"Grade"\t"Semester"\t"Score"\n',
+    "format:thesis": "<em>",
+}
+
+
+@pytest.mark.parametrize("name", ifbench.CHECKS)
+def test_a_hundred_thousand_characters(name: str) -> None:
+    """Long runs of anything end with a verdict soon; with quadratic work they would take minutes."""
+    with processor_time() as taken:
+        for text in RUNS:
+            assert CHECKS[name](HEADS.get(name, "") + text, **CASES[name]) in (True, False)
+    assert taken.seconds < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            'Dr. No met J. Smith. He said: "Hi." Then e.g. I left.',
+            ["Dr. No met J. Smith.", 'He said: "Hi."', "Then e.g. I left."],
+        ),
+        ("Really?! Yes... maybe. It was I. 3.14 is pi", ["Really?!", "Yes... maybe.", "It was I.", "3.14 is pi"]),
+        ("A line\nbreak. (So.) End", ["A line\nbreak.", "(So.)", "End"]),
+        ("1. Apples are red. 2. pears", ["1.", "Apples are red.", "2. pears"]),
+    ],
+)
+def test_sentences(text: str, parts: list[str]) -> None:
+    """Marks before white space end them; abbreviations, initials, line breaks and numbers do not."""
+    assert sentences(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("I don't, he's (not) 1,000.", ["I", "do", "n't", ",", "he", "'s", "(", "not", ")", "1,000", "."]),
+        ('"Go..." We cannot!', ['"', "Go", "...", '"', "We", "can", "not", "!"]),
+        ("It’s well-known: a/b", ["It", "’", "s", "well-known", ":", "a/b"]),
+    ],
+)
+def test_tokens(text: str, parts: list[str]) -> None:
+    """As the Penn Treebank's, with straight quotes."""
+    assert tokens(text) == parts
+
+
+def test_syllables() -> None:
+    """Silent e, endings and vowels apart; a number has none."""
+    words = "cat table time wanted jumped boxes makes science various movement before rhythm mp3 being little".split()
+    assert [count_syllables(word) for word in words] == [1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 2, 1, 0, 2, 2]

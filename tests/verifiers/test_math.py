@@ -1,10 +1,9 @@
-"""The math verifier on tables of cases: ours, the development data, the golds of GSM8K and MATH-500."""
+"""The verifier `math`: its options and reasons, its quick path, and the bounds on its work."""
 
 from __future__ import annotations
 
 import asyncio
-import glob
-import itertools
+import math
 import pickle
 import subprocess
 import sys
@@ -13,134 +12,13 @@ import pytest
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Status
-from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
-from tests.helpers.files import GOLDEN, DataSets, lines
-from tests.helpers.rewritings import REWRITINGS
+from rlvr.verifiers.math import MathVerifier, parse_answer, verify_math, verify_math_async, verify_math_batch
+from rlvr.verifiers.math.values.exact import BoundedWork, OutOfBudget, spend
 from tests.helpers.timing import processor_time
-
-ADVERSARIAL = lines(GOLDEN / "math_adversarial.jsonl")
-
-
-def development_cases(rlvr_data: DataSets) -> list[dict]:
-    """Return the development data's table; where there is none, our own, whose cases are all firm."""
-    path = rlvr_data("math_cases.jsonl")
-    return lines(path) if path.exists() else [{"note": "", "debatable": False, **case} for case in ADVERSARIAL]
-
-
-def wrong(cases: list[dict]) -> list[tuple]:
-    """The cases whose verdict is not the expected one."""
-    verdicts = [(case, verify_math(case["gold"], case["completion"])) for case in cases]
-    return [
-        (case["gold"][:60], case["completion"][-80:], case["expected"], verdict.status, verdict.reason)
-        for case, verdict in verdicts
-        if verdict.correct is not case["expected"]
-    ]
-
-
-@pytest.mark.parametrize("category", sorted({row["category"] for row in ADVERSARIAL}))
-def test_adversarial_cases(category):
-    """Equivalent forms are accepted; near misses, hedges, look-alikes, floods and code are not."""
-    assert wrong([row for row in ADVERSARIAL if row["category"] == category]) == []
-    assert glob.glob("/tmp/rlvr_canary_*") == []
-
-
-def test_development_cases(rlvr_data):
-    """At most one in a hundred firm cases is judged wrongly, none of them a false positive on an attack."""
-    cases = [case for case in development_cases(rlvr_data) if not case["debatable"]]
-    failures = wrong(cases)
-    assert len(failures) <= len(cases) / 100, failures
-    attacks = [case for case in cases if case["category"] in ("game", "inject", "dos") and not case["expected"]]
-    assert wrong(attacks) == []
-    assert glob.glob("/tmp/rlvr_canary_*") == []
-
-
-def test_development_cases_take_no_time(rlvr_data):
-    """No case, whatever it tries, takes five seconds."""
-    for case in development_cases(rlvr_data):
-        with processor_time() as taken:
-            verify_math(case["gold"], case["completion"])
-        assert taken.seconds < 5, case["note"]
-
-
-def test_real_completions(rlvr_data):
-    """On 400 completions the only differences from the other grader are its own mistakes: 4:30 p.m. is 4:30 p.m."""
-    differing = {
-        (row["problem"], row["answer"])
-        for row in lines(rlvr_data("math_completions.jsonl"))
-        if verify_math(row["answer"], row["completion"]).correct is not row["judged"]
-    }
-    assert differing == {(3, "\\text{4:30 p.m.}")}
-
-
-# --- golds and their rewritings ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted(REWRITINGS))
-def test_math500_golds_in_other_forms(name, rlvr_data):
-    """Each gold of MATH-500 equals itself in every rewriting."""
-    golds = [row["answer"] for row in lines(rlvr_data("math500/test.jsonl"))]
-    answers = [(gold, REWRITINGS[name](gold)) for gold in golds]
-    assert [pair for pair in answers if not verify_math(pair[0], f"So \\boxed{{{pair[1]}}}").correct] == []
-
-
-def test_gsm8k_golds(rlvr_data):
-    """Each solution of GSM8K equals itself, its number, and its number in every rewriting."""
-    failures = []
-    for row in lines(rlvr_data("gsm8k/test.jsonl")):
-        gold = row["answer"]
-        number = gold.rsplit("####", 1)[1].strip()
-        completions = [gold, f"#### {number}", f"The answer is {number}.", f"The answer is ${number}."]
-        completions += [f"So \\boxed{{{rewrite(number.replace(',', ''))}}}" for rewrite in REWRITINGS.values()]
-        failures += [(number, text[-60:]) for text in completions if not verify_math(gold, text).correct]
-    assert failures == []
-
-
-# Neighbours that are the same number with and without its unit.
-SAME_GOLDS = [("120", "120^\\circ"), ("15", "15\\mbox{ cm}^2"), ("30", "30^\\circ"), ("36", "36^\\circ")]
-
-
-def test_golds_of_math500_differ(rlvr_data):
-    """No gold of MATH-500 is taken for a different number, expression or structure of its neighbours."""
-    golds = sorted({row["answer"] for row in lines(rlvr_data("math500/test.jsonl"))})
-    same = [(g, a) for g, a in itertools.pairwise(golds) if verify_math(g, f"\\boxed{{{a}}}").correct]
-    assert same == SAME_GOLDS
+from tests.helpers.verifiers import holds
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "gold", "completion", "expected"),
-    [
-        ({"extract": "strict"}, "42", "The answer is 42", False),
-        ({"extract": "strict"}, "42", "\\boxed{42}", True),
-        ({"extract": "lenient"}, "42", "so we get 6 * 7 = 42", True),
-        ({"extract": "lenient"}, "42", "so we get $x = 42$ in the end", True),
-        ({}, "42", "so we get 6 * 7 = 42", False),
-        ({"conflict": "last"}, "42", "First \\boxed{10}, then \\boxed{42}", True),
-        ({"conflict": "reject"}, "42", "First \\boxed{10}, then \\boxed{42}", False),
-        ({"conflict": "reject"}, "42", "First \\boxed{42}, again \\boxed{ 42 }", True),
-        ({}, "12\\pi", "\\boxed{37.699}", False),
-        ({"digits": 5}, "12\\pi", "\\boxed{37.699}", True),
-        ({"digits": 5}, "12\\pi", "\\boxed{37.698}", False),
-        ({"digits": 3}, "20000", "\\boxed{20001}", False),
-        ({"rel_tol": 1e-3}, "\\frac{1}{3}", "\\boxed{0.333}", True),
-        ({"rel_tol": 1e-3}, "\\frac{1}{3}", "\\boxed{0.33}", False),
-        ({"rel_tol": 1e-3}, "20000", "\\boxed{20001}", False),
-        ({"exact_digits": 5}, "12\\pi", "\\boxed{37.699}", True),
-        ({}, "5\\text{ cm}", "\\boxed{5\\text{ m}}", False),
-        ({"units": "ignore"}, "5\\text{ cm}", "\\boxed{5\\text{ m}}", True),
-        ({}, "2024", "\\boxed{2025-1}", True),
-        ({"unevaluated": "reject"}, "2024", "\\boxed{2025-1}", False),
-        ({"unevaluated": "reject"}, "\\frac{1}{2}", "\\boxed{0.5}", True),
-        ({"unevaluated": "reject"}, "x^2-1", "\\boxed{(x-1)(x+1)}", True),
-    ],
-)
-def test_options(options, gold, completion, expected):
-    """Each debatable rule is an option."""
-    assert verify_math(gold, completion, **options).correct is expected
-
-
 def test_options_from_the_command_line():
     """Options given as text are converted, and a wrong one is named."""
     assert make_verifier("math", digits="5", extract="strict") == MathVerifier(digits=5, extract="strict")
@@ -225,3 +103,114 @@ def test_import_stays_light():
     code = "import sys, rlvr.verifiers.math; print([m for m in ('sympy', 'mpmath', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"digits": 2.5},
+        {"digits": True},
+        {"digits": 0},
+        {"digits": "3"},
+        {"exact_digits": 4.0},
+        {"rel_tol": math.inf},
+        {"rel_tol": math.nan},
+        {"rel_tol": -0.1},
+        {"symbolic_seconds": math.nan},
+        {"symbolic_seconds": False},
+    ],
+)
+def test_values_that_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        MathVerifier(**options)
+
+
+FORMULAS = {
+    "powers": r"\max(" + ",".join(f"x^{i}y^{i + 1}z" for i in range(8)) + ")",
+    "minima": r"\min(" + ",".join(f"x+{i}y" for i in range(20)) + ")",
+    "nested": "|" * 20 + "x" + "".join(f"-{i}|" for i in range(1, 21)),
+    "towers": "+".join(f"(x+{i})^{{y}}" for i in range(10)),
+    "factorials": "+".join(rf"\sin(n!+{i})" for i in range(14)),
+    "large": "+".join(["2999!"] * 100),
+    "long": r"\max(" + ",".join(f"x^{i}y^{i + 1}z" for i in range(60)) + ")",
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS.values(), ids=list(FORMULAS))
+def test_the_caller_does_little_work(formula: str) -> None:
+    verifier = MathVerifier()
+    assert verifier.fast_path(Problem("", "", "|x|"), r"\boxed{|x-1|}") is not None
+    for reference, answer in (
+        (formula, f"{formula}+0"),
+        ("|x|", f"|x|+0({formula})"),
+        (r"\max(x,1)", rf"\max(x,1)+{formula}-({formula})"),
+    ):
+        # Without the bound on its work it would have a verdict.
+        assert verifier.fast_path(Problem("", "", reference), rf"\boxed{{{answer}}}") is None
+
+
+def test_what_is_left_to_the_worker_is_decided_there() -> None:
+    formula = FORMULAS["powers"]
+    problem, answer = Problem("", "", formula), rf"\boxed{{{formula}+0}}"
+    assert MathVerifier().fast_path(problem, answer) is None
+    assert verify_math(formula, answer).correct
+    other = answer.replace("x^7", "x^6")
+    assert not verify_math(formula, other).correct
+
+
+def test_long_completions_are_searched_in_the_worker() -> None:
+    problem = Problem("", "", "5")
+    assert MathVerifier().fast_path(problem, "and so on " * 20_000 + r"\boxed{5}") is None
+    verdict = MathVerifier().fast_path(problem, "and so on " * 1_000 + r"\boxed{5}")
+    assert verdict is not None
+    assert verdict.correct
+
+
+def test_work_is_counted_only_inside() -> None:
+    spend(1e9)
+    with BoundedWork(10):
+        spend(9)
+        with pytest.raises(OutOfBudget):
+            spend(2)
+    spend(1e9)
+
+
+SLOW = [
+    (r"\lceil \cosh(x)\rceil", r"\lceil\cosh(x)+0\rceil"),
+    (r"\lfloor \sinh x \rfloor \lceil \cosh y \rceil", r"\lfloor \sinh x \rfloor \lceil \cosh(-y) \rceil"),
+    (r"\sum_{k=1}^{1000} \frac{1}{k!}", r"\sum_{j=1}^{999} \frac{1}{j!}+\frac{1}{1000!}"),
+    (r"|x|", r"|x|+0\cdot(\max(" + ",".join(f"x^{k}y^{k}z" for k in range(60)) + "))"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), SLOW)
+def test_the_caller_is_not_kept(gold, answer):
+    """What takes long is left to the worker pool, which can be killed."""
+    verifier, problem = MathVerifier(), Problem("1", "", gold)
+    verifier.fast_path(problem, r"\boxed{\lfloor x \rfloor + \sin x}")
+    with processor_time() as taken:
+        verifier.fast_path(problem, f"\\boxed{{{answer}}}")
+    assert taken.seconds < 2
+
+
+def test_matrix_products_are_bounded():
+    """A long product of matrices with variables is refused before it is computed."""
+    rows = "\\\\".join("&".join(letters) for letters in ("abcd", "efgh", "pqrs", "uvwz"))
+    with processor_time() as taken:
+        verdict = verify_math("42", "\\boxed{" + 12 * f"\\begin{{pmatrix}}{rows}\\end{{pmatrix}}" + "}", symbolic="off")
+    assert not verdict.correct
+    assert taken.seconds < 5
+
+
+def test_nested_functions_take_no_time():
+    """The value of f(f(...f(x))) is computed once for each level."""
+    with processor_time() as taken:
+        assert holds(8 * "f(" + "x+1" + 8 * ")", 8 * "f(" + "1+x" + 8 * ")")
+    assert taken.seconds < 5
+
+
+def test_functions_are_functions_of_sympy():
+    """f(2x) is an applied function, not a product."""
+    import sympy
+
+    assert parse_answer("f(2x)") == sympy.Function("f")(2 * sympy.Symbol("x"))

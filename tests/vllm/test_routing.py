@@ -14,7 +14,7 @@ from rlvr.core.types import RunError
 from rlvr.sampling.vllm import servers as routing
 from rlvr.sampling.vllm.engine import Batch, Output, Request
 from rlvr.sampling.vllm.server import server_command, server_environment, share_gpus, visible_gpus
-from rlvr.sampling.vllm.servers import Router, groups_of
+from rlvr.sampling.vllm.servers import Router, group_by_prompt
 from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
 
@@ -74,7 +74,7 @@ def test_a_group_stays_together():
     """Completions of one prompt share its prefix in one server's cache."""
     requests = [request(p, 10, seed) for p in range(5) for seed in range(4)]
     numbered = list(enumerate(requests))
-    assert groups_of(numbered) == [numbered[4 * p : 4 * p + 4] for p in range(5)]
+    assert group_by_prompt(numbered) == [numbered[4 * p : 4 * p + 4] for p in range(5)]
     outputs, asked = route(requests, ["a", "b", "c"])
     assert [output.token_ids for output in outputs] == [(p, seed) for p in range(5) for seed in range(4)]
     assert all(len({server for server, prompt, _ in asked if prompt == p}) == 1 for p in range(5))

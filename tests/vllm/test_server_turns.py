@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,15 +10,12 @@ import pytest
 
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
-from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.sampling.vllm import servers as routing
-from rlvr.sampling.vllm import transfer
 from rlvr.sampling.vllm.engine import Output, Request
 from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.server import StaleWeights
 from rlvr.sampling.vllm.servers import Router
-from tests.helpers.models import small_policy
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.turn_rows import (
     LIMITS,
@@ -33,45 +29,22 @@ from tests.helpers.turn_rows import (
 )
 from tests.helpers.vllm_servers import (
     GENERATE,
-    VLLMLike,
+    LOSES,
     after,
     babbles,
     dies,
     fails,
     is_silent,
     misshapes,
-    vllm_servers,
 )
 
-LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """What does not go on fails after seconds."""
-    monkeypatch.setattr(transfer, "STALLED", 3.0)
-    monkeypatch.setattr(transfer, "GRACE", 0.2)
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return small_policy()
-
 
 @pytest.fixture
-def servers(policy) -> Iterator[list[VLLMLike]]:
-    with vllm_servers(policy) as made:
-        yield made
-
-
-@pytest.fixture
-def sampler(policy, servers) -> Iterator[VLLMSampler]:
-    config = VLLMServerConfig(url=tuple(server.url for server in servers), timeout=2.0)
-    sampler = VLLMSampler(policy, config)
+def sampler(policy, servers, open_sampler) -> VLLMSampler:
+    sampler = open_sampler(policy, servers, timeout=2.0, sync_check_every=VLLMServerConfig().sync_check_every)
     for server in servers:
         server.answered.clear()
-    yield sampler
-    sampler.close()
+    return sampler
 
 
 @pytest.mark.parametrize(

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from rlvr.config import VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.sampling.vllm import transfer
-from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.server import StaleWeights
 from rlvr.sampling.vllm.weights import engine_weights
-from tests.helpers.models import shake, small_policy
+from tests.helpers.models import shake
 from tests.helpers.vllm_servers import (
     GENERATE,
+    LOSES,
+    SEEDS,
     Fault,
     VLLMLike,
     after,
     babbles,
     dies,
+    draw,
     fails,
     is_silent,
     misshapes,
@@ -32,43 +31,13 @@ from tests.helpers.vllm_servers import (
 )
 
 SAMPLING = Sampling(max_new_tokens=12)
-SEEDS = [[10 * p + g for g in range(3)] for p in range(6)]
-LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """What does not go on fails after seconds."""
-    monkeypatch.setattr(transfer, "STALLED", 3.0)
-    monkeypatch.setattr(transfer, "GRACE", 0.2)
-
-
-@pytest.fixture
-def policy() -> Policy:
-    return small_policy()
-
-
-@pytest.fixture
-def servers(policy) -> Iterator[list[VLLMLike]]:
-    with vllm_servers(policy) as made:
-        yield made
-
-
-def open_sampler(policy: Policy, servers: list[VLLMLike], **settings) -> VLLMSampler:
-    settings = {"timeout": 20.0, "sync_check_every": 1, **settings}
-    return VLLMSampler(policy, VLLMServerConfig(url=tuple(server.url for server in servers), **settings))
-
-
-def draw(sampler: VLLMSampler) -> list[list[tuple[int, ...]]]:
-    prompts = [sampler.policy.encode(f"{p}+{p + 1}=") for p in range(len(SEEDS))]
-    return [[c.token_ids for c in group] for group in sampler.generate(prompts, SAMPLING, SEEDS)]
 
 
 def same_weights(server: VLLMLike, policy: Policy) -> bool:
     return server.differing(dict(engine_weights(policy))) == []
 
 
-def test_answers_do_not_depend_on_the_number_of_servers(policy):
+def test_answers_do_not_depend_on_the_number_of_servers(policy, open_sampler):
     """One, two or three; all of them sample, and a prompt's completions come from one."""
     drawn = []
     for count in (1, 2, 3):
@@ -88,7 +57,7 @@ def test_answers_do_not_depend_on_the_number_of_servers(policy):
     assert drawn[0][0] == [completion.token_ids for completion in own[0]]
 
 
-def test_every_push_reaches_all_servers_and_names_its_version(policy, servers):
+def test_every_push_reaches_all_servers_and_names_its_version(policy, servers, open_sampler):
     """Weights are random before the first push and the trainer's after each; every answer is of the last version."""
     assert not any(same_weights(server, policy) for server in servers)
     sampler = open_sampler(policy, servers)
@@ -101,12 +70,11 @@ def test_every_push_reaches_all_servers_and_names_its_version(policy, servers):
         assert {version for server in servers for version, _ in server.answered} == {sampler.engine.version}
         shake(policy, 0.05, number)
         sampler.load_weights(policy)
-    sampler.close()
 
 
 @pytest.mark.filterwarnings(LOSES)
 @pytest.mark.parametrize("fault", [dies, fails, babbles, misshapes, is_silent], ids=lambda fault: fault.__name__)
-def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault):
+def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault, open_sampler):
     """What it had not answered comes from the other, the next push reaches that one, and its weights are right."""
     sampler = open_sampler(policy, servers, timeout=4.0 if fault is is_silent else 60.0)
     expected = draw(sampler)
@@ -120,7 +88,6 @@ def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault):
     assert same_weights(servers[1], policy)
     assert servers[1].version == sampler.engine.version
     assert draw(sampler) != expected
-    sampler.close()
 
 
 PUSH = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache")
@@ -138,7 +105,7 @@ PUSH = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/re
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 @pytest.mark.parametrize("place", [0, 1])  # the first has rank 1 in the group, and passes on what the second gets
-def test_server_lost_in_the_middle_of_a_push_leaves_the_other_with_its_weights(policy, servers, place, path, fault):
+def test_server_lost_in_a_push_leaves_the_other_with_its_weights(policy, servers, open_sampler, place, path, fault):
     """The transfer meets the rest anew; the version is theirs, and no answer comes from the lost one."""
     seconds = 6.0 if fault is is_silent else 60.0
     if path != "/init_weight_transfer_engine":
@@ -160,13 +127,12 @@ def test_server_lost_in_the_middle_of_a_push_leaves_the_other_with_its_weights(p
     shake(policy, 0.05, 1)
     sampler.load_weights(policy)
     assert same_weights(other, policy)
-    sampler.close()
 
 
 @pytest.mark.parametrize("fault", [dies, fails, is_silent], ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("path", [GENERATE, "/update_weights"])
 @pytest.mark.filterwarnings(LOSES)
-def test_without_a_server_left_the_run_ends_with_one_line(policy, servers, path, fault):
+def test_without_a_server_left_the_run_ends_with_one_line(policy, servers, path, fault, open_sampler):
     """It says so, and why; asked again it does not wait for anybody."""
     sampler = open_sampler(policy, servers, timeout=3.0 if fault is is_silent else 60.0)
     for server in servers:
@@ -178,20 +144,18 @@ def test_without_a_server_left_the_run_ends_with_one_line(policy, servers, path,
     assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match="no vLLM server is left"):
         draw(sampler)
-    sampler.close()
 
 
 @pytest.mark.parametrize("version", ["default", "0a1b2c3d-1", ""])
-def test_answer_of_other_weights_is_refused(policy, servers, version):
+def test_answer_of_other_weights_is_refused(policy, servers, version, open_sampler):
     """A server that was started anew, one that another run pushes to, and one that says nothing."""
     sampler = open_sampler(policy, servers)
     servers[1].version = version
     with pytest.raises(StaleWeights, match="another run uses it, or it was started anew"):
         draw(sampler)
-    sampler.close()
 
 
-def test_two_runs_do_not_share_servers(policy, servers):
+def test_two_runs_do_not_share_servers(policy, servers, open_sampler):
     """The second takes the servers over, and the first is told at its next answer."""
     first = open_sampler(policy, servers)
     second = open_sampler(policy, servers)
@@ -225,7 +189,7 @@ def says(content) -> Fault:
         ("/health", fails, "returned 500.*started by `rlvr serve MODEL`"),
     ],
 )
-def test_server_that_cannot_be_used_is_refused_at_the_start(policy, servers, path, fault, message):
+def test_server_that_cannot_be_used_is_refused_at_the_start(policy, servers, path, fault, message, open_sampler):
     """In one line that says how it must be started."""
     servers[1].faults[path] = fault
     with pytest.raises(ValueError, match=message) as caught:
@@ -241,7 +205,7 @@ def test_server_that_cannot_be_used_is_refused_at_the_start(policy, servers, pat
         ({"backend": "ipc"}, "gets weights by ipc; the servers are started by"),
     ],
 )
-def test_servers_that_do_not_fit_together_are_refused(policy, servers, about, message):
+def test_servers_that_do_not_fit_together_are_refused(policy, servers, about, message, open_sampler):
     """Another dtype than the trainer's, and several ways of getting weights."""
     servers[1].about |= about
     with pytest.raises(ValueError, match=message):
@@ -249,7 +213,7 @@ def test_servers_that_do_not_fit_together_are_refused(policy, servers, about, me
 
 
 @pytest.mark.parametrize("backend", ["rlvr_nccl", "ipc", "nccl"])
-def test_transfer_that_the_trainer_cannot_make_is_refused(policy, servers, backend):
+def test_transfer_that_the_trainer_cannot_make_is_refused(policy, servers, backend, open_sampler):
     """NCCL without a GPU here, and vLLM's own engines, which lack what this trainer needs."""
     for server in servers:
         server.about["backend"] = backend
@@ -257,15 +221,14 @@ def test_transfer_that_the_trainer_cannot_make_is_refused(policy, servers, backe
         open_sampler(policy, servers)
 
 
-def test_shortest_context_of_the_servers_holds(policy, servers):
+def test_shortest_context_of_the_servers_holds(policy, servers, open_sampler):
     servers[1].length = 40
     sampler = open_sampler(policy, servers)
     with pytest.raises(ValueError, match="started for 40 together"):
         sampler.generate([[5] * 30], SAMPLING, [[1]])
-    sampler.close()
 
 
-def test_interrupted_sampling_ends_at_once(policy, servers):
+def test_interrupted_sampling_ends_at_once(policy, servers, open_sampler):
     """Requests under way on all servers end; later ones are refused."""
     sampler = open_sampler(policy, servers)
     for server in servers:
@@ -280,10 +243,9 @@ def test_interrupted_sampling_ends_at_once(policy, servers):
         with pytest.raises(RunError, match="sampling was interrupted"):
             drawing.result()
     assert time.monotonic() - start < 25  # the answers come after 30
-    sampler.close()
 
 
-def test_closing_leaves_running_servers_usable(policy, servers):
+def test_closing_leaves_running_servers_usable(policy, servers, open_sampler):
     """They leave the group, and the next run meets them."""
     for _ in range(2):
         sampler = open_sampler(policy, servers)
@@ -292,7 +254,7 @@ def test_closing_leaves_running_servers_usable(policy, servers):
         assert all(server.group is None for server in servers)
 
 
-def test_bfloat16_weights_arrive_rounded_as_the_trainer_computes(policy, servers):
+def test_bfloat16_weights_arrive_rounded_as_the_trainer_computes(policy, servers, open_sampler):
     """They travel in the dtype of the computation."""
     policy.dtype = torch.bfloat16
     seen = []
@@ -300,6 +262,5 @@ def test_bfloat16_weights_arrive_rounded_as_the_trainer_computes(policy, servers
         server.about["dtype"] = "bfloat16"
         receive = server.receive
         server.receive = lambda info, receive=receive: seen.append(info["dtype_names"]) or receive(info)
-    sampler = open_sampler(policy, servers, sync_check_every=0)
+    open_sampler(policy, servers, sync_check_every=0)
     assert {name for names in seen for name in names} == {"bfloat16"}
-    sampler.close()

@@ -3,67 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from rlvr.config import VLLMServerConfig
-from rlvr.core.types import RunError, Sampling
+from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm import transfer
 from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text
 from rlvr.sampling.vllm.sampler import VLLMSampler
-from tests.helpers.models import shake, small_policy
+from tests.helpers.models import shake
 from tests.helpers.vllm_servers import (
     GENERATE,
+    LOSES,
     VLLMLike,
     agrees,
     babbles,
     claims_equality,
     dies,
+    draw,
     fails,
     is_silent,
     loads_half,
     loads_nothing,
     loads_the_push_before,
     misshapes,
-    vllm_servers,
 )
 
-SAMPLING = Sampling(max_new_tokens=6)
-SEEDS = [[10 * p + g for g in range(2)] for p in range(4)]
-LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
 Sabotage = Callable[[VLLMLike], None]
 SABOTAGES = [loads_nothing, loads_half, loads_the_push_before]
-FAULTS = [dies, fails, babbles, misshapes, is_silent, agrees]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(transfer, "STALLED", 3.0)
-    monkeypatch.setattr(transfer, "GRACE", 0.2)
-
-
-@pytest.fixture
-def policy() -> Policy:
-    return small_policy()
-
-
-@pytest.fixture
-def servers(policy) -> Iterator[list[VLLMLike]]:
-    with vllm_servers(policy) as made:
-        yield made
-
-
-def open_sampler(policy: Policy, servers: list[VLLMLike], **settings) -> VLLMSampler:
-    settings = {"timeout": 20.0, "sync_check_every": 0, **settings}
-    return VLLMSampler(policy, VLLMServerConfig(url=tuple(server.url for server in servers), **settings))
-
-
-def draw(sampler: VLLMSampler) -> list[list[tuple[int, ...]]]:
-    prompts = [sampler.policy.encode(f"{p}+{p + 1}=") for p in range(len(SEEDS))]
-    return [[c.token_ids for c in group] for group in sampler.generate(prompts, SAMPLING, SEEDS)]
 
 
 def train(policy: Policy, sampler: VLLMSampler, size: float, seed: int) -> None:
@@ -74,9 +42,11 @@ def train(policy: Policy, sampler: VLLMSampler, size: float, seed: int) -> None:
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("lies", [False, True], ids=["honest", "lies"])
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_server_without_the_pushed_weights_is_refused_before_it_samples(policy, servers, sabotage, lies, place):
+def test_server_without_the_pushed_weights_is_refused_before_it_samples(
+    policy, servers, sabotage, lies, place, open_sampler
+):
     """It reports the new version, and that all tensors are equal; the warning names it, and the other samples all."""
-    sampler = open_sampler(policy, servers)
+    sampler = open_sampler(policy, servers, sync_check_every=0)
     train(policy, sampler, 0.01, 0)
     sabotage(servers[place])
     if lies:
@@ -90,25 +60,23 @@ def test_server_without_the_pushed_weights_is_refused_before_it_samples(policy, 
     assert [server.url for server in sampler.engine.servers] == [servers[1 - place].url]
     train(policy, sampler, 0.01, 2)
     draw(sampler)
-    sampler.close()
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_only_server_without_the_pushed_weights_ends_the_run_with_one_line(policy, servers, sabotage):
-    sampler = open_sampler(policy, servers[:1])
+def test_only_server_without_the_pushed_weights_ends_the_run_with_one_line(policy, servers, sabotage, open_sampler):
+    sampler = open_sampler(policy, servers[:1], sync_check_every=0)
     train(policy, sampler, 0.01, 0)
     sabotage(servers[0])
     expected = rf"lost the vLLM server: the vLLM server {servers[0].url} does not have the weights of push 3: .*resumes"
     with pytest.raises(RunError, match=expected) as caught:
         train(policy, sampler, 0.01, 1)
     assert "\n" not in str(caught.value)
-    sampler.close()
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_where_logprobs_do_not_tell_the_tensors_do(policy, servers, sabotage):
+def test_where_logprobs_do_not_tell_the_tensors_do(policy, servers, sabotage, open_sampler):
     """Of a push that moves logprobs hardly more than rounding the tensors are compared, and those that differ named."""
-    sampler = open_sampler(policy, servers)
+    sampler = open_sampler(policy, servers, sync_check_every=0)
     train(policy, sampler, 0.01, 0)
     before = torch.tensor(own_logprobs(policy, sampler.engine.text))
     sabotage(servers[1])
@@ -119,14 +87,13 @@ def test_where_logprobs_do_not_tell_the_tensors_do(policy, servers, sabotage):
         sampler.load_weights(policy)
     assert [server.url for server in sampler.engine.servers] == [servers[0].url]
     draw(sampler)
-    sampler.close()
 
 
 @pytest.mark.filterwarnings(LOSES)
 @pytest.mark.parametrize("sabotage", SABOTAGES[:2], ids=lambda sabotage: sabotage.__name__)
-def test_small_pushes_add_up(policy, servers, sabotage):
+def test_small_pushes_add_up(policy, servers, sabotage, open_sampler):
     """A server that says of all tensors that they are equal is refused once logprobs tell that they are not."""
-    sampler = open_sampler(policy, servers)
+    sampler = open_sampler(policy, servers, sync_check_every=0)
     sampler.engine.proof.rounding = 0.01
     sabotage(servers[0])
     claims_equality(servers[0])
@@ -136,14 +103,13 @@ def test_small_pushes_add_up(policy, servers, sabotage):
         left.append(len(sampler.engine.servers))
     assert left[0] == 2
     assert left[-1] == 1
-    sampler.close()
 
 
 @pytest.mark.filterwarnings(LOSES)
 @pytest.mark.parametrize("size", [0.0, 1e-7, 1e-5, 1e-3, 0.1])
-def test_healthy_servers_are_never_refused(policy, servers, size):
+def test_healthy_servers_are_never_refused(policy, servers, size, open_sampler):
     """Whatever a push changes, nothing included."""
-    sampler = open_sampler(policy, servers)
+    sampler = open_sampler(policy, servers, sync_check_every=0)
     assert sampler.measures() == {}
     for seed in range(5):
         train(policy, sampler, size, seed)
@@ -151,7 +117,6 @@ def test_healthy_servers_are_never_refused(policy, servers, size):
     found = sampler.measures()
     assert found["push/difference"] < 1e-6
     assert (found["push/moved"] > 3 * found["push/rounding"]) == (size >= 1e-5)
-    sampler.close()
 
 
 def bf16_engine(policy: Policy) -> Callable[[list[int]], list[float]]:
@@ -228,11 +193,10 @@ def test_what_is_remembered_is_bounded():
 @pytest.mark.parametrize(
     "fault", [dies, fails, babbles, misshapes, is_silent, agrees], ids=lambda fault: fault.__name__
 )
-def test_server_that_is_lost_while_it_proves_its_weights(policy, servers, fault):
+def test_server_that_is_lost_while_it_proves_its_weights(policy, servers, fault, open_sampler):
     """The other has the push, and samples."""
-    sampler = open_sampler(policy, servers, timeout=4.0 if fault is is_silent else 60.0)
+    sampler = open_sampler(policy, servers, sync_check_every=0, timeout=4.0 if fault is is_silent else 60.0)
     servers[0].faults[GENERATE] = fault
     train(policy, sampler, 0.01, 0)
     assert [server.url for server in sampler.engine.servers] == [servers[1].url]
     draw(sampler)
-    sampler.close()

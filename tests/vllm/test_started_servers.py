@@ -8,23 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import pytest
 
 from rlvr.commands import serve
 from rlvr.config import VLLMServerConfig
-from rlvr.core.types import RunError, Sampling
+from rlvr.core.types import RunError
 from rlvr.sampling.vllm import server
 from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.weights import write_config
 from tests.helpers.files import ROOT
 from tests.helpers.models import shake, small_policy
-from tests.helpers.vllm_servers import stand_in
-
-SEEDS = [[10 * p + g for g in range(3)] for p in range(6)]
-LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
+from tests.helpers.vllm_servers import LOSES, draw, stand_in
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +28,6 @@ def stand_ins(monkeypatch):
     monkeypatch.setattr(server, "server_command", stand_in)
     monkeypatch.setattr(server, "require_vllm", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
-
-def draw(sampler: VLLMSampler) -> list[list[tuple[int, ...]]]:
-    prompts = [sampler.policy.encode(f"{p}+{p + 1}=") for p in range(len(SEEDS))]
-    return [[c.token_ids for c in group] for group in sampler.generate(prompts, Sampling(max_new_tokens=12), SEEDS)]
 
 
 def kill(sampler: VLLMSampler, place: int) -> None:
@@ -160,20 +151,18 @@ def started_by(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"model": "tiny"}, "tiny is made anew by each run; serve a folder"),
-        ({"servers": 0}, "--servers 0: expected a number from 1"),
-        ({"port": 65535, "servers": 2}, "2 servers need as many ports"),
-        ({"port": 70000}, "--port 70000: expected a number from 1"),
-        ({"gpu_memory_utilization": 0.0}, "--gpu-memory-utilization 0"),
-        ({"model": "/no/such/folder"}, "/no/such/folder"),
+        ("tiny", "tiny is made anew by each run; serve a folder"),
+        ("x --servers 0", "--servers 0"),
+        ("x --port 65535 --servers 2", "2 servers need as many ports"),
+        ("x --port 70000", "--port 70000"),
+        ("x --gpu-memory-utilization 0", "--gpu-memory-utilization 0"),
+        ("/no/such/folder", "/no/such/folder"),
     ],
 )
 def test_serve_refuses_what_cannot_be(flags, message):
     """Before anything is started."""
-    with pytest.raises(ValueError, match=message), warnings.catch_warnings():
-        serve.serve(
-            serve.ServeArgs(**{"model": "tiny", **flags}) if "model" in flags else serve.ServeArgs("x", **flags)
-        )
+    with pytest.raises(ValueError, match=message):
+        serve.main(flags.split())
 
 
 def test_serve_refuses_an_adapter(tmp_path):

@@ -16,8 +16,7 @@ from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import Policy
 from rlvr.sampling.batching import truncate
 from rlvr.sampling.torch_sampler import TorchSampler
-from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, same_draws, seeds_of, shake
-from tests.helpers.vllm_runs import run_ahead
+from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, run_ahead, same_draws, seeds_of, shake
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]

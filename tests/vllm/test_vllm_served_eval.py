@@ -26,8 +26,7 @@ from tests.helpers.vllm_policies import make_policy
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 try:
     importlib.import_module("vllm")
-    from rlvr.sampling.vllm.server import server_environment
-    from rlvr.sampling.vllm.server import free_port
+    from rlvr.sampling.vllm.server import free_port, server_environment
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 

@@ -40,11 +40,16 @@ try:
     importlib.import_module("vllm")
     from rlvr.sampling.vllm.doctor import check_engine
     from rlvr.sampling.vllm.engine import start_failure, start_options
-    from rlvr.sampling.vllm.proof import shared_folder
     from rlvr.sampling.vllm.sampler import VLLMSampler
-    from rlvr.sampling.vllm.server import EXTENSION, REQUIRED_FLAGS, error_in, server_command, server_environment
-    from rlvr.sampling.vllm.server import free_port
-    from rlvr.sampling.vllm.weights import write_config
+    from rlvr.sampling.vllm.server import (
+        EXTENSION,
+        REQUIRED_FLAGS,
+        error_in,
+        free_port,
+        server_command,
+        server_environment,
+    )
+    from rlvr.sampling.vllm.weights import shared_folder, write_config
     from tests.helpers import sabotaged_worker
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sampling.vllm.proof import MEMORY, delete_orphans, process_lives, process_space, shared_folder
+from rlvr.sampling.vllm.weights import MEMORY, delete_orphans, process_lives, process_space, shared_folder
 
 HOLD = """
 import sys, time
-from rlvr.sampling.vllm.proof import shared_folder
+from rlvr.sampling.vllm.weights import shared_folder
 with shared_folder() as folder:
     (folder / "weights").write_bytes(b"1")
     print(folder, flush=True)

@@ -24,8 +24,7 @@ from tests.helpers.turn_rows import (
     play_rows,
     unscored,
 )
-from tests.helpers.vllm_policies import greedy_tokens, make_policy
-from tests.helpers.vllm_runs import run_ahead
+from tests.helpers.vllm_policies import greedy_tokens, make_policy, run_ahead
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]

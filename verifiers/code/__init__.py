@@ -1,1 +1,1 @@
-"""Unit tests of programs: splitting test code, planning the runs, evaluating the answers."""
+"""What `unit_tests` does with references: planning the runs, proving that tests are strong, comparing the answers."""

@@ -1,4 +1,4 @@
-"""Equality of a program's output with the expected one, both plain data."""
+"""Comparing a program's outputs and values with the expected ones; all are plain data."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox.wire import values
 
-# Bounded, so that no comparison of two numbers takes long.
+# The lengths are bounded, so that no comparison of two numbers takes long.
 _NUMBER = re.compile(r"[+-]?(?:\d{1,1000}(?:\.\d{0,1000})?|\.\d{1,1000})(?:[eE][+-]?\d{1,3})?")
 
 
@@ -18,18 +18,18 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,1000}(?:\.\d{0,1000})?|\.\d{1,1000})(?:[eE][
 class Output:
     """How a program's output is compared with the expected one.
 
-    "lines": the same lines, without white space at their ends and blank lines at the end. "tokens": the same texts
-    between white space, where two numbers are the same if their values are (1, 1.0 and 1e0). tolerance: with tokens,
-    the absolute or relative error that a number may have; where the expected one is whole, only a number that is
-    written with a point may have it, and it is absolute. ignore_case: with tokens, YES and yes are the same.
+    compare: "lines": the lines must be the same, except white space at their ends and blank lines at the end; "tokens":
+    the texts between white space must be the same, or numbers with the same value (1, 1.0 and 1e0). tolerance, for
+    tokens: the absolute or relative error that a number may have. If the expected number is whole, the error is
+    absolute, and only a number that is written with a point may have it. ignore_case, for tokens: YES equals yes.
     """
 
     compare: Literal["lines", "tokens"] = "lines"
     tolerance: float = 0.0
     ignore_case: bool = False
 
-    def same(self, output: str, expected: str) -> bool:
-        """Whether the outputs are the same."""
+    def matches(self, output: str, expected: str) -> bool:
+        """Whether the output equals the expected one."""
         if self.compare == "lines":
             return _lines(output) == _lines(expected)
         if self.ignore_case:
@@ -54,23 +54,23 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
-# math.isclose's default; nothing is added for expected values near 0, so that 6.6e-34 is not 0.
+# math.isclose's default. There is no absolute tolerance for expected values near 0, so that 6.6e-34 is not 0.
 _RELATIVE = 1e-9
-# For an expected 0.0 alone: a sum that should vanish seldom does.
+# Only for an expected 0.0: a sum that should vanish seldom does.
 _AT_ZERO = 1e-9
-# From here on a float is no longer next to every integer.
+# From here on, not every integer is a float.
 _EXACT_FLOATS = 1 << 53
 
 
 def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
-    """Whether a returned value equals an expected one that may have been read from JSON.
+    """Whether a returned value equals an expected one, which may come from JSON.
 
-    Tuples and lists are not told apart; True is not 1, also as a key; NaN is NaN. Integers are equal exactly: a float
-    stands for one below 2**53 only. Expected floats have the relative tolerance 1e-9, and 0.0 the absolute one 1e-9.
-    tolerance: the absolute or relative error that a number may have besides, where it or the expected one is a float.
+    A tuple equals a list with the same items. True is not 1, also as a key. NaN equals NaN. Integers must be equal; a
+    float may stand for an integer below 2**53. An expected float has the relative tolerance 1e-9, and 0.0 the absolute
+    tolerance 1e-9. tolerance: a further absolute or relative error, if the value or the expected one is a float.
     """
-    if isinstance(value, (plain.Array, plain.Yielded)):
-        value = value.tolist() if isinstance(value, plain.Array) else list(value.again())
+    if isinstance(value, (values.Array, values.Yielded)):
+        value = value.tolist() if isinstance(value, values.Array) else list(value.again())
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
     if tolerance and _within(value, expected, tolerance):
@@ -112,7 +112,7 @@ def _same_float(value: Any, expected: float) -> bool:
 
 
 def _kinds(items: Any) -> set[Any]:
-    """Return keys or elements with their types: in Python 1, 1.0 and True are the same key."""
+    """Return keys or elements with their types, since 1, 1.0 and True are the same key in Python."""
     return {(type(item).__name__, _kind(item)) for item in items}
 
 

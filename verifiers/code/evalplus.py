@@ -1,7 +1,7 @@
 """EvalPlus's form of test code (arXiv:2305.01210), read as data: inputs, results, and its comparison.
 
-It is recognised by its shape: two literals, each on a line of its own, and one loop over both that calls `assertion`.
-The literals may have megabytes, and are read once, in a time that is linear in their length.
+Its shape is two literals, each on a line of its own, and one loop over both that calls `assertion`. The literals may
+have megabytes. They are read once, in linear time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox.wire import values
 
 _LINE = re.compile(r"^([ \t]*(inputs|results) = )([\[(].*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,\s*(?=[\])])|[()]|[A-Za-z_]\w*""")
 _WORDS = {"(": '{"(":[', ")": "]}", "True": "true", "False": "false", "None": "null"}
-# What is left when the literals are taken out and the code is printed anew.
+# The code after the literals are taken out, as ast.unparse prints it.
 _FORM = re.compile(
     r"""(?:(?:import|from)\ .*\n+ | METADATA\ =\ .*\n+ | ['"].*\n+ | def\ (?!check\b).*\n(?:\ .*\n|\n)*)*
     (?:def\ check\((?P<parameter>\w+)\):\n)?
@@ -30,7 +30,7 @@ _FORM = re.compile(
     \ *assertion\((?P<entry>\w+)\(\*(?P=row)\),\ (?P=result),\ (?P<tolerance>[\d.e-]+)\)""",
     re.VERBOSE,
 )
-# The comparison: equal, or close with a tolerance or for floats.
+# Lines that the comparison must contain: equal, or close with a tolerance or for floats.
 _COMPARISON = (
     "def assertion(out, exp, atol):",
     "exact_match = out == exp",
@@ -39,14 +39,14 @@ _COMPARISON = (
     "allclose(out, exp",
 )
 _RELATIVE = 1e-7  # numpy.testing.assert_allclose's default
-# What comparing a value of a program with another one may raise.
+# What the comparison of a program's value with another one may raise.
 _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 _FLOATS = 1e-6  # EvalPlus's tolerance for floats where it gives none
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Arguments of the function `entry` (of `check` if empty), the results, and the absolute tolerance."""
+    """Arguments of the function `entry` ("": the argument of `check`), the results, and the absolute tolerance."""
 
     entry: str
     inputs: Sequence[Any]
@@ -56,7 +56,7 @@ class Cases:
 
 @lru_cache(maxsize=64)
 def read_cases(code: str) -> Cases | None:
-    """Return the cases of test code in EvalPlus's form, None for any other."""
+    """Return the cases of test code in EvalPlus's form; None for other code."""
     lines = {match[2]: match[3] for match in _LINE.finditer(code)}
     if lines.keys() != {"inputs", "results"}:
         return None
@@ -76,7 +76,7 @@ def read_cases(code: str) -> Cases | None:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a literal: by way of JSON, which is fifty times as fast as a syntax tree, where that fits."""
+    """Return the value of a literal. If it fits into JSON, that is fifty times as fast as a syntax tree."""
     try:
         return json.loads(_TOKEN.sub(_token, text), object_hook=_tuple)
     except ValueError:
@@ -87,7 +87,7 @@ def _token(match: re.Match[str]) -> str:
     token = match[0]
     if token[0] in "'\"":
         return json.dumps(ast.literal_eval(token))
-    # A comma before a closing bracket is left out; other words are no JSON, and fail there.
+    # A comma before a closing bracket is left out. Other words become text that JSON refuses.
     return "" if token[0] == "," else _WORDS.get(token, f"{token}?")
 
 
@@ -96,12 +96,12 @@ def _tuple(found: dict[str, Any]) -> Any:
 
 
 def same_result(value: Any, expected: Any, tolerance: float) -> bool:
-    """Whether a returned value is the expected one as EvalPlus compares them.
+    """Whether a returned value equals the expected one, as EvalPlus compares them.
 
-    Equal as Python has it; or, with a tolerance (for floats 1e-6 where there is none), of the same shape and each
-    number within tolerance + 1e-7 * abs(expected).
+    They are equal in Python; or they have the same shape, and each number is within tolerance + 1e-7 * abs(expected).
+    Without a tolerance, floats have 1e-6.
     """
-    if isinstance(value, plain.Array):
+    if isinstance(value, values.Array):
         value = value.tolist()
     try:
         if bool(value == expected):

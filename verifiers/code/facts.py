@@ -1,4 +1,7 @@
-"""What the proof of strength knows of values while it executes test code: containers, who made them, who holds them."""
+"""What the proof of strength knows: of values (containers, who made them, who holds them) and of Python.
+
+Of Python it knows which functions, methods and modules only compute, and which change their first argument.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,18 @@ Kind = Literal["own", "answer", "object", "lazy"]
 
 
 class NotProved(Exception):
-    """Why test code is not proved to be strong."""
+    """The reason why test code is not proved to be strong."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value: the containers that it may be, by number; numbers, texts and tuples of them are none.
+    """A value of the test code, as far as it is known.
 
-    `answer`: computed from what the program has answered. `text`: the literal, how it was computed, or a name of its
-    own where it is not known ("?7"; for a number or text "?n7", drawn at random "?r7" and "?rn7"). `origin`: the
-    function or method of the program that it is an answer of; `given`: the texts of its arguments, and what the same
-    computation makes of them.
+    places: the numbers of the containers that it may be; numbers, texts and tuples of these are not containers. answer:
+    it was computed from an answer of the program. text: the literal; or how it was computed; or, if that is not known,
+    a name of its own ("?7"; a number or text "?n7"; drawn at random "?r7" and "?rn7"). origin: the function or method
+    of the program that answered it. given: the texts of that call's arguments, and what the same computation makes of
+    them.
     """
 
     places: frozenset[int] = frozenset()
@@ -44,11 +48,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Container:
-    """One container. `made`: how many calls of the program there were before; `parts`: the containers that it holds.
+    """One container.
 
-    "own" ones were made by the tests, "lazy" ones are iterators of theirs; an "answer" is whatever the program has
-    returned; an "object" stays with the program. `passed`: the number of the call that an own one was last handed to.
-    `altered`: it may have another value in Python now. `literal`: nothing else can hold its parts.
+    kind: "own": made by the tests; "lazy": an iterator of the tests; "answer": whatever the program has returned;
+    "object": it stays with the program. made: how many calls of the program there were before. parts: the containers in
+    it. passed: the number of the call to which an own one was last passed. altered: it may have another value in Python
+    now. changed: the tests have changed it. literal: nothing else can hold its parts.
     """
 
     kind: Kind
@@ -62,7 +67,7 @@ class Container:
 
 @dataclass
 class State:
-    """Variables and containers at one place of the code, and how often the program was called."""
+    """The variables and containers at one place in the code, and how often the program was called so far."""
 
     variables: dict[Key, Value] = field(default_factory=dict)
     containers: dict[int, Container] = field(default_factory=dict)
@@ -70,11 +75,11 @@ class State:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def copy(self) -> State:
-        """Return a state that changes by itself; numbers of containers are never used twice."""
+        """Return an independent copy. It shares the numbering, so no number of a container is used twice."""
         return State(dict(self.variables), dict(self.containers), self.calls, self.numbers)
 
     def join(self, other: State) -> None:
-        """Become what is true at a place that is reached in either state."""
+        """Merge the other state into this one: what holds at a place that is reached in either state."""
         for key, value in other.variables.items():
             mine = self.variables.get(key)
             self.variables[key] = value if mine is None else either(mine, value)
@@ -91,7 +96,7 @@ class State:
         self.calls = max(self.calls, other.calls)
 
     def make(self, kind: Kind, parts: Iterable[int] = (), *, literal: bool = False) -> frozenset[int]:
-        """Return the place of a new container."""
+        """Make a container and return its place."""
         number = next(self.numbers)
         self.containers[number] = Container(kind, self.calls, frozenset(parts), literal=literal)
         return frozenset((number,))
@@ -102,7 +107,7 @@ class State:
             self.containers[place] = replace(self.containers[place], **changes)  # type: ignore[arg-type]
 
     def reach(self, places: Iterable[int]) -> set[int]:
-        """Return containers with all that they hold, directly or through others."""
+        """Return containers together with all that they hold, directly or through others."""
         found: set[int] = set()
         left = list(places)
         while left:
@@ -113,7 +118,7 @@ class State:
         return found
 
     def parts(self, value: Value) -> frozenset[int]:
-        """Return the containers that may be taken out of a value; a part of an answer is the answer."""
+        """Return the containers that may be taken out of a value. A part of an answer counts as the answer."""
         found: set[int] = set()
         for place in value.places:
             container = self.containers[place]
@@ -125,9 +130,9 @@ class State:
         return {self.containers[place].kind for place in places}
 
     def forget(self, others: Iterable[Value]) -> None:
-        """Drop the containers that neither variables nor other values hold."""
-        kept = self.reach(place for value in (*self.variables.values(), *others) for place in value.places)
-        self.containers = {place: self.containers[place] for place in kept}
+        """Drop the containers that neither variables nor the other values hold."""
+        held = self.reach(place for value in (*self.variables.values(), *others) for place in value.places)
+        self.containers = {place: self.containers[place] for place in held}
 
     def holders(self, place: int) -> int:
         """Return how many variables and containers hold a container."""
@@ -136,30 +141,28 @@ class State:
 
 
 def shorten_text(text: str) -> str:
-    """Return a text that is not a literal, or where it is long another one for it: texts are only compared."""
+    """Return a text, or a short one in place of a long text that is not a literal: texts are only compared."""
     return text if len(text) < _LONGEST or "?" not in text else f"{text[:2]}{hash(text)}"
 
 
 def is_scalar(value: Value) -> bool:
-    """Whether a value is known to be a number or text, or None."""
+    """Whether a value is known to be a number, text or None."""
     return not value.places and (value.text[:1] not in "?({[" or value.text.startswith(("?n", "?rn")))
 
 
 def either(one: Value, other: Value) -> Value:
-    """Return a value that is one of two."""
+    """Return the value that may be either of two."""
     same = one.text == other.text
     kind = "?n" if is_scalar(one) and is_scalar(other) else "?"
     text, origin = (one.text, one.origin) if same else (shorten_text(f"{kind}({one.text}|{other.text})"), "")
     return Value(one.places | other.places, one.answer or other.answer, text, origin, one.given if same else ())
 
 
-# What the proof of strength knows of Python: what computes and changes nothing, what changes its first argument.
-
 _MODULES = frozenset(
     "bisect cmath collections copy datetime decimal fractions functools heapq itertools json math numbers numpy "
     "operator pytest random re statistics string sys textwrap typing unicodedata".split()
 )
-# Of these modules only some names: others change what the program shares with the tests, or lose their type on the way.
+# Only these names of these modules: others change what program and tests share, or lose their type on the way.
 _ONLY = {
     "collections": "Counter deque namedtuple abc",
     "numpy": "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp "
@@ -195,32 +198,32 @@ EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
 LAZY = frozenset("map filter zip enumerate reversed".split())
-# What returns a number, a text or a truth value, whatever it is given.
+# These return a number, a text or a truth value for all arguments.
 SCALAR = frozenset(
     "len all any str repr print isinstance hash round int float bool ord chr bin hex oct complex format ascii isclose "
     "allclose array_equal join randint randrange uniform gcd sqrt factorial isdigit isalpha count index startswith "
     "endswith lower upper strip random gauss getrandbits".split()
 )
-# What returns a container of its own, which holds parts of its arguments.
+# These return a new container, which holds parts of their arguments.
 FRESH = frozenset(
     "list tuple dict set frozenset sorted bytearray deque Counter sample choices split splitlines tolist most_common "
     "array zeros ones arange full deepcopy range".split()
 )
-# What may read an object of the program: an operation of it.
+# These may read an object of the program, by calling an operation of it.
 READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())
 _CONVERTING = frozenset("int float complex bool abs round hash isinstance".split())
-# What keeps the value that it is given, but for its type.
+# These keep the value of their argument, but not its type.
 KEEPING = frozenset("list tuple round str repr int float copy deepcopy array".split())
-# What shows an object, by methods of its own; what tells only its size or kind.
+# SHOWING: these show an object by its own methods. SIZES: these give only its size or kind.
 SHOWING = frozenset("str repr format ascii format_map".split())
 SIZES = frozenset("len bool set frozenset type isinstance any all hash callable".split())
-# What adds to a container, and reads nothing of it.
+# These add to a container and do not read it.
 ADDING = frozenset("append appendleft extend extendleft insert".split())
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
 
 
 def read_imports(tree: ast.Module) -> dict[str, str]:
-    """Return what test code imports, as {name: dotted name}. Raise NotProved for modules that are not known."""
+    """Return the imports of test code, as {name: dotted name}. Raise NotProved for an unknown module."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -234,7 +237,7 @@ def read_imports(tree: ast.Module) -> dict[str, str]:
 
 
 def read_dotted_name(node: ast.AST, modules: dict[str, str]) -> str:
-    """Return the dotted name of what is imported, "" for anything else."""
+    """Return the dotted name of something imported, "" for other expressions."""
     if isinstance(node, ast.Attribute):
         above = read_dotted_name(node.value, modules)
         return f"{above}.{node.attr}" if above else ""
@@ -242,7 +245,7 @@ def read_dotted_name(node: ast.AST, modules: dict[str, str]) -> str:
 
 
 def is_allowed(dotted: str) -> bool:
-    """Whether something in a module computes, and changes nothing but what it is given."""
+    """Whether something in a module only computes, and changes nothing except its arguments."""
     module, *names = dotted.split(".")
     if module not in _MODULES or any(name[:1] == "_" or name in _NEVER for name in names):
         return False
@@ -252,7 +255,7 @@ def is_allowed(dotted: str) -> bool:
 
 
 def find_bound_names(node: ast.AST) -> set[str]:
-    """Return the names that a statement binds, but for those in functions that it defines."""
+    """Return the names that a statement binds, without those in functions that it defines."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, (ast.Lambda, ast.Import, ast.ImportFrom)):
@@ -264,19 +267,19 @@ def find_bound_names(node: ast.AST) -> set[str]:
 
 
 def leaves(node: ast.AST, kinds: tuple[type[ast.AST], ...] = (ast.Break, ast.Continue, ast.Return)) -> bool:
-    """Whether a statement may end a loop or function before its end."""
+    """Whether a statement may leave a loop or a function early."""
     return any(isinstance(part, kinds) for part in ast.walk(node))
 
 
 def is_type(node: ast.expr) -> bool:
-    """Whether an expression names a builtin type, or is a tuple of such."""
+    """Whether an expression names a builtin type, or is a tuple of such names."""
     if isinstance(node, ast.Tuple):
         return all(map(is_type, node.elts))
     return isinstance(node, ast.Name) and node.id in TYPES
 
 
 def split_condition(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the parts of a condition that are decided by themselves."""
+    """Yield the parts of a condition that `and` joins."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for value in node.values:
             yield from split_condition(value)
@@ -285,7 +288,7 @@ def split_condition(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def find_classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
-    """Return the program's names that tests use as classes: with a capital letter, and an object is looked into."""
+    """Return the program's names that tests use as classes: capitalised names whose objects the tests look into."""
     capital = {name for name in names if name[:1].isupper()}
     made: dict[str, set[str]] = {}
     for node in ast.walk(tree):

@@ -1,6 +1,7 @@
 """How each type of reference is tested: the jobs to run, the outcome of their results, and what a pass shows.
 
-Expected values stay in the plan, beside the verifier; none is in a job.
+The first part reads test code: which names it expects from the program, and which it defines itself. The second part
+has programs and constants that solve nothing. Expected values stay in the plan, with the verifier; no job has any.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from typing import Any, Protocol
 
 from rlvr.core.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
-from rlvr.sandbox.inside import plain
-from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
 from rlvr.sandbox.testcode import instrument
+from rlvr.sandbox.wire import values
+from rlvr.sandbox.wire.values import CutShort
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code.evalplus import read_cases, same_result
 from rlvr.verifiers.code.facts import NotProved
 from rlvr.verifiers.code.strength import Proof
 
-# Test code as a tree: how it names the program, and what it defines by itself.
-
 _BUILTINS = frozenset(dir(builtins))
-# Names by which tests import the program.
+# Module names by which tests import the program.
 _MODULES = ("solution", "candidate", "main", "your_module", "your_solution")
 # Modules that tests use without importing them.
 _IMPLIED = frozenset(("cmath", "collections", "math", "sys"))
@@ -35,7 +34,7 @@ _IMPLIED = frozenset(("cmath", "collections", "math", "sys"))
 
 @lru_cache(maxsize=4096)
 def parse(code: str) -> ast.Module:
-    """Return the tree of test code. Raise ValueError where it does not parse."""
+    """Return the tree of test code. Raise ValueError if it does not parse."""
     try:
         return ast.parse(code)
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -43,7 +42,7 @@ def parse(code: str) -> ast.Module:
 
 
 def name_entry(tree: ast.Module, entry: str) -> ast.Module:
-    """Change `check(candidate)` so that it calls the program's `entry` by its name, and call it."""
+    """Change `check(candidate)` so that it calls the program's `entry` by name, and add a call of it."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
             _Rename({node.args.args[0].arg: entry}).visit(node)
@@ -55,7 +54,7 @@ def name_entry(tree: ast.Module, entry: str) -> ast.Module:
 def implied_imports(code: str) -> str:
     """Return imports of the modules that the tests use without importing them (MBPP/596).
 
-    Otherwise an object of that name in the program would compute what is expected.
+    Without them, an object of that name in the program would compute the expected values.
     """
     used = {n.value.id for n in ast.walk(parse(code)) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
     return "".join(f"import {name}\n" for name in sorted((used & _IMPLIED) - defined_in(code)))
@@ -70,7 +69,7 @@ class _Rename(ast.NodeTransformer):
 
 
 def of_program(code: str) -> str:
-    """Return test code in which what it imports from the program's module is named as the program names it."""
+    """Return test code without imports of the program's module: it uses the program's own names instead."""
     if not any(name in code for name in _MODULES):
         return code
     parse(code)
@@ -80,7 +79,7 @@ def of_program(code: str) -> str:
 
 
 class _Imports(_Rename):
-    """Remove imports of the program's module, and name its attributes directly."""
+    """Removes imports of the program's module, and names its attributes directly."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -107,7 +106,7 @@ class _Imports(_Rename):
 
 
 def defined_in(code: str) -> set[str]:
-    """Return the names that code binds for all of its functions to read."""
+    """Return the global names that code binds."""
     table = symtable.symtable(code, "", "exec")
     inner = {symbol.get_name() for part in _tables(table) for symbol in part.get_symbols() if _is_bound_outside(symbol)}
     return inner | {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
@@ -118,7 +117,7 @@ def _is_bound_outside(symbol: symtable.Symbol) -> bool:
 
 
 def used_in(code: str) -> set[str]:
-    """Return the names that code reads, and that no function of it binds for itself."""
+    """Return the global names that code reads."""
     tables = _tables(symtable.symtable(code, "", "exec"))
     symbols = [symbol for table in tables for symbol in table.get_symbols()]
     return {symbol.get_name() for symbol in symbols if symbol.is_global() and symbol.is_referenced()}
@@ -129,18 +128,16 @@ def _tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
 
 
 def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
-    """Return the names that the tests expect the program to define: a builtin one only if it is the only one."""
+    """Return the names that the tests expect from the program. A builtin name counts only if there is no other."""
     used = used_in(code) - defined_in(code) - defined_in(prelude)
     found = used - _BUILTINS | ({entry} if entry else set())
     return tuple(sorted(found or (used if len(used) == 1 else ())))
 
 
-# Programs that solve nothing, and the constants and arguments with which they answer: which tests they pass.
-
-# What programs return that solve nothing, by their source.
+# Values that programs return that solve nothing.
 _SOURCES = "None True False 0 1 -1 0.0 1.0 float('nan') float('inf') '' [] [0] [float('nan')] () {} set()".split()
 CONSTANTS: dict[str, Any] = {source: eval(source) for source in _SOURCES}
-_OBJECT = plain.Opaque("object", None, True)
+_OBJECT = values.Opaque("object", None, True)
 PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False", "None")
 
 _ARGUMENTS = ("args[0] if args else None", "[*args, *kwargs.values()][1] if len(args) + len(kwargs) > 1 else None")
@@ -166,12 +163,12 @@ class Anything:
 
 
 def describe(answer: str) -> str:
-    """Return in words that an answer passes; "" for none."""
+    """Return a sentence that says that an answer passes; "" for no answer."""
     return f"a program that answers with {answer} passes" if answer else ""
 
 
 def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any, float], bool]) -> str:
-    """Return the name of a constant that is right for all (arguments, expected value), "the argument", or ""."""
+    """Return a constant that is right for all (arguments, expected value), "the argument", or ""."""
     for name, value in (*CONSTANTS.items(), ("an object", _OBJECT)):
         if all(same(value, expected, 0.0) for _, expected in cases):
             return name
@@ -184,8 +181,8 @@ def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[An
 
 
 def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> str:
-    """Return the text that is right for all (input, output) by the rule of comparison, "the input", or ""."""
-    same = rule.same
+    """Return a text that is right for all (input, output) by the rule of comparison, "the input", or ""."""
+    same = rule.matches
     for text in PRINTED:
         if all(same(text, output) for _, output in cases):
             return repr(text)
@@ -195,7 +192,7 @@ def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> s
 
 
 def null_programs(names: Sequence[str]) -> dict[str, str]:
-    """Return, by what they do, programs that define the names and solve nothing; without names such as only print."""
+    """Return {what it does: program} of programs that define the names and solve nothing. Without names, they print."""
     if not names:
         found = {f"prints {text!r}": f"print({text!r})" for text in PRINTED}
         found |= {"prints its input": "import sys\nsys.stdout.write(sys.stdin.read())"}
@@ -216,7 +213,7 @@ MAX_EXPECTED = 8 << 20  # characters of an output, or bytes of values
 class Outcome:
     """How many of `total` tests passed, and the first failure.
 
-    `test`: its number, from 1; `what`: the failure in words; `status`: how the run of the program ended.
+    test: its number, from 1; what: the failure in words; status: how the run of the program ended.
     """
 
     passed: int
@@ -227,11 +224,11 @@ class Outcome:
 
 
 class TooLarge(str):
-    """What is wrong with a test of which it cannot be told, within bounds of time and memory, whether it is passed."""
+    """The failure of a test that cannot be decided within the bounds of time and memory."""
 
 
 def _outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Outcome:
-    """Return the outcome of tests of which each has something wrong, or an empty text; results of each, or of all."""
+    """Return the outcome of tests. wrong: the failure of each test, or ""; results: of each test, or one of all."""
     failed = next((number for number, what in enumerate(wrong) if what), None)
     if failed is None:
         return Outcome(len(wrong), total)
@@ -242,9 +239,10 @@ def _outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Out
 
 
 class TestPlan(Protocol):
-    """The tests of one reference. `defined`: names that they use, of which a program defines at least one.
+    """The tests of one reference.
 
-    `weak`: why a pass shows little, in words; empty where it shows that a program solves the problem.
+    defined: names that they use, of which a program defines at least one. weak: why a pass shows little, in words; ""
+    if it shows that a program solves the problem.
     """
 
     @property
@@ -256,13 +254,13 @@ class TestPlan(Protocol):
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Return the outcome of the first jobs' results, in order; later ones may be missing."""
+        """Return the outcome for the results of the first jobs, in order. Later results may be missing."""
         ...
 
 
 @dataclass(frozen=True)
 class WholePlan:
-    """Test code that runs as it is: beside the program where that is proved to be safe, else in one process with it."""
+    """Test code that runs as it is: in its own sandbox if that is proved to be safe, else in the program's process."""
 
     test: str
     names: tuple[str, ...]
@@ -282,7 +280,7 @@ class WholePlan:
         return [TestJob(job, self.test, self.names, self.classes, together=bool(self.weak))]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Count the asserts; tests that run in one process with the program are one."""
+        """Count the asserts. Tests that run in the program's process count as one."""
         (result,) = results
         held, total, first = result.checks
         if result.tests_passed:
@@ -301,7 +299,7 @@ class OutputPlan:
     defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """Return one job for each case. A program may print twice as much as expected, and more than usual for that."""
+        """Return one job for each case. A program may print twice as much as expected, even beyond the usual limit."""
         prelude = "\n".join(part for part in (self.prelude, self.setup) if part)
         return [
             Job(program, stdin, limits=_enough(limits, expected), prelude=prelude) for stdin, expected in self.cases
@@ -314,13 +312,13 @@ class OutputPlan:
 
     @property
     def weak(self) -> str:
-        """One output may be right for all cases."""
+        """Why a pass shows little: one output may be right for all cases."""
         return describe(passing_output(self.cases, self.rule))
 
     def _wrong(self, result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
             return result.detail or str(result.status)
-        return "" if self.rule.same(result.stdout, expected) else "wrong answer"
+        return "" if self.rule.matches(result.stdout, expected) else "wrong answer"
 
 
 @dataclass(frozen=True)
@@ -342,7 +340,7 @@ class CallsPlan:
         return (self.entry.split(".")[0],)
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """Return one job with every call. Values may be twice as large as expected, and larger than usual for that."""
+        """Return one job with every call. Values may be twice as large as expected, even beyond the usual limit."""
         if limits.result_kb < self.result_kb:
             limits = replace(limits, result_kb=self.result_kb)
         return [Job(program, calls=self.calls, setup=self.setup, limits=limits, prelude=self.prelude)]
@@ -357,7 +355,7 @@ class CallsPlan:
 
     @property
     def weak(self) -> str:
-        """One value or argument may be right for all calls."""
+        """Why a pass shows little: one value or argument may be right for all calls."""
         cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
         return describe(passing_value(cases, self.same))
 
@@ -376,16 +374,16 @@ class CallsPlan:
 
 
 def _enough(limits: Limits, output: str) -> Limits:
-    """Return limits that an expected output is within, however long it is."""
+    """Return limits that allow an expected output, however long it is."""
     needed = 2 * len(output.encode()) // 1024 + 64
     return replace(limits, output_kb=needed) if needed > limits.output_kb else limits
 
 
 def _size_of(value: Any, what: str) -> int:
-    """Return the bytes of a value on its way to or from a program. Raise ValueError where it cannot go that way."""
+    """Return how many bytes a value has on its way to or from a program. Raise ValueError if it cannot be sent."""
     try:
-        return len(plain.dumps(plain.encode(value, whole=True)))
-    except plain.TooLarge:
+        return len(values.dumps(values.encode(value, whole=True)))
+    except values.TooLarge:
         raise ValueError(f"{what} cannot be passed: too many items, too deep or too long a number") from None
 
 
@@ -409,7 +407,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     for part in (prelude, setup):
         parse(part)
     tree = parse(code)
-    # What the setup defines for the tests is theirs: it runs in their sandbox too.
+    # If the setup defines names for the tests, it runs in their sandbox, too.
     ours = f"{prelude}\n{setup}" if (defined_in(setup) - {entry}) & used_in(code) else prelude
     names = program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
@@ -425,8 +423,8 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
 
 
 def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return test code that may run beside a program, and the program's names that are classes. Raise NotProved."""
-    # A tree of its own, since it is changed.
+    """Return test code for a sandbox of its own, and the program's names that are classes. Raise NotProved."""
+    # A fresh tree, since it will be changed.
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
         tree = name_entry(tree, entry)
@@ -440,7 +438,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
 
 
 class _Mark(ast.NodeTransformer):
-    """Call a function of the judge with the values of some expressions, given by their ids."""
+    """Wraps expressions, given by the ids of their nodes, in a call of one of the judge's functions."""
 
     def __init__(self, functions: Mapping[int, str]) -> None:
         self.functions = functions
@@ -537,21 +535,21 @@ TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "ca
 
 
 def make_plan(reference: Any) -> TestPlan:
-    """Return the plan of a reference. Raise ValueError where it cannot be used."""
+    """Return the plan of a reference. Raise ValueError if it cannot be used."""
     if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
         raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")
     return TYPES[reference["type"]](reference)
 
 
 def why_weak(reference: Any) -> str:
-    """Return why a pass shows little, in words; "" where it shows that a program solves the problem.
+    """Return why a pass shows little, in words; "" if it shows that a program solves the problem.
 
-    The tests cannot be proved to be secured against the program, and run in one process with it; or they demand so
-    little that a program which returns a constant or its argument passes.
+    Either the tests are not proved to be safe from the program, so they run in its process. Or they demand so little
+    that a program passes that returns a constant or its argument.
     """
     return make_plan(reference).weak
 
 
 def integrity(reference: Any) -> str:
-    """Return "strong", or "weak" where a pass does not show that a program solves the problem (`why_weak`)."""
+    """Return "strong", or "weak" if a pass does not show that a program solves the problem (`why_weak`)."""
     return "weak" if why_weak(reference) else "strong"

@@ -1,15 +1,16 @@
-"""Whether test code is strong: proved to mean beside a program, with plain values alone, what it means in one process.
+"""The proof that test code is strong: in a sandbox of its own, where only plain values reach it, it means the same as
+in one process with the program.
 
-The code is executed with what is known of its values (containers.py): statement by statement, both branches of each
-`if`, loops until nothing new can happen, functions where they are called. The rules, of which the first that does not
-hold raises NotProved:
+The code is executed abstractly, with what is known of its values (`facts`): statement by statement, both branches of
+each `if`, loops until nothing new can happen, functions where they are called. These are the rules. The first one that
+does not hold raises NotProved:
 
-- Every statement, expression and name is of a known kind; names of the program are only called.
-- Tests do not change what they have handed over, nor an answer.
-- An answer is read before the next call, or is equal to a constant.
-- An argument is looked at after its call only as an answer of its own: `sort(xs)`, `assert xs == [1, 2]` (`settled`).
-- An object of the program is only called, read, and handed back.
-- Asserts that are executed in any case demand more than a constant or an argument (`Demands`).
+- Every statement, expression and name is of a known kind. Names of the program are only called.
+- Tests change neither an answer nor a container that they have passed to the program.
+- An answer is read before the next call, or compared with a constant.
+- An argument is read after its call only as one more answer: `sort(xs)`, `assert xs == [1, 2]` (`settled`).
+- An object of the program is only called, read, and passed back.
+- The asserts that run in every case demand more than a constant or an argument (`Demands`).
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
 _LITERAL = (*_DISPLAYS, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
 _TRIVIAL = frozenset(("None", "True", "False", "0", "0.0", "''", "b''", "[]", "()", "{}", "set()"))
-_MOST_STEPS = 200_000  # expressions; more than enough for all tests of HumanEval and MBPP together
+_MOST_STEPS = 200_000  # expressions; all tests of HumanEval and MBPP together need fewer
 
 
 class Scope:
-    """One call of a function of the tests, or the module: the names that it binds."""
+    """The module, or one call of a function of the tests: the names that it binds."""
 
     def __init__(self, number: int, above: Scope | None, names: set[str]) -> None:
         self.number, self.above, self.names = number, above, names
@@ -49,24 +50,24 @@ class Scope:
 
 
 class Demands:
-    """The values that asserts demand of each function or method, as text, and which arguments have that value too.
+    """The values that asserts demand from each function or method, as text; and which arguments have the same value.
 
-    Only asserts that are executed in any case count. An exception demands nothing, nor does an answer's size or type.
+    Only asserts that run in every case count. An exception demands nothing, nor does the size or type of an answer.
     """
 
     def __init__(self) -> None:
         self._wanted: dict[str, list[tuple[str, set[int]]]] = {}
 
     def add(self, theirs: Value, ours: Value) -> None:
-        """Note that an answer must be equal to a value of the tests."""
+        """Record that an answer must equal a value of the tests."""
         if not theirs.origin and ours.origin:
             theirs, ours = ours, theirs
         if theirs.origin and not ours.answer:
             echoed = {number for number, texts in enumerate(theirs.given) if ours.text in texts}
             self._wanted.setdefault(theirs.origin, []).append((ours.text, echoed))
 
-    def firm(self) -> bool:
-        """Whether a program that solves nothing fails: neither one value fits all asserts, nor one argument."""
+    def are_firm(self) -> bool:
+        """Whether a program that solves nothing fails: no single value and no single argument fits all asserts."""
         for rows in self._wanted.values():
             texts = {text for text, _ in rows}
             varied = len(texts) > 1 or (len(rows) == 1 and not texts & _TRIVIAL)
@@ -76,10 +77,11 @@ class Demands:
 
 
 class Proof:
-    """The proof for one test code; `names` are the program's. Raises NotProved, with the reason in words.
+    """The proof for one test code. Raises NotProved, with the reason in words.
 
-    `shared` are names of the tests that the program has, too. `settled` and `late` are ids of nodes in the tree:
-    arguments whose value after the call is an answer of its own, and answers that are compared after other calls.
+    names: names of the program. shared: names of the tests that the program has, too. The results are `classes`, names
+    of the program that are classes, and two sets of ids of nodes in the tree: `settled`, arguments whose value after
+    the call is one more answer; `late`, answers that are compared after other calls.
     """
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
@@ -88,19 +90,19 @@ class Proof:
         self.classes = known.find_classes(tree, self.names)
         self.state, self.demands = State(), Demands()
         self.scope = Scope(0, None, set().union(*map(known.find_bound_names, tree.body)))
-        # Values of expressions when they were last worked out.
+        # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
-        # Arguments with the containers handed over there, which of them are names, and what was read after that.
+        # For each argument node the containers passed there; which nodes are names; the containers read after that.
         self.handed: dict[int, set[int]] = {}
         self.named: set[int] = set()
         self.seen: set[int] = set()
         # Answers that are compared with numbers or texts after other calls of the program.
         self.late: set[int] = set()
-        # What loops go through, and how many expressions around a loop hold values of their own.
+        # The values that loops iterate over, and how many expressions around this place hold values of their own.
         self.sources: list[Value] = []
         self.within = 0
         self._scopes = self._steps = self._unknown = 0
-        # How many statements around this one may be left out; loops around it that may be left early; functions.
+        # How many statements around this one may not run; loops around it that may end early; functions being called.
         self.conditional = self._weakly = 0
         self._active: list[str] = []
         self.settled: set[int] = set()
@@ -108,15 +110,15 @@ class Proof:
         self.block(tree.body)
         for name, function in list(self.scope.functions.items()):
             if name.startswith("test"):
-                # As a runner of tests does.
+                # A runner of tests calls these.
                 self.run(function, self.scope, ast.Call(ast.Name(name, ast.Load()), [], []))
         if any(self.handed.get(node, set()) & self.seen for node in self.settled):
             raise NotProved("an argument is read both as it was and as it is after the call")
-        if not self.demands.firm():
+        if not self.demands.are_firm():
             raise NotProved("a program that solves nothing may pass")
 
     def _refuse_unused(self, shared: frozenset[str]) -> None:
-        """Refuse functions of the tests for the program to call: it finds those of prelude and setup alone."""
+        """Refuse functions that only the program could call: it finds only those of prelude and setup."""
         used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)}
         functions = {part.name for part in self.tree.body if isinstance(part, ast.FunctionDef)}
         unused = sorted(name for name in functions - used - shared if not name.startswith("test"))
@@ -124,7 +126,7 @@ class Proof:
             raise NotProved(f"the tests do not call {', '.join(unused)}, which the program may")
 
     def block(self, body: list[ast.stmt]) -> None:
-        """Execute statements. After one that may leave, asserts are not executed in any case."""
+        """Execute statements. After a statement that may leave the block, asserts do not run in every case."""
         before = self.conditional
         for statement in body:
             visit = getattr(self, f"_stmt_{type(statement).__name__}", None)
@@ -137,7 +139,7 @@ class Proof:
         self.conditional = before
 
     def _stmt_Pass(self, node: ast.stmt) -> None:
-        """Nothing: what the loop does after a `break` is executed here all the same."""
+        """Do nothing. What stands after a `break` is executed all the same."""
 
     _stmt_Break = _stmt_Continue = _stmt_Import = _stmt_ImportFrom = _stmt_Pass
 
@@ -151,7 +153,7 @@ class Proof:
         self.scope.functions[node.name] = node
 
     def run(self, function: ast.FunctionDef, above: Scope, node: ast.Call) -> Value:
-        """Return what a function of the tests returns."""
+        """Execute a function of the tests and return its value."""
         parameters = [argument.arg for argument in function.args.args]
         if node.keywords or len(node.args) != len(parameters):
             raise NotProved(f"{function.name} is called with unusual arguments")
@@ -203,7 +205,7 @@ class Proof:
         value = self.use(self.value(node.value))
         self.use(held)
         if held.places:
-            # Of a list it is a change.
+            # For a list, += is a change.
             self.change(held, value)
         made = self.combine(node.op, held, value)
         self.assign(node.target, replace(made, places=held.places or made.places))
@@ -221,7 +223,7 @@ class Proof:
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target.elts, value)
         elif isinstance(target, ast.Starred):
-            self.assign(target.value, self.fresh(value.places, answer=value.answer))
+            self.assign(target.value, self.make_container(value.places, answer=value.answer))
         elif isinstance(target, (ast.Subscript, ast.Attribute)):
             held = self.value(target.value)
             index = [self.use(self.value(target.slice))] if isinstance(target, ast.Subscript) else []
@@ -248,7 +250,7 @@ class Proof:
     def _stmt_For(self, node: ast.For) -> None:
         source = self.value(node.iter)
         self.conditional += source.answer
-        # Where a loop may be left or gone on with early, what names were bound to before may stay.
+        # If a turn of the loop may end early, names may keep their values from before.
         early = known.leaves(node, (ast.Break, ast.Continue))
         self._weakly += early
         self.loop(source, node.target, lambda: self.block(node.body), _count(node))
@@ -275,7 +277,7 @@ class Proof:
             self.use(self.value(part))
 
     def _stmt_Try(self, node: ast.Try) -> None:
-        """`try: f(0); assert False` with handlers that only look at the exception."""
+        """Execute `try: f(0); assert False`, with handlers that only look at the exception."""
         if node.finalbody or known.leaves(node) or known.find_bound_names(node) - {h.name for h in node.handlers}:
             raise NotProved("a try that binds names, or goes on elsewhere")
         self.conditional += 1
@@ -291,7 +293,7 @@ class Proof:
         self.conditional -= 1
 
     def _stmt_With(self, node: ast.With) -> None:
-        """`with pytest.raises(ValueError): f(0)`."""
+        """Execute `with pytest.raises(ValueError): f(0)`."""
         call = node.items[0].context_expr
         raises = isinstance(call, ast.Call) and known.read_dotted_name(call.func, self.modules) == "pytest.raises"
         given = call.args if raises and isinstance(call, ast.Call) else []
@@ -325,7 +327,7 @@ class Proof:
         return [self.state.containers[place] for place in reached]
 
     def _demand(self, atom: ast.expr) -> None:
-        """Note what an assert demands, if it compares an answer with a value, or asks for its truth."""
+        """Record what an assert demands, if it compares an answer with a value or tests its truth."""
         wanted = "True"
         if isinstance(atom, ast.UnaryOp) and isinstance(atom.op, ast.Not):
             atom, wanted = atom.operand, "False"
@@ -338,7 +340,7 @@ class Proof:
             elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
                 sides = [inner.left, inner.right]
             elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.Call) and self._uses_answer(inner):
-                # `abs(poly(xs, f(xs))) < 1e-4`: a function of the tests computes with the answer.
+                # In `abs(poly(xs, f(xs))) < 1e-4` a function of the tests computes with the answer.
                 self.demands.add(Value(origin=ast.unparse(inner.func)), Value(text=self.unknown()))
                 return
         elif isinstance(atom, ast.Call) and called_name(atom) in _CLOSE and len(atom.args) > 1:
@@ -350,13 +352,13 @@ class Proof:
                 self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
 
     def _uses_answer(self, node: ast.Call) -> bool:
-        """Whether a function of the tests is given an answer and something else."""
+        """Whether a function of the tests gets an answer and something else."""
         owner = self.scope.owner(called_name(node))
         ours = isinstance(node.func, ast.Name) and owner is not None and node.func.id in owner.functions
         return ours and len(node.args) > 1 and any(self._find_value(part).answer for part in node.args)
 
     def _pairs(self, one: ast.expr, other: ast.expr) -> Iterator[tuple[Value, Value]]:
-        """Yield the values that must be equal for both sides to be: for `(a, f(2)) == (1, 2)` each of two."""
+        """Yield the pairs of values that must be equal: for `(a, f(2)) == (1, 2)` two pairs."""
         if isinstance(other, ast.Call) and called_name(other) == "approx" and other.args:
             other = other.args[0]
         if isinstance(other, (ast.Tuple, ast.List)) and isinstance(one, (ast.Tuple, ast.List, ast.ListComp)):
@@ -368,11 +370,11 @@ class Proof:
             yield self._find_value(one), self._find_value(other)
 
     def _find_value(self, node: ast.expr) -> Value:
-        """Return the value that an expression had; of a loop without a turn it had none."""
+        """Return the value that an expression had; an empty one if it was in a loop without a turn."""
         return Value(text=repr(node.value)) if isinstance(node, ast.Constant) else self.last.get(id(node), Value())
 
     def _is_settled(self, atom: ast.expr) -> bool:
-        """Whether an assert compares an argument after its call with a literal; the call is then asked for it."""
+        """Whether an assert compares an argument after its call with a literal; the call then returns it, too."""
         if not isinstance(atom, ast.Compare) or len(atom.ops) != 1 or not isinstance(atom.ops[0], ast.Eq):
             return False
         side, wanted = atom.left, atom.comparators[0]
@@ -400,9 +402,9 @@ class Proof:
     # Reading and changing.
 
     def use(self, value: Value, late: frozenset[int] = frozenset()) -> Value:
-        """Read a value. Raise NotProved where it may be another one in Python, or is an object.
+        """Read a value. Raise NotProved if it may be another one in Python, or is an object.
 
-        `late`: answers that may be read after other calls.
+        late: answers that may be read after other calls.
         """
         for place in self.state.reach(value.places):
             container = self.state.containers[place]
@@ -417,7 +419,7 @@ class Proof:
         return value
 
     def change(self, target: Value, *added: Value) -> None:
-        """Change a container of the tests, to which values may be added."""
+        """Change a container of the tests, and perhaps add values to it."""
         if not target.places:
             raise NotProved("what is changed is not known")
         for place in target.places:
@@ -425,13 +427,15 @@ class Proof:
             if container.kind != "own":
                 raise NotProved(f"an {container.kind} is changed")
             if container.passed:
-                raise NotProved("an argument is changed after it has been handed over")
+                raise NotProved("an argument is changed after it was passed")
             if any(place in self.state.reach(value.places) for value in added):
                 raise NotProved("a container is put into itself")
             parts = container.parts.union(*(value.places | self.state.parts(value) for value in added))
             self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False)
 
-    def fresh(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", literal: bool = False) -> Value:
+    def make_container(
+        self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", literal: bool = False
+    ) -> Value:
         """Return a new container of the tests."""
         return Value(self.state.make("own", parts, literal=literal), answer, text or self.unknown())
 
@@ -440,7 +444,7 @@ class Proof:
         return Value(answer=any(part.answer for part in parts), text=self.unknown("?n"))
 
     def unknown(self, kind: str = "?") -> str:
-        """Return the text of a value that is not known."""
+        """Return a text for an unknown value."""
         self._unknown += 1
         return f"{kind}{self._unknown}"
 
@@ -452,7 +456,7 @@ class Proof:
     # Expressions.
 
     def value(self, node: ast.expr) -> Value:
-        """Return the value of an expression."""
+        """Execute an expression and return its value."""
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise NotProved("the tests are too long to be proved")
@@ -474,7 +478,7 @@ class Proof:
         return found
 
     def _one_of(self, node: ast.expr, parts: Sequence[Value]) -> Value:
-        """Return what `a or b`, `a if b else c` and `-a` are."""
+        """Return the value of `a or b`, `a if b else c` or `-a`."""
         found = self.number(*parts)
         if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
             return replace(found, text=ast.unparse(node))
@@ -491,7 +495,7 @@ class Proof:
         if owner is not None:
             if node.id in owner.functions:
                 raise NotProved(f"the function {node.id} is used as a value")
-            # A name that is bound nowhere yet is an error in Python.
+            # A name that is not bound yet is an error in Python.
             return self.state.variables.get((owner.number, node.id), Value())
         if node.id in self.names:
             raise NotProved(f"the program's {node.id} is used, and not called")
@@ -502,8 +506,8 @@ class Proof:
 
     def _display(self, node: Any) -> Value:
         if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
-            # A long one is read at once.
-            return self.fresh(text=ast.unparse(node), literal=True)
+            # A list of constants is read as a whole, since it may be long.
+            return self.make_container(text=ast.unparse(node), literal=True)
         items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
         if any(item is None for item in items):
             raise NotProved("a display with **")
@@ -518,7 +522,7 @@ class Proof:
         if isinstance(node, ast.Tuple) and not places:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
-        return self.fresh(places, answer=answer, text=text, literal=literal)
+        return self.make_container(places, answer=answer, text=text, literal=literal)
 
     def _expr_Starred(self, node: ast.Starred) -> Value:
         value = self.use(self.value(node.value))
@@ -528,7 +532,7 @@ class Proof:
         return self.combine(node.op, self.use(self.value(node.left)), self.use(self.value(node.right)))
 
     def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
-        """Return what an operator makes of two values: with a number or text it is one, but for a sequence times n."""
+        """Return what an operator makes of two values. With a number or text it is one, except a sequence times n."""
         answer = left.answer or right.answer
         if isinstance(op, ast.Mod) and right.answer and left.text[:1] in "'\"":
             raise NotProved("the text of what may be an object")
@@ -537,7 +541,7 @@ class Proof:
             return self.number(left, right)
         if not left.places | right.places:
             return Value(answer=answer, text=self.unknown())
-        return self.fresh(self.state.parts(left) | self.state.parts(right), answer=answer)
+        return self.make_container(self.state.parts(left) | self.state.parts(right), answer=answer)
 
     def _expr_Compare(self, node: ast.Compare) -> Value:
         sides = [self.value(part) for part in (node.left, *node.comparators)]
@@ -555,9 +559,9 @@ class Proof:
         return self.number(*(self.use(side, late) for side in sides))
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
-        """Return answers that are compared with numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
+        """Return the answers that are compared with numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
 
-        An array or a bytearray may equal one, and the program may change it later: the judge refuses them (`late`).
+        An array or a bytearray may equal one, and the program may change it later. The judge refuses these (`late`).
         """
         if not ours.places:
             return theirs.places | self.state.parts(theirs)
@@ -571,13 +575,13 @@ class Proof:
             raise NotProved(f"{ast.unparse(node)} looks at an argument")
         if "object" in self.state.kinds(base.places):
             if any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
-                raise NotProved("a slice is handed to the program")
+                raise NotProved("a slice is passed to the program")
             return self.operation([index], f"{ast.unparse(node.value)}[]")
         self.use(base)
         parts = self.state.parts(base)
         answer = base.answer or index.answer
         if isinstance(node.slice, ast.Slice):
-            # A slice of an array is a view of it.
+            # A slice of an array is a view into it.
             view = base.places if "numpy" in self.modules.values() else frozenset()
             return Value(self.state.make("own", parts) | view, answer, self.unknown())
         origin = f"{base.origin}[{index.text}]" if base.origin and isinstance(node.slice, ast.Constant) else ""
@@ -595,7 +599,7 @@ class Proof:
         if node.attr not in known.ATTRIBUTES:
             raise NotProved(f"the attribute {node.attr}")
         self.use(base)
-        return self.fresh(self.state.parts(base) | base.places, answer=base.answer)
+        return self.make_container(self.state.parts(base) | base.places, answer=base.answer)
 
     def _comprehension(self, node: Any) -> Value:
         elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -608,7 +612,7 @@ class Proof:
         return Value(self.state.make(kind, places), answer, text)  # type: ignore[arg-type]
 
     def inside(self, node: ast.AST, generators: Sequence[ast.comprehension], turn: Callable[[], None]) -> None:
-        """Execute a turn of a comprehension for the values of its generators."""
+        """Execute `turn`, one turn of a comprehension, for the values of its generators."""
         first, *rest = generators
         source = self.value(first.iter)
         self.within += 1
@@ -627,9 +631,10 @@ class Proof:
         self.scope = above
 
     def loop(self, source: Value, target: ast.expr, turn: Callable[[], None], variables: int) -> None:
-        """Execute a turn for the items of a value: for each one of a short literal, else until nothing new can happen.
+        """Execute `turn` for the items of a value: for each item of a short literal, else until nothing new can happen.
 
-        What one turn has made can move on to another variable with each turn.
+        With each turn, a value of an earlier turn can move on to one more variable. So there are as many turns as
+        variables, and two more.
         """
         rows = rows_of(self.text(source))
         self.sources.append(source)
@@ -675,13 +680,13 @@ class Proof:
         return self._library(node, [])
 
     def _is_of_program(self, node: ast.expr) -> bool:
-        """Whether `C.make` is a function of the program by its dotted name."""
+        """Whether an expression such as `C.make` is the dotted name of a function of the program."""
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(node, ast.Name) and self.scope.owner(node.id) is None and node.id in self.names
 
     def _library(self, node: ast.Call, base: list[Value]) -> Value:
-        """Return what a builtin function, one of a module or a method of a value returns."""
+        """Return the value of a call of a builtin function, a function in a module, or a method of a value."""
         name = called_name(node)
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
         given = [self._check_lambda(part) if isinstance(part, ast.Lambda) else self.value(part) for part in nodes]
@@ -710,7 +715,7 @@ class Proof:
         return replace(found, places=made if name in known.FRESH else made | arguments | parts)
 
     def _compute(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
-        """Return what is computed from a value, with others: how, and what answer it was."""
+        """Return a value computed from a target and others, with its text, origin and arguments; without its places."""
         random = known.read_dotted_name(node.func, self.modules).split(".")[0] == "random" or name in known.RANDOM
         if random:
             rows = rows_of(self.text(target)) if name == "choice" else None
@@ -719,7 +724,7 @@ class Proof:
         if not (node.args or isinstance(node.func, ast.Attribute)):
             return Value(answer=answer, text=self.unknown())
         text = self.text(target)
-        # What is drawn at random is not sorted yet.
+        # A value that was drawn at random is not sorted yet.
         if (name in known.KEEPING and not others) or (name == "sorted" and "?r" not in text):
             return Value(answer=answer, text=text, origin=target.origin, given=target.given)
         how = f"{name}({', '.join(map(self.text, others))}) of "
@@ -749,18 +754,18 @@ class Proof:
         return Value()
 
     def _ask(self, node: ast.Call, kind: str, *, statement: bool = False) -> Value:
-        """Return what a function, class or method of the program returns."""
+        """Return the value of a call of a function, class or method of the program."""
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
         values: list[Value] = []
         for part in nodes:
             if isinstance(part, ast.Lambda):
-                raise NotProved("a function is handed to the program")
+                raise NotProved("a function is passed to the program")
             values.append(self.value(part))
             self.handed.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
             if isinstance(part, ast.Name):
                 self.named.add(id(part))
                 if self.scope.owner(part.id) is None and part.id not in known.TYPES:
-                    raise NotProved("a function is handed to the program")
+                    raise NotProved("a function is passed to the program")
         made = self.operation(values, ast.unparse(node.func))
         if statement and isinstance(node.func, ast.Name) and kind == "answer":
             self.state.mark(self._own(values), altered=True)
@@ -771,23 +776,23 @@ class Proof:
         return [place for place in reached if self.state.containers[place].kind == "own"]
 
     def operation(self, given: Sequence[Value], origin: str = "") -> Value:
-        """Return what the program answers when it is given values."""
+        """Return the program's answer when it is given these values."""
         for value in given:
             if "lazy" in self.state.kinds(self.state.reach(value.places)):
-                raise NotProved("an iterator is handed to the program")
+                raise NotProved("an iterator is passed to the program")
         self.state.calls += 1
         self.state.mark(self._own(given), passed=self.state.calls)
-        # Of an answer that is handed back: the arguments that it was given for.
+        # For an answer that is passed back, the arguments of its own call count, too.
         texts = tuple(texts for value in given for texts in ((self.text(value),), *value.given))
         return Value(self.state.make("answer"), True, self.unknown(), origin, texts)
 
     def enter(self, names: set[str], above: Scope) -> Scope:
-        """Return a scope of its own."""
+        """Return a new scope."""
         self._scopes += 1
         return Scope(self._scopes, above, names)
 
     def key(self, name: str) -> Key:
-        """Return the variable that a name is."""
+        """Return the variable that a name means here."""
         owner = self.scope.owner(name)
         assert owner is not None
         return owner.number, name
@@ -811,7 +816,7 @@ _MOST_ROWS = 40
 
 
 def rows_of(text: str) -> list[str] | None:
-    """Return the texts of the items of a literal; None where it is not one, or has too many."""
+    """Return the texts of the items of a literal; None if it is no literal, or has too many items."""
     try:
         found = ast.literal_eval(text) if "?" not in text and len(text) < 10_000 else None
     except (ValueError, SyntaxError, RecursionError, MemoryError):

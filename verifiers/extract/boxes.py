@@ -71,7 +71,7 @@ def last_boxes(text: str) -> list[Box]:
 
 
 def _find_closing_brace(text: str, inside: int) -> int:
-    """Return the place of the brace that closes a group; -1 if none does, or if a backslash stands before a sign in it."""
+    """Return the place of the brace that closes a group; -1 if none does, or if the group has escaped signs."""
     close = text.find("}", inside)
     depth = text.count("{", inside, close) if close >= 0 else 0
     while depth and close >= 0:

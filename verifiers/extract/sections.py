@@ -142,7 +142,7 @@ def _content(text: str, opened: Fence, end: int) -> str:
 
 
 def _without(line: str, prefix: str) -> str:
-    """Return a line without as much of a prefix as it begins with: white space, and quote marks if the prefix has any."""
+    """Return a line without the part of a prefix that it begins with: white space, and quote marks if it has any."""
     most = 0
     while most < min(len(line), len(prefix)) and line[most] in (" \t>" if ">" in prefix else " \t"):
         most += 1

@@ -57,71 +57,19 @@ QUICK_COMPLETION = 100_000  # characters; in longer completions the answer is lo
 class MathVerifier:
     """Whether the answer of a completion equals the reference.
 
-    Extraction. From the text after the last `</think>`; an unclosed `<think>` holds no answer. The last complete box
-    counts, an empty last box is no answer, boxes with only separators between them are one list. Without a box, a
-    marked answer ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient"
-    also the whole of a short text, else its last formula, else its last number. An answer that is rejected ("the wrong
-    answer is 42"), taken back ("wait, that's wrong"), contradicted behind its box ("The final answer is 6.") or
-    followed by another ("or 6") is none, or not alone. A sentence states its one value: "The largest n is 34", "42 (the
-    sum of both)"; `1/2 (0.5)` must agree with itself. `conflict`: "reject" makes several boxes no answer where they are
-    not equal.
+    The README beside this file has the rules as a table: gold, answer, verdict.
 
-    Precision. An exact gold needs an exact answer; of an irrational one a decimal of at least `exact_digits` right
-    digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an exact number
-    that rounds to it, one of at least 4 digits also by a longer decimal; not one such as 12.5 or 5.00, which is exact.
-    `digits` accepts agreement to that many significant digits, `rel_tol` a relative difference; neither does for a
-    gold that is an integer.
-
-    Numbers. Thousands in all spellings; 1,234 is also read as a list, 3,14 as a decimal where the gold is one. Mixed
-    numbers are sums. 50% is 0.5 or, against a number from 1 on without the sign, 50. Numbers in words are read. The
-    real odd root of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be
-    written 52, not 42. 0/0 and 0^0 equal nothing.
-
-    Repetition. An answer that only repeats an expression of the problem's prompt is none, whatever the gold: 57 - 1,
-    -1 + 57 or x = 57 - 1 to "What is 57 - 1?", but not 57 - 1 = 56. What is written as the gold counts all the same
-    ("Which is larger, 3/4 or 2/3?"). `repeated`: "accept" lets it count. Other arithmetic may be left undone (112/2
-    for 56) with `unevaluated` "accept"; with "reject" nothing may that the gold has not; "auto" is "reject" in a task
-    pack whose golds are all numbers, else "accept". The README beside this file says what counts as evaluated.
-
-    Sums, products, integrals, limits, derivatives. An answer that is not evaluated needs a gold that is not: else it
-    only restates the question. Two such are equal under another bound variable or index, with constant factors moved,
-    and where their finite sums are. `symbolic`: by "gold" sympy evaluates a gold, by "both" the answer too, by "off"
-    neither; it also decides what values leave open. This is done in the worker pool, `symbolic_seconds` of processor
-    time for each evaluation. An indefinite integral is any function with that derivative. f(x) in an integrand is not
-    evaluated.
-
-    Structures. Cases are compared as functions, matrices after their arithmetic. Lists and sets in any order; tuples,
-    vectors and matrices in theirs; a tuple may lack its brackets, (a, b) is also an open interval. `\\quad`, other
-    dollar signs and new lines between formulas separate them. 1, 2, ..., 10 is written out. Both values of a plus-minus
-    count; signs below one another are independent. Alternatives ("5 or 6") are a list, so no answer to a question with
-    one. x = 5 is 5 and the other way round; x = 1, y = 2 or x = 2, y = 1 are two points, and y = 2, x = 1 is (1, 2):
-    names in a row (x and y, a and b, x_1 and x_2) have their order, others that in which they are written; x = 1, 2
-    gives y no value. A chain of equalities must hold, and each side of x/2 = y/3 = z/4 counts; an equation to be solved
-    (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2),
-    |AB|, sin A, a limit) may precede it; f(x) may be y or f(t), but not f(-x), and a_n a_k; a bound on a variable of
-    the formula beside it is dropped where the gold has none and nothing is left out by it (k in Z); the parameter of a
-    formula may begin at 0 or 1, that of points and angles not. x = 1 (mod 7) is a class, not 1; 1 (mod 7) is 1.
-    Equations are equal up to a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x|
-    < 3 and -x > -1 count as solved. 3:2 is 3/2. A determinant is a number. The parts (a), (b) of an answer are compared
-    by their letters. Where a gold has an inverse or transpose of capital letters or a product of bold ones, they are
-    matrices and the order of factors counts. Propositions and sets by name are equal where their truth tables are. 5
-    \\angle 30^\\circ is a complex number.
-
-    Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
-    x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which
-    the gold has some: \\ln x is not \\ln|x|. n, m, k and j in a floor are integers, in a factorial or gcd natural
-    numbers. Arbitrary constants (+ C, c_1, ...; see `constants`) may have other names and scales, and k in
-    \\pi/4 + k\\pi too: solutions with parameters are compared as sets.
-
-    Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
-    dimensions are wrong, and so are words that exclude one another (north, south). Temperatures have a zero of their
-    own. Words after a number are a noun (42 cats), letters in alphabetical order or without a vowel a product (42 abc,
-    42 mgh), letters that may be both are read both ways (3 m). 42 tenths is 4.2. Degrees are radians against a multiple
-    of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either order.
-
-    Text. Compared without case (but Co is not CO), articles and punctuation, never as a product of letters. A choice is
-    its letter, with or without the text after it; letters that are not in alphabetical order are an order. Letters that
-    look alike in another script are other letters.
+    extract: where the answer stands. "strict": in a box. "marked": also after "the answer is", "####" and the like.
+        "lenient": also the whole of a short text, else its last formula, else its last number.
+    conflict: of several boxes the "last" counts; "reject" takes none where they are not equal.
+    digits, rel_tol: agreement to so many significant digits, or within a relative difference, counts as well. Neither
+        holds for a gold that is an integer.
+    exact_digits: how many right digits a decimal needs against an irrational gold.
+    units: "convert" compares them where both sides have one; "ignore" drops them.
+    unevaluated: whether 112/2 counts for 56. "auto": not in a task pack whose golds are all numbers.
+    repeated: whether an answer counts that only repeats an expression of the prompt.
+    symbolic: what sympy evaluates in the worker pool: the "gold", "both" sides, or nothing ("off").
+    symbolic_seconds: processor time for each evaluation.
     """
 
     extract: Mode = "marked"

@@ -31,7 +31,8 @@ from rlvr.core.types import (
     no_answer,
     unparseable,
 )
-from rlvr.sandbox import Limits, Result, RunStatus, Session, forks
+from rlvr.sandbox import Limits, Result, RunStatus, Session
+from rlvr.sandbox import after_fork as forks
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
 from rlvr.verifiers.extract.answer import excerpt, read_answer
 

@@ -17,7 +17,7 @@ from rlvr.core.printable import printable
 from rlvr.core.tracebacks import describe_raised, raised_at, raised_by_user, users_traceback
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, RunError, Verdict, error, limit
-from rlvr.sandbox import forks
+from rlvr.sandbox import after_fork as forks
 
 logger = logging.getLogger("rlvr.verifiers")
 
@@ -81,7 +81,7 @@ def attempt(
     """Return the timed verdict, and the failure behind it if the verifier raised."""
     start = time.perf_counter()
     verdict, failure = call_guarded(verifier, lambda: Verdict.of(verifier(problem, completion)))
-    return verdict.timed(time.perf_counter() - start), failure
+    return verdict.with_seconds(time.perf_counter() - start), failure
 
 
 def call_guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure | None]:

@@ -58,11 +58,11 @@ class _Suspect:
         """Settle the item as an error, and log it."""
         reason = f"the worker process {self.ending.text}, {where}"
         log_failure(Failure(f"the worker process {self.ending.text}", f"{reason}: the verifier crashes"))
-        self.item.settle(error(reason).timed(self.seconds))
+        self.item.settle(error(reason).with_seconds(self.seconds))
 
     def blame_completion(self) -> None:
         """Settle the item with score 0."""
-        self.item.settle(limit(f"the worker process {self.ending.text}, twice").timed(self.seconds))
+        self.item.settle(limit(f"the worker process {self.ending.text}, twice").with_seconds(self.seconds))
 
 
 class Deaths:
@@ -235,7 +235,7 @@ class Hangs:
             reason = next(iter(self._broken.values()))
         if reason is None or item in self._controls:
             return False
-        item.settle(error(reason).timed(item.late_after))
+        item.settle(error(reason).with_seconds(item.late_after))
         return True
 
     def report_verdict(self, status: Status) -> None:
@@ -269,7 +269,7 @@ class Hangs:
             else:
                 verdict = error(f"{self._late}, on one completion after another")
                 log_failure(Failure("no verdict in time", f"{verdict.reason}: {ADVICE}"))
-            item.settle(verdict.timed(item.late_after))
+            item.settle(verdict.with_seconds(item.late_after))
         self._held.clear()
 
     def submissions(self) -> Iterator[Submission]:

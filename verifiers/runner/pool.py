@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from rlvr.core.types import Status, Verdict
-from rlvr.sandbox import forks
+from rlvr.sandbox import after_fork as forks
 from rlvr.verifiers.runner.base import Failure, log_failure, make_failure
 from rlvr.verifiers.runner.blame import Deaths, Hangs
 from rlvr.verifiers.runner.processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
-from rlvr.sandbox import forks
+from rlvr.sandbox import after_fork as forks
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
 from rlvr.verifiers.runner.base import Failure, call_guarded, describe, log_failure, logger, misspelt_traits, verify_one
 from rlvr.verifiers.runner.pool import WorkerPool
@@ -207,7 +207,7 @@ class Runner:
         if measure is not None:
             merge = functools.partial(merge, scales=measure(rows))
         merged = [_log_outcome(call_guarded(self.verifier, functools.partial(_verdict_of, merge, row))) for row in rows]
-        return [verdict.timed(sum(part.seconds for part in row.values())) for verdict, row in zip(merged, rows)]
+        return [verdict.with_seconds(sum(part.seconds for part in row.values())) for verdict, row in zip(merged, rows)]
 
     def _verify_as_batch(self, pairs: Sequence[Pair], verify_batch: Callable[[Sequence[Pair]], Any]) -> list[Verdict]:
         """Run a verifier with its own concurrency. If it raises, every verdict is an error.
@@ -273,7 +273,7 @@ class Runner:
             return None if found is None else Verdict.of(found)
 
         verdict = _log_outcome(call_guarded(fast_path, call))
-        return None if verdict is None else verdict.timed(time.perf_counter() - start)
+        return None if verdict is None else verdict.with_seconds(time.perf_counter() - start)
 
     def _submit(self, waiting: list[tuple[int, Call]]) -> tuple[Submission, list[int]]:
         return self._live_pool().submit([call for _, call in waiting]), [place for place, _ in waiting]

@@ -25,7 +25,7 @@ from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.config.shared import TaskSettings
 from rlvr.config.training import read_config
 from rlvr.core.files.jsonl import parse_object
-from rlvr.core.files.write import write_whole, writing
+from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
 from rlvr.runs.folder import REGRADING, RunFolder, read_record
 from rlvr.runs.reading import Record, all_rollouts, check_run
@@ -194,7 +194,7 @@ def judge(
     partial = disagreements.with_name(disagreements.name + ".partial")
     with (
         Runner(verifier, workers=args.workers, timeout=args.timeout) as runner,
-        writing(verdicts),
+        name_in_errors(verdicts),
         closing(StoredVerdicts(verdicts)) as stored,
         partial.open("w", encoding="utf-8") as differing,
     ):
@@ -212,7 +212,7 @@ def judge(
             ]
             stored.add(records, [row.verdict for row in regraded])
             rows_that_differ = [json.dumps(row, ensure_ascii=True) + "\n" for row in changes.add(regraded, problems)]
-            with writing(disagreements):
+            with name_in_errors(disagreements):
                 differing.writelines(rows_that_differ)
                 differing.flush()
             display.step(min(int(step or 0), total), "")

@@ -17,13 +17,12 @@ from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import printable
 from rlvr.runs.conclusions import conclusions_of
 from rlvr.runs.log import read_events
-from rlvr.runs.reading import Record, check_run, parts_of, read_alarms, read_lines, read_rollouts
+from rlvr.runs.reading import Record, check_run, read_alarms, read_lines
 from rlvr.runs.records import (
     Masks,
     describe_shuffled,
     is_graded,
     is_number,
-    masks_of,
     parts_of_rollout,
     pass_names,
     verdict_line,
@@ -37,7 +36,6 @@ POLICY = (
 )
 VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 NO_MASKS = Masks()
-SAMPLES = 6  # rollouts shown for the first step and for the last
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,7 @@ def main(argv: Sequence[str]) -> int:
 def write_report(folder: Path) -> Path:
     """Write curves.png and report.html into a run's folder and return the path of report.html.
 
-    Read config.json, metrics.jsonl, eval.jsonl, events.jsonl, alarms.jsonl and the rollouts; a missing file leaves out
-    its section.
-    Raise ValueError for a file with a damaged line.
+    A missing file leaves out its section. Raise ValueError for a file with a damaged line.
     """
     metrics = read_lines(folder / "metrics.jsonl")
     evaluations = read_lines(folder / "eval.jsonl")
@@ -95,7 +91,7 @@ def write_report(folder: Path) -> Path:
 
 
 def conclusions_section(folder: Path) -> str:
-    """Return what must not be overlooked of a run: that it got worse, or learned nothing."""
+    """Return what a reader must not overlook: that the run got worse, or learned nothing."""
     try:
         lines = conclusions_of(folder)
     except ValueError as error:
@@ -104,7 +100,7 @@ def conclusions_section(folder: Path) -> str:
 
 
 def page(name: str, body: str) -> str:
-    """Return the whole page: it loads nothing, and runs no script but its own (report.js)."""
+    """Return the page. It loads nothing, and runs no script but its own (report.js)."""
     style, script = (Path(__file__).with_name(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
     head = f'<html lang="en"><meta charset="utf-8">{POLICY}{VIEWPORT}{TITLE}{html.escape(name)}</title>'
     text = f"<!doctype html>\n{head}<style>{style}</style>\n<body>{body}\n"
@@ -198,20 +194,10 @@ def alarms_section(alarms: Sequence[Record]) -> str:
 
 
 def rollouts_section(folder: Path) -> str:
-    """Return the rollouts as HTML: a browser for all, and for pages without scripts a few of the first and last step.
-
-    Of those, correct and incorrect ones alternate.
-    """
-    first, last = edge_rollouts(folder)
-    steps = {rows[0].get("step"): rows for rows in (first, last) if rows}
-    masks = masks_of(folder)
-    shown = [
-        f"<h3>step {html.escape(str(step))}</h3>" + "".join(sample(row, masks) for row in alternate(rows)[:SAMPLES])
-        for step, rows in steps.items()
-    ]
-    if not shown:
-        return ""
-    return f'<h2>Rollouts</h2><div id="samples">{"".join(shown)}</div>{browser(folder)}'
+    """Return the rollouts as HTML, to be browsed; "" for a run without rollouts."""
+    content = browser(folder)
+    hint = "<noscript><p>Scripts are off; `rlvr watch` shows the rollouts too.</p></noscript>"
+    return f"<h2>Rollouts</h2>{hint}{content}" if content else ""
 
 
 def sample(row: Record, masks: Masks = NO_MASKS) -> str:
@@ -222,34 +208,6 @@ def sample(row: Record, masks: Masks = NO_MASKS) -> str:
         f'<article class=rollout><h4>{html.escape(head)}<span class="status {html.escape(status)}">'
         f"{html.escape(status)}</span>{html.escape(words)}</h4>{render_parts(parts_of_rollout(row, masks))}</article>"
     )
-
-
-def alternate(rows: Sequence[Record]) -> list[Record]:
-    """Return correct and incorrect rollouts alternating, at most one of each kind for a problem."""
-    seen: dict[tuple[bool, str], Record] = {}
-    for row in rows:
-        seen.setdefault((row.get("status") == "correct", str(row.get("problem"))), row)
-    right = [row for (is_right, _), row in seen.items() if is_right]
-    wrong = [row for (is_right, _), row in seen.items() if not is_right]
-    longest = max(len(right), len(wrong))
-    return [row for i in range(longest) for row in (*right[i : i + 1], *wrong[i : i + 1])]
-
-
-def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
-    """Return the rollouts of the first and of the last step, from rollouts.jsonl and its compressed earlier parts."""
-    parts = [*parts_of(folder), folder / "rollouts.jsonl"]
-    parts = [part for part in parts if part.exists() and part.stat().st_size]
-    first: list[Record] = []
-    last: list[Record] = []
-    for row in read_rollouts(parts[0]) if parts else ():
-        if first and row.get("step") != first[0].get("step"):
-            break
-        first.append(row)
-    for row in read_rollouts(parts[-1]) if parts else ():
-        if last and row.get("step") != last[0].get("step"):
-            last = []
-        last.append(row)
-    return first, last
 
 
 def config_section(path: Path) -> str:

@@ -145,7 +145,6 @@
     form.reset();
     section.hidden = false;
     await filter();
-    document.getElementById("samples").hidden = true;
     document.body.dataset.ready = Math.round(performance.now());
   }
 

@@ -1,6 +1,7 @@
-"""`rlvr rm RECIPE`: train a reward model on preference pairs.
+"""`rlvr rm RECIPE`: train reward models on preference pairs.
 
-`command` reads settings, names and files without torch; `training` samples pairs, trains, and measures.
+`command` reads the command line, `launch` checks settings, names and files without torch, `training` samples pairs,
+trains and measures, `folder` is the run's folder.
 """
 
 from rlvr.commands.rm.command import main

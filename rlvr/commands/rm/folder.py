@@ -33,7 +33,7 @@ def model_folder(config: RewardConfig, number: int) -> Path:
 
 
 def result_of(config: RewardConfig, number: int, log: RunLog) -> dict[str, Any] | None:
-    """Return the line of eval.jsonl of a model that is whole; None where it is still to be trained."""
+    """Return the line of eval.jsonl of a model that is complete; None where it is still to be trained."""
     folder = model_folder(config, number)
     found = [line for line in log.read("eval") if line["model"] == number] if folder.is_dir() else []
     return {**found[-1], "folder": str(folder)} if found else None
@@ -54,10 +54,10 @@ def fingerprint_of(task: Task | None, pairs: Sequence[PreferencePair]) -> str:
 
 
 def reward_folder(config: RewardConfig, fingerprint: str | None = None) -> RunFolder:
-    """Return the folder of a reward model's training. One with the same settings and pairs is resumed.
+    """Return the folder of a reward model's training. A training with the same settings and pairs is resumed.
 
-    One with others is overwritten if it has neither a model nor a checkpoint, and else refused without run.overwrite.
-    fingerprint: of the task and the pairs; None: not known yet, and not compared.
+    Another training is overwritten if it has neither a model nor a checkpoint; else it is refused without
+    run.overwrite. fingerprint: of the task and the pairs; None: not known yet, and not compared.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint}
     folder = config.run.out_dir
@@ -67,34 +67,26 @@ def reward_folder(config: RewardConfig, fingerprint: str | None = None) -> RunFo
 
         return {**wanted, **versions()}
 
-    def difference_to(held: Record) -> str | None:
-        found = difference(held, wanted)
-        return found and f"a run already, with other settings: {found}"
+    def difference(held: Record) -> str | None:
+        for group, values in json.loads(to_json(config)).items():
+            for name, after in values.items():
+                before = held.get(group, {}).get(name)
+                if before != after and name not in RESUMABLE.get(group, ()):
+                    found = f"{group}.{name} is {before!r} there and {after!r} here"
+                    return f"a run already, with other settings: {found}"
+        there = held.get("fingerprint")
+        if fingerprint is not None and there != fingerprint:
+            found = f"the task or the pairs (fingerprint {there} there and {fingerprint} here)"
+            return f"a run already, with other settings: {found}"
+        return None
 
     return RunFolder(
         folder,
         REWARD_MODEL,
         flag="--run.out-dir",
         record=record,
-        difference=difference_to,
+        difference=difference,
         loses=lambda held: any(folder.glob("model-*")),
         overwrite=config.run.overwrite,
         inputs=texts({**wanted, "run": {}}),
     )
-
-
-def difference(held: Record, wanted: Record) -> str | None:
-    """Return the first setting that differs and matters to what a step computes.
-
-    Settings that the run of a record did not have count as their default.
-    """
-    defaults = json.loads(to_json(RewardConfig()))
-    for group, values in defaults.items():
-        for name, default in values.items():
-            before, after = held.get(group, {}).get(name, default), wanted[group][name]
-            if before != after and name not in RESUMABLE.get(group, ()):
-                return f"{group}.{name} is {before!r} there and {after!r} here"
-    there, here = held.get("fingerprint"), wanted["fingerprint"]
-    if here is not None and there != here:
-        return f"the task or the pairs (fingerprint {there} there and {here} here)"
-    return None

@@ -14,8 +14,7 @@ from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.commands.console import Display
-from rlvr.commands.rm.command import reward_folder
-from rlvr.commands.rm.folder import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, result_of
+from rlvr.commands.rm.folder import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, result_of, reward_folder
 from rlvr.config import ModelConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.models import SETTINGS
@@ -45,6 +44,7 @@ from rlvr.training.supervision.signals import StopRequest, same_command, stop_re
 from rlvr.verifiers.runner import Runner
 
 PROBLEMS_AT_ONCE = 64
+SHARED = ("trust_remote_code", "dtype", "device", "system_prompt", "chat")  # settings of both models
 ERROR_BUDGET = 0.02
 
 
@@ -52,10 +52,10 @@ ERROR_BUDGET = 0.02
 def execute(
     config: RewardConfig, sampled: tuple[Task, Verifier] | None, given: Sequence[PreferencePair], stop: StopRequest
 ) -> list[dict[str, Any]]:
-    """Train and measure the models. Return the lines of eval.jsonl: each model's metrics on held-out pairs.
+    """Train and measure the models, from the last checkpoint on. Return the lines of eval.jsonl, one for each model.
 
-    sampled: the pack and the verifier of the pairs that are sampled; None where all are given. Goes on from the last
-    checkpoint. Raises Stopped where a signal ended it.
+    sampled: the pack and the verifier of the pairs that are sampled; None where all are given. Raises Stopped where a
+    signal ended it.
     """
     stop.left = lambda: what_is_left(config)
     disable_progress_bar()
@@ -94,7 +94,7 @@ def train_all(
     accelerator: Accelerator,
     stop: StopRequest,
 ) -> list[dict[str, Any]]:
-    """Write the pairs, train every model on them that is not there yet, and show the metrics."""
+    """Write the pairs, train every model that is not there yet, and show the metrics."""
     if accelerator.is_main_process:
         write_pairs(config.run.out_dir / TRAIN, train)
         write_pairs(config.run.out_dir / HELD_OUT, held_out)
@@ -169,19 +169,11 @@ def train_one(
         rewind=rewind,
         flush=log.position,
     ) as saver:
-        train_reward_model(
-            trainer,
-            train,
-            config.train,
-            config.optim,
-            accelerator=accelerator,
-            seed=seed,
-            on_step=show,
-            checkpoints=saver,
-        )
+        beside = {"accelerator": accelerator, "seed": seed, "on_step": show, "checkpoints": saver}
+        train_reward_model(trainer, train, config.train, config.optim, **beside)
     display.finish()
     with stop.busy("measuring and saving the model"):
-        result = measure_and_save(trainer.whole(), number, folder, held_out, log, accelerator)
+        result = measure_and_save(trainer.gather(), number, folder, held_out, log, accelerator)
     if stop_requested(stop, accelerator) and number + 1 < config.run.models:
         raise stopped(stop, config, f"after {training_of(config, number)}, which is saved in {folder}")
     return result
@@ -195,13 +187,13 @@ def measure_and_save(
     log: RunLog,
     accelerator: Accelerator,
 ) -> dict[str, Any]:
-    """Measure a model with whole weights on held-out pairs, and save it. Return its line of eval.jsonl."""
+    """Measure a model with full weights on held-out pairs, and save it. Return its line of eval.jsonl."""
     measured = measure(trainer, held_out)
     if measured["std"] < 1e-6:
         raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
     result = {"model": number, "folder": str(folder), **measured}
     if accelerator.is_main_process:
-        log.append("eval", [result])  # first: a model that is whole has its line
+        log.append("eval", [result])  # before the model is saved, so that every complete model has its line
         log.position()
         save_trainer(trainer, folder, measured)
     accelerator.wait_for_everyone()
@@ -223,9 +215,9 @@ def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, 
 
 
 def sample_pairs(config: RewardConfig, task: Task, verifier: Verifier, display: Display) -> list[PreferencePair]:
-    """Return pairs of the policy's completions of a pack's training problems, told apart by a verifier.
+    """Return pairs of the policy's completions of a pack's training problems, which the verifier labels.
 
-    RunError if no problem has both a correct completion and one that is not, and there are no other pairs.
+    RunError if no problem has both a correct completion and another one, and there are no other pairs.
     """
     p, model = config.pairs, config.model
     assert p.policy is not None, "config.check asks for it"
@@ -233,11 +225,7 @@ def sample_pairs(config: RewardConfig, task: Task, verifier: Verifier, display: 
         ModelConfig(
             name=p.policy,
             revision=model.revision if model.name in (None, p.policy) else None,
-            trust_remote_code=model.trust_remote_code,
-            dtype=model.dtype,
-            device=model.device,
-            system_prompt=model.system_prompt,
-            chat=model.chat,
+            **{name: getattr(model, name) for name in SHARED},
         )
     )
     sampler = TorchSampler(policy, batch_size=p.batch_size)

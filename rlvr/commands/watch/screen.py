@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -126,10 +126,10 @@ class Screen:
 
     def show(self) -> None:
         """Draw until `q` is pressed or the terminal is closed."""
-        with keys_at_once() as pressed, Live(console=self.console, screen=True, auto_refresh=False) as live:
+        with read_keys() as read, Live(console=self.console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(self.page(), refresh=True)
-                for key in pressed(self.interval):
+                for key in read(self.interval):
                     if key == "q":
                         return
                     self.press(key)
@@ -145,17 +145,19 @@ class Screen:
         if key in ("n", "p"):
             self.number = max(0, min(self.number + (1 if key == "n" else -1), len(records) - 1))
             return
+        changes: dict[str, Any] = {}
         if key in ("left", "right") and step is not None:
             other = step + (1 if key == "right" else -1)
-            if self.run.rollouts.has(other):
-                self.choice, self.number = replace(self.choice, step=other), 0
+            changes = {"step": other} if self.run.rollouts.has(other) else {}
         elif key == "l":
-            self.choice, self.number = replace(self.choice, step=None), 0
+            changes = {"step": None}
         elif key == "v" and step is not None:
-            self.choice, self.number = replace(self.choice, verdicts=self.next_verdict(step)), 0
+            changes = {"verdicts": self.next_verdict(step)}
         elif key == "o" and records:
-            problem = None if self.choice.problem else str(records[min(self.number, len(records) - 1)].get("problem"))
-            self.choice, self.number = replace(self.choice, problem=problem), 0
+            own = str(records[min(self.number, len(records) - 1)].get("problem"))
+            changes = {"problem": None if self.choice.problem else own}
+        if changes:
+            self.choice, self.number = replace(self.choice, **changes), 0
 
     def next_verdict(self, step: int) -> tuple[str, ...]:
         """Return the verdict to show after the present one, of those in the step; () after the last: all."""
@@ -190,15 +192,15 @@ class Screen:
 
 
 @contextmanager
-def keys_at_once() -> Iterator[Callable[[float], list[str]]]:
-    """Yield a function that waits for keys for some seconds and returns them; the terminal is restored at the end."""
+def read_keys() -> Iterator[Callable[[float], list[str]]]:
+    """Yield a function that waits some seconds for keys and returns them. The terminal is restored at the end."""
     import termios
     import tty
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
-    def pressed(seconds: float) -> list[str]:
+    def read(seconds: float) -> list[str]:
         ready, _, _ = select.select([descriptor], [], [], seconds)
         if not ready:
             return []
@@ -207,7 +209,7 @@ def keys_at_once() -> Iterator[Callable[[float], list[str]]]:
 
     try:
         tty.setcbreak(descriptor)
-        yield pressed
+        yield read
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 

@@ -33,9 +33,9 @@ class Choice:
 
 
 class WatchedRun:
-    """The logs of a run as far as they are written. `refresh` reads what is new; a resume that cuts lines is followed.
+    """The logs of a run as far as they are written. `refresh` reads what is new, also after a resume that cut lines.
 
-    arrived: when the lines of steps were first seen, as (steps, clock), of those that came while watching.
+    arrived: (step, clock) of the steps that came while watching.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,13 +84,13 @@ class WatchedRun:
 
     @property
     def ended_early(self) -> bool:
-        """Whether the last evaluation has used up the run's patience (eval.patience)."""
+        """Whether the run ended because evaluations got no better (eval.patience)."""
         patience = (self.settings.get("eval") or {}).get("patience") or 0
         measured = [row for row in self.evaluations if pass_names([row])]
         return 0 < patience <= number_since_best(measured) and measured[-1]["step"] == self.step
 
     def step_seconds(self) -> float | None:
-        """Return the seconds of a step: as they were seen to arrive, else the phases that the log names; or None."""
+        """Return the seconds of a step: as steps arrived while watching, else the sum of the logged phases, or None."""
         if len(self.arrived) > 2:
             (first, begun), (last, ended) = self.arrived[1], self.arrived[-1]
             if last > first and ended > begun:
@@ -99,17 +99,18 @@ class WatchedRun:
         return fmean(sums) if sums else None
 
     def seconds_left(self) -> float | None:
-        """Return the seconds that the missing steps take at this pace; None where that is not known."""
+        """Return the seconds that the steps still to come take at this pace; None where it is not known."""
         pace = self.step_seconds()
         return None if pace is None or self.steps is None else pace * max(self.steps - self.step, 0)
 
     def silence(self, now: float | None = None) -> float | None:
         """Return the seconds since a log or the settings were last written; None where there is none."""
-        times = [path.stat().st_mtime for path in self._logs() if path.exists()]
+        names = ("metrics.jsonl", "eval.jsonl", "rollouts.jsonl", "alarms.jsonl", "config.json")
+        times = [path.stat().st_mtime for name in names if (path := self.folder / name).exists()]
         return max((time.time() if now is None else now) - max(times), 0.0) if times else None
 
     def stall(self) -> str:
-        """Return a line where a running run has written nothing for much longer than a step takes; "" else."""
+        """Return a line where a run has written nothing for much longer than a step takes; "" otherwise."""
         pace, silence = self.step_seconds(), self.silence()
         if not self.running or pace is None or silence is None or silence < max(STALLED * pace, SHORTEST_STALL):
             return ""
@@ -119,10 +120,6 @@ class WatchedRun:
             f"nothing logged for {silence:.0f} s, and a step takes {pace:.3g} s: it evaluates, saves, or stalls{ends}"
         )
 
-    def _logs(self) -> list[Path]:
-        names = ("metrics.jsonl", "eval.jsonl", "rollouts.jsonl", "alarms.jsonl", "config.json")
-        return [self.folder / name for name in names]
-
     def _settings(self) -> Mapping[str, Any]:
         try:
             return read_record(self.folder / "config.json") or {}
@@ -131,5 +128,5 @@ class WatchedRun:
 
 
 def phases(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of a step's phases, by name. Monitor and sampling beside the training may overlap others."""
+    """Return the seconds of a step's phases, by name. Phases that run beside the training overlap others."""
     return {name[8:]: value for name, value in row.items() if name.startswith("seconds/") and is_number(value)}

@@ -102,7 +102,7 @@ def figure(run: WatchedRun, name: str, metric: str, form: str, *, blocks: bool) 
 
 
 def spark(values: Sequence[float], width: int = SPARK) -> str:
-    """Return the course of some values in at most `width` block characters, each the mean of its share of them."""
+    """Return values as at most `width` block characters. Each stands for the mean of an equal share of the values."""
     count = min(width, len(values))
     ends = [round(i * len(values) / count) for i in range(count + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(ends)]
@@ -127,7 +127,7 @@ def held_out(run: WatchedRun) -> list[Text]:
 
 
 def shares(run: WatchedRun) -> Text:
-    """Return the shares of groups, rollouts and turns in the last step that call for attention; errors in red."""
+    """Return which shares of the last step's groups, rollouts and turns call for attention; errors in red."""
     line = Text()
     for name, metric in SHARES:
         value = run.metrics[-1].get(metric) if run.metrics else None
@@ -153,7 +153,7 @@ def warnings(run: WatchedRun) -> list[Text]:
 
 
 def rollout(record: Record, masks: Masks, *, characters: int) -> Text:
-    """Return a rollout as text: what is not trained on is dim, void turns are marked, long parts cut in the middle."""
+    """Return a rollout as text. What is not trained on is dim, void turns are marked, long parts are cut."""
     head = f"step {record.get('step')}, problem {record.get('problem')}, sample {record.get('sample')}: "
     text = Text(in_one_line(head) + " ", style="bold")
     text.append(
@@ -167,7 +167,7 @@ def rollout(record: Record, masks: Masks, *, characters: int) -> Text:
 
 
 def part_text(part: Part, characters: int) -> Text:
-    """Return a part with its label; `characters` are shown at most."""
+    """Return a part with its label, cut in the middle to at most `characters`."""
     text = Text(f"[{in_one_line(part.label)}]", style="bold magenta" if part.void else "cyan")
     shown = part.text if len(part.text) <= characters else f"{part.text[: characters // 2]} [...] "
     if shown is not part.text:
@@ -177,7 +177,7 @@ def part_text(part: Part, characters: int) -> Text:
 
 
 def chosen(run: WatchedRun, choice: Choice) -> tuple[int | None, list[Record]]:
-    """Return the step whose rollouts are shown, and those that were chosen of it."""
+    """Return the step whose rollouts are shown, and those of its rollouts that were chosen."""
     step = run.rollouts.latest() if choice.step is None else choice.step
     if step is None:
         return None, []

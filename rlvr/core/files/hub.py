@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub answers. It is asked once, for a few seconds: its own client tries for half a minute."""
+"""Whether the Hugging Face hub answers. It is asked once for a few seconds; its own client tries half a minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REMEMBERED = 60.0  # seconds for which an answer holds: a command asks for its m
 
 
 def why_unreachable() -> str:
-    """Return why the hub cannot be reached; "" where it answers, whatever it says, and where HF_HUB_OFFLINE is set."""
+    """Return why the hub cannot be reached; "" if it answers anything, and if HF_HUB_OFFLINE is set."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -22,7 +22,7 @@ def why_unreachable() -> str:
 
 @functools.lru_cache(maxsize=8)
 def _ask(endpoint: str, period: int) -> str:
-    """Return why nobody answers at an endpoint, "" where somebody does. `period` counts those of REMEMBERED seconds."""
+    """Return why an endpoint does not answer, or "". `period` makes an answer hold for REMEMBERED seconds."""
     from huggingface_hub import errors, get_session
 
     http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP library's; which library depends on the version

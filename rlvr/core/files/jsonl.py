@@ -1,4 +1,4 @@
-"""JSON Lines read strictly, with errors that name file and line. Standard library only."""
+"""JSON Lines read strictly, with errors that name file and line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr.core.printable import kind_of
 Object = dict[str, Any]
 
 BOM = b"\xef\xbb\xbf"
-# First bytes of formats other than text, and what to tell the user.
+# First bytes of formats other than text, with the message for the user.
 FORMATS = {
     b"\x1f\x8b": "compressed by gzip; unpack it first (gunzip -k)",
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -85,7 +85,7 @@ def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
             text = text.decode()
         if not finite:
             return json.loads(text)
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_once)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
     except UnicodeDecodeError as error:
         found = error.object[error.start]
         raise ValueError(
@@ -134,7 +134,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Object:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Object:
     value = dict(pairs)
     if len(value) != len(pairs):
         names = [name for name, _ in pairs]

@@ -1,6 +1,6 @@
 """Finding and checking a model's files: in a folder or on the hub, full weights or an adapter on a base model.
 
-Reads headers, not weights, and imports huggingface_hub only to ask the hub: a mistyped folder is reported at once.
+Only headers are read, and huggingface_hub is imported only to ask the hub. So a mistyped folder is reported at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlvr.core.registry import did_you_mean
 ADAPTER_CONFIG = "adapter_config.json"
 # A base model that exists nowhere else (the built-in tiny model) is saved in this folder of its adapter.
 OWN_BASE = "base"
-# Written by `rlvr rm` beside a reward model: how texts are rendered, and its metrics.
+# Beside a reward model of `rlvr rm`: how texts are rendered, and its metrics.
 SETTINGS = "reward_model.json"
 HUB_SECONDS = 10.0
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -43,13 +43,13 @@ class Place:
         return options | ({"local_files_only": True} if self.cached_only else {})
 
     def model_options(self) -> dict[str, Any]:
-        """Return those of an AutoModel, which also looks for an adapter and needs the same setting for that."""
+        """Return those of an AutoModel, which needs the same setting again for an adapter."""
         return self.options() | ({"adapter_kwargs": {"local_files_only": True}} if self.cached_only else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to read a model's parts. With an `adapter` (its config: `adapter_config`), `weights` is the base model.
+    """Where to read a model's parts. With an `adapter`, `weights` is the base model.
 
     own_base: the base is in the adapter's folder.
     """
@@ -62,10 +62,10 @@ class Source:
 
 
 def find_model(name: str, revision: str | None = None, *, kind: str = "causal LM") -> Source:
-    """Find the files of the model `name`, a folder or a hub name, be it an adapter or not.
+    """Find the files of the model `name`, a folder or a hub name; it may be an adapter.
 
-    The hub is asked once, for at most HUB_SECONDS; if it is unreachable, a model in the cache is read from there.
-    Raises ValueError with one line where there is no such model, or one of its files is broken.
+    The hub is asked once, for at most HUB_SECONDS. If it is unreachable, the cache is used. Raises ValueError in one
+    line if there is no such model, or one of its files is broken.
     """
     source = _locate(name, revision, kind)
     if Path(source.tokenizer.name).is_dir():

@@ -1,4 +1,4 @@
-"""Leave secrets out of what a server wrote, however it writes them. Standard library only."""
+"""Keep secrets out of messages and records: texts of servers without them, URLs that hold none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHORTEST = 4  # characters of the start of a secret that are taken out at the en
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without these secrets, which some servers repeat where they refuse them.
+    """Return a server's text without these secrets, which some servers repeat when they refuse a request.
 
-    They are found as they are, and as they stand in JSON, HTML and URLs. Also half of one or more from its start, and
-    at the end of the text, which may have been cut, its first four characters.
+    Also finds them as JSON, HTML and URLs encode them; the first half of one; and at the end of the text, which may
+    have been cut, its first four characters.
     """
     for secret in secrets:
         text = _without(text, secret)
@@ -32,8 +32,8 @@ def _without(text: str, secret: str) -> str:
         if begin.start() < place:
             continue
         end, count = begin.end(), 1
-        while count < len(patterns) and (following := patterns[count].match(text, end)):
-            end, count = following.end(), count + 1
+        while count < len(patterns) and (match := patterns[count].match(text, end)):
+            end, count = match.end(), count + 1
         least = min(SHORTEST, len(secret)) if end == len(text) else max(SHORTEST, (len(secret) + 1) // 2)
         if count >= min(least, len(secret)):
             parts += [text[place : begin.start()], HIDDEN]
@@ -43,7 +43,7 @@ def _without(text: str, secret: str) -> str:
 
 @lru_cache(maxsize=512)
 def _pattern_of(character: str) -> re.Pattern[str]:
-    """Return a pattern of what JSON, HTML, URLs and programs write for a character; backslashes may be doubled."""
+    """Return a pattern of the ways in which JSON, HTML, URLs and programs write a character."""
     code = ord(character)
     name = codepoint2name.get(code, "apos" if character == "'" else "")
     forms = [
@@ -56,16 +56,11 @@ def _pattern_of(character: str) -> re.Pattern[str]:
     return re.compile("|".join(forms))
 
 
-# URLs of servers in settings, which are recorded, and the variable that holds a server's key.
-
 KEY_VARIABLE = "RLVR_API_KEY"
 
 
 def is_plain(url: str) -> bool:
-    """Return whether a text is the URL of a server that holds no secret: no user, password, query or fragment.
-
-    White space is in none.
-    """
+    """Return whether a text is the URL of a server without secrets: no user, password, query, fragment or space."""
     try:
         parts = urlsplit(url)
         return (

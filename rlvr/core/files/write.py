@@ -1,4 +1,4 @@
-"""Where commands may write, and atomic writes. Standard library only."""
+"""Where commands may write, and atomic writes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ def is_utf8(path: Path) -> bool:
 
 
 def check_place(folder: Path, flag: str) -> None:
-    """Raise ValueError for a folder that must not be used for results, since what it holds belongs to somebody else.
+    """Raise ValueError for a folder that must not be used for results.
 
     Refused are the current folder, the home folder and their parents; system folders; folders inside a checkpoint,
-    which are deleted with it; paths that begin with ~ (the shell did not expand it) or are not UTF-8. Links are
-    followed.
+    which are deleted with it; paths that begin with ~ or are not UTF-8. Links are followed.
     """
     real, here, home = (Path(os.path.realpath(path)) for path in (folder, Path.cwd(), os.path.expanduser("~")))
     shared = {os.path.realpath(place) for place in (*SHARED_PLACES, tempfile.gettempdir())}
@@ -68,7 +67,7 @@ def check_place(folder: Path, flag: str) -> None:
 
 
 def check_replaceable(path: Path, flag: str, marks: Sequence[bytes]) -> None:
-    """Raise ValueError for a file that holds none of `marks`: this command did not write it, and must not replace it.
+    """Raise ValueError for a file without any of `marks`: this command did not write it and must not replace it.
 
     Missing, empty and special files (/dev/null, a pipe) pass; folders do not.
     """
@@ -100,32 +99,31 @@ ADVICE = {
 }
 
 
-def advice(error: BaseException) -> str:
-    """Return what to do about an error of the system, "" where only its text can tell."""
+def advise(error: BaseException) -> str:
+    """Return what to do about an error of the system, or ""."""
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and (told := re.search(r"os error (\d+)", str(error))):  # of libraries written in Rust
-        number = int(told[1])
+    if number is None and (match := re.search(r"os error (\d+)", str(error))):  # of libraries written in Rust
+        number = int(match[1])
     return ADVICE.get(number or 0, "")
 
 
 @contextmanager
-def writing(path: Path, then: str = "") -> Iterator[None]:
-    """Turn an OSError into a RunError that names the file; `then` says what to do, else `advice`.
+def name_in_errors(path: Path, then: str = "") -> Iterator[None]:
+    """Turn an OSError into a RunError that names the file and what to do: `then`, else by `advise`.
 
-    One that names a file elsewhere stays as it is.
+    An error about another file passes.
     """
     try:
         yield
     except OSError as error:
-        if names_another(error, path):
+        if is_about_another(error, path):
             raise
-        text = "; ".join(filter(None, (f"cannot write {path}: {error.strerror or error}", then or advice(error))))
+        text = "; ".join(filter(None, (f"cannot write {path}: {error.strerror or error}", then or advise(error))))
         raise RunError(text) from error
 
 
-def names_another(error: OSError, path: Path) -> bool:
-    """Return whether an error names a file that is neither `path`, in it or beside it under a name that begins so, nor
-    one of its folders."""
+def is_about_another(error: OSError, path: Path) -> bool:
+    """Return whether an error names a file that is not `path`, in it, a file whose name begins so, or a parent."""
     if not isinstance(error.filename, str | os.PathLike):
         return False
     named = os.path.abspath(error.filename)
@@ -133,13 +131,10 @@ def names_another(error: OSError, path: Path) -> bool:
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[bytes], then: str = "") -> None:
-    """Write a file atomically: beside its target, then renamed. Raises RunError; `then` says what to do.
-
-    content: of many parts, which are written one by one.
-    """
+    """Write a file atomically: beside its target, then renamed. Raises RunError; `then` says what to do."""
     partial = path.with_name(path.name + PARTIAL)
     try:
-        with writing(path, then):
+        with name_in_errors(path, then):
             with partial.open("wb") as file:
                 whole = content.encode() if isinstance(content, str) else content
                 file.writelines([whole] if isinstance(whole, bytes) else whole)

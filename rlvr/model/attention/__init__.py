@@ -1,0 +1,6 @@
+"""What the attention of packed tokens is made of; rlvr.model.forward puts it together.
+
+rows         rows of tokens laid end to end: padded and unpadded (Rows, GroupRows), which token sees which (Spans)
+operations   norm, rotation, and how scores are changed (window, soft cap, sinks)
+flex         what a GPU computes: torch's flex_attention with a block mask
+"""

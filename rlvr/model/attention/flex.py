@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.model.attention.operations import Scores
 from rlvr.model.attention.rows import Spans
 
@@ -60,13 +60,13 @@ def attend(
 ) -> Tensor:
     """Return what `attend_by_tiles` does (rlvr.model.cpu.attention). Compiled for a CPU: no gradients, no sinks."""
     scores = scores or Scores()
-    kernel: Any = _compiled() if compiled else flex_attention
+    kernel: Any = _compile() if compiled else flex_attention
     q, k, v = (
         torch.nn.functional.pad(x, (0, 0, 0, 0, 0, plan.padding)).transpose(0, 1)[None] for x in (query, key, value)
     )
     options: dict[str, Any] = {"block_mask": plan.mask, "scale": 1.0, "enable_gqa": q.shape[1] != k.shape[1]}
     if scores.softcap is not None:
-        options["score_mod"] = _capped(torch.tensor(scores.softcap, device=q.device))
+        options["score_mod"] = _cap_scores(torch.tensor(scores.softcap, device=q.device))
     if scores.sinks is None:
         out = kernel(q, k, v, **options)
     else:
@@ -76,17 +76,17 @@ def attend(
     return out[0].transpose(0, 1)[: plan.tokens]
 
 
-def _capped(cap: Tensor) -> Any:
+def _cap_scores(cap: Tensor) -> Any:
     """Return the score function of a soft cap, a tensor: the compiler would make a float one of 64 bits."""
 
-    def capped(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def cap_score(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)
 
-    return capped
+    return cap_score
 
 
 @functools.cache
-def _compiled() -> Any:
+def _compile() -> Any:
     """Return the compiled kernel. Lengths are dynamic: every microbatch has another one."""
     return torch.compile(flex_attention, dynamic=True)
 

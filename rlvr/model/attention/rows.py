@@ -1,4 +1,7 @@
-"""Pad tokens laid end to end into rectangles of rows, and unpad them; the gradients are gathers too."""
+"""Rows of tokens laid end to end: padded into rectangles and back (`Rows`), and which token sees which (`Spans`).
+
+The gradients of padding are gathers too. Spans take memory linear in the tokens, and are cut into blocks and tiles.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 
 # A rectangle with fewer query-key pairs is not split: more operations would cost more than the padding.
 SMALL, MAX_PADDING = 2**19, 1.5
@@ -86,74 +89,61 @@ class Rows:
         return self.unpad(grid)
 
 
-class ContextRows:
-    """The contexts of R rows: for each the tokens of its parent among P prompts, (R, heads, Lp, D).
+class GroupRows:
+    """Rows of keys for R completions: each one's prompt, then its own tokens, (R, heads, Lp + Lc, D).
 
-    starts, lengths (P,): first place and length of each prompt among the `total` tokens of all; parents (R,), in any
-    order. The attribute `lengths` is (R,), of the rows' contexts.
+    starts, lengths (P,): first place and length of each prompt among the `total` tokens of all; parents (R,): each
+    row's prompt, in any order. contexts (R,): the lengths of the rows' prompts.
     """
 
-    def __init__(
-        self, starts: np.ndarray, lengths: np.ndarray, parents: np.ndarray, total: int, device: torch.device
-    ) -> None:
+    def __init__(self, starts: np.ndarray, lengths: np.ndarray, parents: np.ndarray, total: int, own: Rows) -> None:
         used, self.parents = np.unique(parents, return_inverse=True)
-        self.lengths, self.total = lengths[parents], total
-        self.rows = Rows(lengths[used], device)
+        self.contexts, self.total, self.own = lengths[parents], total, own
+        self.prompts = Rows(lengths[used], own.device)
         real = np.concatenate([np.arange(length) + start for start, length in zip(starts[used], lengths[used])])
-        self.tokens = real[self.rows.tokens]
+        self.tokens = real[self.prompts.tokens]
         # Where the tokens of the used prompts go; None: all prompts are used, in order.
-        self.places = None if np.array_equal(real, np.arange(total)) else copy_to(real, device)
+        self.places = None if np.array_equal(real, np.arange(total)) else copy_to(real, own.device)
         counts = np.bincount(self.parents)
         self.even = bool((counts == counts[0]).all() and (np.diff(self.parents) >= 0).all())
         ranks = np.empty_like(self.parents)
         for parent in range(len(used)):
             ranks[self.parents == parent] = np.arange(counts[parent])
         self.by_rank = [np.flatnonzero(ranks == rank) for rank in range(counts.max())]
-
-    def followed_by(self, own: Rows) -> GroupRows:
-        """Return rows of keys: a row's context, then its own tokens."""
-        return GroupRows(self, own)
-
-    def summed(self, shared: Tensor) -> Tensor:
-        """Sum (R, heads, Lp, D) over the rows of each prompt: (total, heads, D), the tokens of all prompts.
-
-        The order of the additions is fixed, so that threads cannot change the result.
-        """
-        if self.even:
-            grid = shared.unflatten(0, (self.rows.rows, len(self.by_rank))).sum(1)
-        else:
-            grid = shared.new_zeros(self.rows.rows, *shared.shape[1:])
-            for place in self.by_rank:  # without repeated parents
-                index = copy_to(self.parents[place], shared.device)
-                grid.index_add_(0, index, shared[copy_to(place, shared.device)])
-        tokens = self.rows.unpad(grid)
-        if self.places is None:
-            return tokens
-        return tokens.new_zeros(self.total, *tokens.shape[1:]).index_copy_(0, self.places, tokens)
-
-
-class GroupRows:
-    """Rows of keys for completions: the prompt's, then the completion's own, (R, heads, Lp + Lc, D)."""
-
-    def __init__(self, context: ContextRows, own: Rows) -> None:
-        self.context, self.own = context, own
         self._into: dict[int, Tensor] = {}
 
     def pad(self, x: Tensor) -> Tensor:
         """(n, heads, D) of all prompts and of these completions to (R, heads, Lp + Lc, D)."""
         heads, dim = x.shape[1:]
         if heads not in self._into:
-            own = self.own.tokens + self.context.total
-            tokens = np.concatenate([self.context.tokens[self.context.parents], own], axis=1)
+            own = self.own.tokens + self.total
+            tokens = np.concatenate([self.tokens[self.parents], own], axis=1)
             into = tokens[:, None] * heads + np.arange(heads)[:, None]
             self._into[heads] = copy_to(into.reshape(-1), x.device)
         grid = x.reshape(-1, dim).index_select(0, self._into[heads])
-        return grid.view(self.own.rows, heads, self.context.rows.width + self.own.width, dim)
+        return grid.view(self.own.rows, heads, self.prompts.width + self.own.width, dim)
 
     def pad_backward(self, grid: Tensor) -> Tensor:
         """The adjoint of `pad`: a prompt's gradient is summed over its completions."""
-        shared, own = grid.split([self.context.rows.width, self.own.width], dim=2)
-        return torch.cat([self.context.summed(shared), self.own.unpad(own)])
+        shared, own = grid.split([self.prompts.width, self.own.width], dim=2)
+        return torch.cat([self._sum_by_prompt(shared), self.own.unpad(own)])
+
+    def _sum_by_prompt(self, shared: Tensor) -> Tensor:
+        """Sum (R, heads, Lp, D) over the rows of each prompt: (total, heads, D), the tokens of all prompts.
+
+        The order of the additions is fixed, so that threads cannot change the result.
+        """
+        if self.even:
+            grid = shared.unflatten(0, (self.prompts.rows, len(self.by_rank))).sum(1)
+        else:
+            grid = shared.new_zeros(self.prompts.rows, *shared.shape[1:])
+            for place in self.by_rank:  # without repeated parents
+                index = copy_to(self.parents[place], shared.device)
+                grid.index_add_(0, index, shared[copy_to(place, shared.device)])
+        tokens = self.prompts.unpad(grid)
+        if self.places is None:
+            return tokens
+        return tokens.new_zeros(self.total, *tokens.shape[1:]).index_copy_(0, self.places, tokens)
 
 
 class Pad(torch.autograd.Function):
@@ -180,9 +170,6 @@ class Unpad(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ctx.rows.unpad_backward(grad), None
-
-
-# Which tokens each of N tokens laid end to end sees, in memory linear in N; and cut into blocks.
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.model.attention.operations import Scores
-from rlvr.model.attention.rows import ContextRows, Pad, Rows, Spans, Tile, Unpad, tiles
+from rlvr.model.attention.rows import GroupRows, Pad, Rows, Spans, Tile, Unpad, tiles
 from rlvr.model.cpu import processor
 
 # Attention scores of a layer that may be held for the backward pass: 64 MB in float32.
@@ -37,6 +37,7 @@ MIN_KEYS, MIN_QUERIES = 256, 64
 forward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 backward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 KeysAndValues = tuple[Tensor, Tensor]
+Prompts = tuple[np.ndarray, np.ndarray, np.ndarray, int]  # of a GroupRows
 
 
 class PackedAttention:
@@ -92,10 +93,10 @@ class PackedAttention:
 class Rectangle:
     """Rows that are padded to one length and computed at once: prompts, or completions with their contexts."""
 
-    def __init__(self, lengths: np.ndarray, device: torch.device, context: ContextRows | None = None) -> None:
+    def __init__(self, lengths: np.ndarray, device: torch.device, prompts: Prompts | None = None) -> None:
         self.rows = Rows(lengths, device)
-        self.keys: Any = self.rows if context is None else context.followed_by(self.rows)
-        contexts = np.zeros_like(lengths) if context is None else context.lengths
+        self.keys: Rows | GroupRows = self.rows if prompts is None else GroupRows(*prompts, self.rows)
+        contexts = self.keys.contexts if isinstance(self.keys, GroupRows) else np.zeros_like(lengths)
         self.visible = Visible(contexts, self.rows.width, device)
         self.count = int(lengths.sum())
 

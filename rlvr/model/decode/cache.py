@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.model.attention.operations import Scores
 from rlvr.model.cpu import processor
 from rlvr.model.cpu.attention import forward_kernel
@@ -20,19 +20,17 @@ from rlvr.model.forward.packed import PackedGroups
 
 
 class SeveralCaches:
-    """Attention of one new token per row of several caches, their rows end to end; see rlvr.model.forward.packed.Layout."""
+    """Attention of one new token per row of several caches, their rows end to end; a Layout."""
 
     def __init__(self, caches: Sequence[DecodeCache]) -> None:
         self.caches, self.sizes = caches, [cache.rows for cache in caches]
 
     def bytes_per_layer(self) -> int:
-        """See DecodeCache.bytes_per_layer."""
         return sum(cache.bytes_per_layer() for cache in self.caches)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
     ) -> Tensor:
-        """See DecodeCache.attend."""
         parts = zip(self.caches, *(x.split(self.sizes) for x in (query, key, value)), strict=True)
         return torch.cat([cache.attend(layer, q, k, v, scaling, scores) for cache, q, k, v in parts])
 
@@ -80,12 +78,12 @@ class DecodeCache:
         places = places.clamp_(min=0)[self.parents]
         prompt = self.parents[:, None]
 
-        def begun(x: Tensor) -> Tensor:
+        def put_first(x: Tensor) -> Tensor:
             buffer = x.new_zeros(self.rows, x.shape[1], width + self.BLOCK, x.shape[3])
             buffer[:, :, :width] = x[prompt, :, places].transpose(1, 2)
             return buffer
 
-        self.own = {layer: (begun(k), begun(v)) for layer, (k, v) in self.prompts.items()}
+        self.own = {layer: (put_first(k), put_first(v)) for layer, (k, v) in self.prompts.items()}
         self.prompts, self.length = {}, width
         short = all(v.dtype is torch.bfloat16 and k.shape == v.shape for k, v in self.own.values())
         self.fused = short and processor.decodes_fused(heads_per_key)
@@ -156,7 +154,7 @@ class DecodeCache:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
     ) -> Tensor:
-        """query (B, H, D), key and value (B, H_kv, D) of the new tokens; see rlvr.model.forward.packed.Layout."""
+        """query (B, H, D), key and value (B, H_kv, D) of the new tokens; see Layout."""
         rows, heads, dim = query.shape
         kv_heads, dtype = key.shape[1], value.dtype
         own_k, own_v = self._store(layer, key, value)
@@ -205,7 +203,7 @@ class DecodeCache:
         elif self.own[layer][0].shape[2] == self.length:
             k, v = self.own[layer]
             more = self._more()
-            self.own[layer] = _longer(k, more), _longer(v, more)
+            self.own[layer] = _lengthen(k, more), _lengthen(v, more)
         k, v = self.own[layer]
         k[:, :, self.length], v[:, :, self.length] = key, value
         return k, v
@@ -258,7 +256,7 @@ class DecodeCache:
         return x if self.slots is None else x[self.slots]
 
 
-def _longer(x: Tensor, more: int) -> Tensor:
+def _lengthen(x: Tensor, more: int) -> Tensor:
     """Return x (B, H, L, D) with so many zeros behind it: (B, H, L + more, D)."""
     return torch.cat([x, x.new_zeros(*x.shape[:2], more, x.shape[3])], dim=2)
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.model.cpu.linear import PreparedModel, can_prepare
 from rlvr.model.decode.cache import DecodeCache, SeveralCaches
 from rlvr.model.forward.packed import Layout, PackedGroups

@@ -20,10 +20,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.model.attention import flex
 from rlvr.model.attention.operations import Scores, layer_scores
-from rlvr.model.attention.rows import ContextRows, Pad, Spans, rectangles
+from rlvr.model.attention.rows import Pad, Spans, rectangles
 from rlvr.model.cpu.attention import PackedAttention, Rectangle
 
 # The packed attention for models whose own attention is torch's fused one, and for those that multiply it out.
@@ -107,8 +107,7 @@ class PackedGroups:
         prompt_blocks = [Rectangle(prompt_lengths[part], device) for part in prompt_parts]
         self.prompt_rows = prompt_blocks[0].rows  # all, with `keep`
         own = [
-            Rectangle(lengths[part], device, ContextRows(first, prompt_lengths, parents[part], int(total), device))
-            for part in own_parts
+            Rectangle(lengths[part], device, (first, prompt_lengths, parents[part], int(total))) for part in own_parts
         ]
         self.attention = PackedAttention(prompt_blocks, own, self._rows)
 

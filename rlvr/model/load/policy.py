@@ -164,7 +164,7 @@ class Policy(Rendering):
                 self._reference = self._like(self.model, adapter_off=True)
                 self._reference.mesh = self.mesh
             elif self.mesh is not None:
-                self._reference = self.copied(frozen=True)
+                self._reference = self.copy_shards(frozen=True)
             else:
                 model = copy.deepcopy(self.model).requires_grad_(False)
                 shorten(model, self.dtype)
@@ -178,7 +178,7 @@ class Policy(Rendering):
         return made
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Cut the weights into shards, in place. They must be equal on all processes, or on the meta device."""
+        """Cut the weights into shards, in place. They must be equal on all ranks, or on the meta device."""
         for module in self.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(torch.device(mesh.device_type)))
@@ -187,7 +187,7 @@ class Policy(Rendering):
         shard_model(self.model, self.causal, mesh)
         self.mesh = mesh
 
-    def copied(self, *, frozen: bool = False) -> Policy:
+    def copy_shards(self, *, frozen: bool = False) -> Policy:
         """Return a second policy in shards with the same weights; frozen: in the dtypes that `shorten` gives them."""
         assert self.mesh is not None
         model = copy.deepcopy(self._blank)
@@ -200,10 +200,10 @@ class Policy(Rendering):
                 local(weight).copy_(local(own))
         return made
 
-    def whole(self, *, keep: bool = True, device: str | None = None) -> Policy:
-        """Return the policy with whole weights, as they are now: of one in shards a copy, for which all must call it.
+    def gather(self, *, keep: bool = True, device: str | None = None) -> Policy:
+        """Gather the full weights. If they are in shards, returns a copy, and every rank must call this.
 
-        device: of the copy. With `keep` False the copy, which another process wants, has no weights here.
+        device: of the copy. With `keep` False the copy, which another rank wants, has no weights here.
         """
         if self.mesh is None:
             return self
@@ -211,12 +211,13 @@ class Policy(Rendering):
         return self._like(with_weights(self._blank, weights) if keep else self._blank, adapter_off=self.adapter_off)
 
     def snapshot(self) -> Policy | None:
-        """Return a copy, in the CPU's memory, of the policy with whole weights, which later updates do not change.
+        """Return a copy with full weights in the CPU's memory, which later updates do not change.
 
-        Where they are in shards all processes must call it, and only the first one gets it. Frozen weights are shared.
+        If the weights are in shards, every rank must call this, and only the first one gets it. Frozen weights are
+        shared.
         """
         if self.mesh is not None:
-            gathered = self.whole(keep=leads(), device="cpu")
+            gathered = self.gather(keep=leads(), device="cpu")
             return gathered if leads() else None
         weights = {
             name: weight.detach().to("cpu", copy=True) if weight.requires_grad else weight
@@ -227,7 +228,7 @@ class Policy(Rendering):
     def save(self, folder: Path | str) -> None:
         """Write weights (safetensors), config and tokenizer as transformers and peft load them.
 
-        Where they are in shards all processes must call it, and the first one writes.
+        If the weights are in shards, every rank must call this, and the first one writes.
         """
         if self.mesh is not None:
             gathered = self.snapshot()
@@ -379,7 +380,7 @@ def load_pretrained(
 ) -> tuple[Any, Any]:
     """Return tokenizer and model of a source; of an adapter, its base.
 
-    With `in_parts` the weights are on the meta device, to be read later (rlvr.model.load.pretrained), if its files allow it.
+    With `in_parts` the weights are on the meta device, to be read later (`read_weights`), if its files allow it.
     """
     place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}

@@ -94,7 +94,7 @@ def copy_of(policy: Policy) -> Policy:
     Weights in shards are all copied.
     """
     if policy.mesh is not None:
-        return policy.copied()
+        return policy.copy_shards()
     causal = policy.causal
     lm_head, embeddings = causal.get_output_embeddings().weight, causal.get_input_embeddings().weight
     shared = {id(weight): weight for weight in policy.model.parameters() if not weight.requires_grad}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rlvr.algo.transfer import copy_to
+from rlvr.algo.batch import copy_to
 from rlvr.model.attention.rows import rectangles
 from rlvr.model.forward.packed import PackedGroups
 from rlvr.model.forward.passes import hidden_states, narrow_logits
@@ -44,7 +44,7 @@ class TokenLogprobs(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         chosen, entropies = [], []
         for piece, ids in zip(*_pieces(logits, targets), strict=True):
-            logprobs = _scaled(piece, temperature).log_softmax(-1)
+            logprobs = _scale(piece, temperature).log_softmax(-1)
             chosen.append(logprobs.gather(1, ids[:, None])[:, 0])
             entropies.append(-logprobs.exp().mul_(logprobs).sum(-1) if with_entropy else logprobs.new_empty(0))
         found = torch.cat(entropies)
@@ -63,7 +63,7 @@ class TokenLogprobs(torch.autograd.Function):
         spreads = [None] * len(rows[0]) if spread is None else _pieces(logits, spread[:, None])[1]
         for piece, ids, g, out, h in zip(*rows, spreads, strict=True):
             # d log softmax(x)[t] / dx = onehot(t) - softmax(x);  dH / dx = -softmax(x) (log softmax(x) + H)
-            scaled = _scaled(piece, ctx.temperature)
+            scaled = _scale(piece, ctx.temperature)
             change = scaled.softmax(-1).mul_(-g).scatter_add_(1, ids[:, None], g)
             if h is not None:
                 logprobs = scaled.log_softmax(-1)
@@ -73,7 +73,7 @@ class TokenLogprobs(torch.autograd.Function):
         return result, None, None, None
 
 
-def _scaled(logits: Tensor, temperature: float) -> Tensor:
+def _scale(logits: Tensor, temperature: float) -> Tensor:
     """Return logits / temperature, in float32 at least."""
     wide = logits if logits.dtype is torch.float64 else logits.float()
     return wide if temperature == 1 else wide / temperature
@@ -134,13 +134,13 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     longest = int(mask.nonzero()[:, 1].max()) + 1
     check_length(policy.causal, policy.trial, longest)
     if not policy.packs or not policy.trial.packs(longest):
-        return _padded(policy, tokens, mask)
+        return _pad_rows(policy, tokens, mask)
     every = _sides(mask, policy.trial.sides)
     sides = [rows for rows in every if bool(rows.any())]
     idle = _idle(policy, len(every) - len(sides))
     if len(sides) == 1:
-        return _plus(_packed(policy, tokens, mask), idle)
-    parts = _plus(torch.cat([_packed(policy, tokens, mask & rows[:, None]) for rows in sides]), idle)
+        return _plus(_pack_rows(policy, tokens, mask), idle)
+    parts = _plus(torch.cat([_pack_rows(policy, tokens, mask & rows[:, None]) for rows in sides]), idle)
     # From the order of the sides to that of the rows.
     places = torch.cat([(mask & rows[:, None]).flatten().nonzero()[:, 0] for rows in sides])
     return take(parts, places.argsort())
@@ -186,7 +186,7 @@ def of_tokens(grid: Tensor, mask: Tensor) -> Tensor:
     return grid[tuple(copy_to(index, grid.device) for index in mask.nonzero(as_tuple=True))]
 
 
-def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
+def _pad_rows(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     """Return the hidden states (n, hidden) that predict the scored tokens: padded, for any causal LM.
 
     No attention mask is needed: padding is on the right, where a causal model does not look. Rows of very different
@@ -219,7 +219,7 @@ def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     return take(_plus(torch.cat(states), idle), copy_to(np.argsort(places), device))
 
 
-def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
+def _pack_rows(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     """Return the same without padding, with each distinct prompt computed once."""
     ids, scored, device = tokens.numpy(), mask.numpy(), policy.device
     used = np.flatnonzero(scored.any(axis=1)).tolist()

@@ -1,6 +1,6 @@
 """The memory that a run needs on each GPU, from its settings and the model's config, before anything is loaded.
 
-The formulas are those of rlvr.model.memory.estimate. tests/bench/memory_plan.py compares them with measured peaks.
+The formulas are those of estimate.py. tests/bench/memory_plan.py compares them with measured peaks.
 """
 
 from __future__ import annotations
@@ -19,33 +19,7 @@ from rlvr.config import Config, TorchSamplerConfig
 from rlvr.config.settings import carry
 from rlvr.core.files.models import find_model
 from rlvr.model.load.pretrained import check_decoder, load_errors_as_value_error
-from rlvr.model.memory.estimate import (
-    FP32,
-    PROMPT,
-    SPARE,
-    Shape,
-    bucket_bytes,
-    cache_bytes,
-    chunk_bytes,
-    copy_bytes,
-    critic_bytes,
-    critic_shape,
-    engine_share,
-    gathered_bytes,
-    gradient_bytes,
-    kept_bytes,
-    last_bytes,
-    left_bytes,
-    passing_bytes,
-    reference_bytes,
-    shape_of,
-    snapshot_bytes,
-    state_bytes,
-    stored_bytes,
-    summed_bytes,
-    token_bytes,
-    weight_bytes,
-)
+from rlvr.model.memory.estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of
 
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take
@@ -81,12 +55,12 @@ class Plan:
 
     @property
     def peak(self) -> int:
-        """Return the bytes of the largest stage."""
+        """The bytes of the largest stage."""
         return max(self.total(stage) for stage in STAGES)
 
     @property
     def fits(self) -> bool:
-        """Return whether every stage fits."""
+        """Whether every stage fits."""
         return self.peak <= self.memory
 
 
@@ -106,35 +80,33 @@ def make_plan(
     gpu False: the process of a run on a CPU, whose microbatches are never cut by memory. turns: the rollouts have
     several, and their rows hold replies; context: tokens that the model reads, which end them.
     """
-    items = [*held_items(shape, config, shards), *passing_items(shape, config, shards)]
+    e = Estimate(shape, config, shards)
+    items = [*held_items(e), *passing_items(e)]
     engine = engine_item(config, memory)
     items += [engine] if engine is not None else []
-    items += [Item("context, fragments", SPARE, SPARE, SPARE)] if gpu else []
+    items += [throughout("context, fragments", SPARE)] if gpu else []
     tokens, longest = config.optim.tokens_per_microbatch, longest_row(config, turns, context)
-    each, chunk = token_bytes(shape, config), chunk_bytes(shape, config, memory if gpu else None)
-    summed = summed_bytes(shape, config, shards)
     if gpu:
-        room = memory - max(chunk, summed) - sum(item.training for item in items)
-        tokens = min(tokens, room // each)
+        room = memory - max(e.chunk(memory), e.summed) - sum(item.training for item in items)
+        tokens = min(tokens, room // e.token)
     tokens = max(tokens, longest)
-    chunk = chunk_bytes(shape, config, memory if gpu else None, tokens)
-    kept = tokens * kept_bytes(shape, config)
+    kept = tokens * e.kept
     items.append(Item("activations", 0, kept, 0))
     # The logits are gone when the layers' backward passes begin, and the activations when these end.
-    layer, last = tokens * passing_bytes(shape, config) + summed, last_bytes(shape, config, shards) - kept
+    chunk = e.chunk(memory if gpu else None, tokens)
+    layer, last = tokens * e.passing + e.summed, e.last - kept
     items.append(Item("logits, or a layer's gradients", 0, max(chunk, layer, last), 0))
     if isinstance(config.sampler, TorchSamplerConfig):
-        cache = cache_bytes(shape, config, longest if turns else None)
+        cache = e.cache(longest if turns else None)
         if gpu and config.sampler.cache_gib is None:
             free = memory - sum(item.sampling for item in items)
             cache = min(cache, max(0, int(CACHE_SHARE * free)))
         items.append(Item("sampler's cache, logits", cache, 0, 0))
-    critic = critic_bytes(shape, config)[1]
-    host = (state_bytes(shape, config) + critic) // shards if config.optim.offload else 0
+    state = e.state + (0 if e.critic is None else e.critic.state)
+    host = state // shards if config.optim.offload else 0
     if config.run.async_save:
-        copied = snapshot_bytes(shape, config, shards)
-        items += [] if gpu else [throughout("copy of a checkpoint", copied)]
-        host += copied if gpu else 0
+        items += [] if gpu else [throughout("copy of a checkpoint", e.snapshot)]
+        host += e.snapshot if gpu else 0
     return Plan(tuple(items), memory, tokens, host)
 
 
@@ -144,34 +116,31 @@ def longest_row(config: Config, turns: bool, context: int | None) -> int:
     return config.rollout.longest_row(PROMPT, sampled, context) if turns else PROMPT + sampled
 
 
-def held_items(shape: Shape, config: Config, shards: int) -> list[Item]:
+def held_items(e: Estimate) -> list[Item]:
     """Return what is held through a step: weights, gradients, optimizer, reference, critic, in shards."""
-    critic_weights, critic_state = critic_bytes(shape, config)
-    here = 0 if config.optim.offload else 1
-    gradients = gradient_bytes(shape, config) // shards
+    here = 0 if e.config.optim.offload else 1
+    gradients = e.gradients // e.shards
     items = [
-        throughout("weights", weight_bytes(shape, config) // shards),
+        throughout("weights", e.weights // e.shards),
         Item("gradients", 0, gradients, gradients),
-        throughout("optimizer", here * state_bytes(shape, config) // shards),
-        throughout("reference", reference_bytes(shape, config) // shards),
+        throughout("optimizer", here * e.state // e.shards),
+        throughout("reference", e.reference // e.shards),
     ]
-    if critic_shape(shape, config) is not None:
-        items.append(throughout("critic, its optimizer", (critic_weights + here * critic_state) // shards))
+    if e.critic is not None:
+        items.append(throughout("critic, its optimizer", (e.critic.gradients + here * e.critic.state) // e.shards))
     return items
 
 
-def passing_items(shape: Shape, config: Config, shards: int) -> list[Item]:
+def passing_items(e: Estimate) -> list[Item]:
     """Return what a pass takes beside the tokens: copies of weights, those gathered from other GPUs, a bucket."""
-    samples = isinstance(config.sampler, TorchSamplerConfig)
-    copy = copy_bytes(shape, config)
+    samples = isinstance(e.config.sampler, TorchSamplerConfig)
+    copy = e.autocast_copy
     items = [Item("weights in bfloat16", samples * copy, copy, 0)] if copy else []
-    if shards > 1:
-        left = left_bytes(shape, config, shards)
+    if e.shards > 1:
         # The torch sampler has a whole copy beside the shards.
-        sampling = samples * weight_bytes(shape, config) + left
-        items.append(Item("gathered weights", sampling, gathered_bytes(shape, config, shards), left))
-    if bucket := bucket_bytes(shape, config):
-        items.append(Item("bucket of the update", 0, 0, bucket))
+        items.append(Item("gathered weights", samples * e.weights + e.left, e.gathered, e.left))
+    if e.bucket:
+        items.append(Item("bucket of the update", 0, 0, e.bucket))
     return items
 
 
@@ -206,7 +175,7 @@ def changes(config: Config, shards: int) -> list[Change]:
         found.append(("--model.gradient-checkpointing", model(gradient_checkpointing=True)))
     if getattr(config.sampler, "sleep", 1) == 0 and config.sampler.name == "vllm" and not config.sampler.max_staleness:
         found.append(("--sampler.sleep 1", lambda c: replace(c, sampler=carry(c.sampler, type(c.sampler), sleep=1))))
-    if not config.model.lora_rank and stored_bytes(config) == FP32 and config.model.dtype != "float32":
+    if not config.model.lora_rank and config.model.weights != "bfloat16" and config.model.dtype != "float32":
         found.append(("--model.weights bfloat16", model(weights="bfloat16")))
     if config.optim.name == "adamw" and shards == 1:
         found.append(("--optim.name adamw8bit", optim(name="adamw8bit")))

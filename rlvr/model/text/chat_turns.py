@@ -59,18 +59,22 @@ def reply_ids(tokenizer: Any, *, chat: bool, ended: int | None, reply: Reply) ->
     """
     tokens = _tokens_of(tokenizer)
     if not chat:
-        return tuple(tokens.plain(reply.text))
+        return tuple(tokens.encode_plainly(reply.text))
     frame = tokens.frame(reply.role)
-    begun = None if ended is None or frame.closing else tokens.begun(ended, reply.role)
+    begun = None if ended is None or frame.closing else tokens.frame_begun_by(ended, reply.role)
     frame = begun or frame
     text = _as_rendered(tokenizer, frame, reply.text)
     opening, before = _cut_behind(tokens.control, frame.head)
     behind, rest = _cut_before(tokens.control, frame.tail)
     spelled = tokens.control.search(before + text + frame.tail)
     if spelled is None or spelled.start() == len(before + text + behind):
-        ids = tokens.anchored(frame.head + text + frame.tail)
+        ids = tokens.encode_behind(frame.head + text + frame.tail)
     else:
-        ids = [*tokens.anchored(opening), *tokens.plain(before + text + behind), *tokens.anchored(rest)]
+        ids = [
+            *tokens.encode_behind(opening),
+            *tokens.encode_plainly(before + text + behind),
+            *tokens.encode_behind(rest),
+        ]
     if ended is None:
         return tuple(ids)
     return tuple(ids[1 if begun else tokens.closing_length(ids, frame) :])
@@ -116,7 +120,7 @@ def _violated_by(tokenizer: Any, frame: Frame, turns: Sequence[str], texts: Sequ
         if not turn and said == _render(tokenizer, messages[:-1]):
             return ""
         if not said.startswith(rendered):
-            return _changed(rendered, said)
+            return _describe_change(rendered, said)
         if text is None:
             break
         messages.append({"role": frame.role, "content": text})
@@ -124,14 +128,14 @@ def _violated_by(tokenizer: Any, frame: Frame, turns: Sequence[str], texts: Sequ
         if not text and rendered == _render(tokenizer, messages[:-1], ask=True):
             return ""
         if not rendered.startswith(said):
-            return _changed(said, rendered)
+            return _describe_change(said, rendered)
         added = _as_rendered(tokenizer, frame, text)
         if not rendered.endswith(frame.head + added + frame.tail):
             return f"what it puts around the reply {text!r} depends on what came before"
     return ""
 
 
-def _changed(before: str, after: str) -> str:
+def _describe_change(before: str, after: str) -> str:
     """Return what was changed in earlier text."""
     if before.count("<think>") > after.count("<think>"):
         return "it removes <think> from earlier turns"
@@ -178,7 +182,7 @@ class _Tokens:
         ids = self.encode(str(eos)) if eos else []
         return (str(eos), ids) if len(ids) == 1 else ("", [])
 
-    def anchored(self, text: str) -> list[int]:
+    def encode_behind(self, text: str) -> list[int]:
         """Return the ids of a text that continues another; control tokens are meant."""
         anchor, before = self._anchor
         ids = self.encode(anchor + text)
@@ -186,14 +190,14 @@ class _Tokens:
         taken = ids[: len(before)] != before or (text[:1].isspace() and len(self.encode(anchor + "\n")) == len(before))
         return self.encode(text) if taken else ids[len(before) :]
 
-    def plain(self, text: str) -> list[int]:
+    def encode_plainly(self, text: str) -> list[int]:
         """Return the ids of a text that continues another, none of them a control token's."""
         ids: list[int] = []
         for part in _parts(self.control, text):
-            found = self.anchored(part)
+            found = self.encode_behind(part)
             if not self._ids.isdisjoint(found):
                 # What the tokenizer makes of a text before it looks for its tokens can be one.
-                found = [i for character in part for i in self.anchored(character) if i not in self._ids]
+                found = [i for character in part for i in self.encode_behind(character) if i not in self._ids]
             ids += found
         return ids
 
@@ -203,11 +207,11 @@ class _Tokens:
             return 0
         return next(place for place, number in enumerate(ids) if number in self._ids) + 1
 
-    def begun(self, ended: int, role: str) -> Frame | None:
+    def frame_begun_by(self, ended: int, role: str) -> Frame | None:
         """Return the frame of a reply whose first token is the one that ended the turn, this role's before others."""
         for tried in dict.fromkeys((role, *_ROLES)):
             frame = self.frame(tried)
-            if self.anchored(frame.head)[:1] == [ended]:
+            if self.encode_behind(frame.head)[:1] == [ended]:
                 return frame
         return None
 
@@ -215,10 +219,10 @@ class _Tokens:
         """Return what the template puts around a reply of a role. Raise ValueError where it takes none."""
         key = (role, str(self._tokenizer.chat_template))
         if key not in self._frames:
-            self._frames[key] = self._framed(role)
+            self._frames[key] = self._find_frame(role)
         return self._frames[key]
 
-    def _framed(self, role: str) -> Frame:
+    def _find_frame(self, role: str) -> Frame:
         said = {"role": "assistant", "content": _SAID}
         reasons = []
         for tried in _CALLED.get(role, (role, "user")):

@@ -34,7 +34,7 @@ def shorten(text: str, tokens: int, payload: Sequence[tuple[int, int]], fits: Fi
 
         def cut(count: int, number: int = number) -> str:
             """Return the first parts, each with at most so many characters, or a note's."""
-            whole = "".join(before + begun(part, count) for before, part in zip(marks, parts[:number]))
+            whole = "".join(before + shorten_part(part, count) for before, part in zip(marks, parts[:number]))
             lost = sum(map(len, parts[number:]))
             return whole + marks[-1] + (note(lost) if lost else "")
 
@@ -52,7 +52,7 @@ def largest_that(top: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def begun(text: str, count: int) -> str:
+def shorten_part(text: str, count: int) -> str:
     """Return the first characters of a text and a note; all of it where that has no more bytes than a note."""
     if len(text) <= count or len(text.encode()) <= len(note(len(text))):
         return text
@@ -150,7 +150,7 @@ class Rendering:
         if self.chat and (reason := append_only(self.tokenizer)):
             raise ValueError(reason)
 
-    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
+    def shorten_reply(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
         """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits.
 
         payload: see `Reply`. All of its parts are cut to the same number of characters, with a note in each; those at
@@ -162,7 +162,7 @@ class Rendering:
         """Whether a text has at most so many tokens."""
         return len(text) <= tokens * LONGEST_TOKEN and len(self.encode_literally(text)) <= tokens
 
-    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
+    def add_marks(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
         """Return a turn's text with those marks in it that are special tokens of the tokenizer, which `text` lacks.
 
         ids: of the turn; text: what `decode` makes of them, perhaps ended earlier, by a stop string.

@@ -1,6 +1,6 @@
 """What samples for a policy: the Engine protocol, its requests and outputs, and how vLLM is imported and started.
 
-rlvr.sampling.vllm.local implements the protocol in this process, rlvr.sampling.vllm.servers behind HTTP.
+local.py implements the protocol in this process, servers.py behind HTTP.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Output:
 
 
 class Requests(Protocol):
-    """Requests that come while others are sampled, each under a number of its own. One thread calls the methods."""
+    """Requests that may come while others are sampled, each under its own number. One thread calls the methods."""
 
     def take(self) -> Sequence[tuple[int, Request]] | None:
         """Return the requests that came since the last call, without waiting; None when no more will come."""
@@ -106,10 +106,9 @@ class Requests(Protocol):
 
     def on_more(self, wake: Callable[[], None]) -> None:
         """Have `wake` called from now on, in any thread, when there is something to take."""
-        ...
 
 
-class Batch:
+class Batch(Requests):
     """Requests that are all there at the start, numbered from 0; `on_output` gets each output when it is there."""
 
     def __init__(
@@ -120,17 +119,12 @@ class Batch:
         self.taken = False
 
     def take(self) -> Sequence[tuple[int, Request]] | None:
-        """Return all the first time; see Requests."""
         taken, self.taken = self.taken, True
         return None if taken else list(enumerate(self.requests))
 
     def done(self, number: int, output: Output) -> None:
-        """Keep the output, and pass it on."""
         self.outputs[number] = output
         self.on_output(number, output)
-
-    def on_more(self, wake: Callable[[], None]) -> None:
-        """Do nothing: no more will come."""
 
     def in_order(self) -> list[Output]:
         """Return the outputs in the order of the requests."""
@@ -147,7 +141,8 @@ class Interrupted(RunError):
 class Engine(Protocol):
     """vLLM, wherever it runs, made from a policy and an EngineConfig with the policy's weights.
 
-    max_model_len: tokens of prompt and completion together. Methods raise RunError where the engine fails.
+    max_model_len: tokens of prompt and completion together. Methods raise RunError where the engine fails. Every rank
+    of a run calls `sample_everywhere`, `load` and `differing`, and all get the same.
     """
 
     max_model_len: int
@@ -164,33 +159,23 @@ class Engine(Protocol):
         ...
 
     def report_to(self, report: Report) -> None:
-        """Tell `report` from now on what happens to servers, in place of Python's warnings."""
-        ...
+        """Tell `report` from now on what happens to servers, if there are any, in place of Python's warnings."""
 
     def sample_everywhere(self, request: Request) -> list[Output]:
-        """Return one output from each place where the weights lie: one in this process, one of each server.
-
-        Every process of a run calls it, and all get the same.
-        """
+        """Return one output from each place where the weights lie: one in this process, one of each server."""
         ...
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says.
-
-        Every process of a run calls it.
-        """
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
         ...
 
     def differing(self, policy: Policy) -> list[str]:
-        """Return the names of the policy's tensors whose values differ in the engine, or are missing there.
-
-        Every process of a run calls it, and all get the same.
-        """
+        """Return the names of the policy's tensors whose values differ in the engine, or are missing there."""
         ...
 
     def measures(self) -> dict[str, float]:
         """Return metrics of the last `load`."""
-        ...
+        return {}
 
     def sleep(self, level: int) -> None:
         """Free GPU memory until the next `load`. Raises ValueError for an engine that cannot."""

@@ -22,9 +22,9 @@ from rlvr.model.load.policy import Policy
 from rlvr.sampling.vllm.engine import (
     LOOK_AGAIN,
     Batch,
+    Engine,
     Interrupted,
     Output,
-    Report,
     Request,
     Requests,
     first_line,
@@ -33,13 +33,12 @@ from rlvr.sampling.vllm.engine import (
     start_failure,
     start_options,
 )
-from rlvr.sampling.vllm.proof import shared_folder
-from rlvr.sampling.vllm.weights import engine_weights, layers, write_model
+from rlvr.sampling.vllm.weights import engine_weights, layers, shared_folder, write_model
 from rlvr.sampling.vllm.worker import differing_weights, reload
 
 
-class LocalEngine:
-    """vLLM in this process; implements rlvr.sampling.vllm.engine.Engine."""
+class LocalEngine(Engine):
+    """vLLM in this process."""
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
         self.config = config
@@ -68,12 +67,10 @@ class LocalEngine:
             except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
                 raise ValueError(start_failure(str(error))) from error
             finally:
-                torch.set_num_threads = (
-                    set_num_threads  # vLLM's CPU worker replaces it with a function that does nothing
-                )
+                # vLLM's CPU worker replaces it with a function that does nothing.
+                torch.set_num_threads = set_num_threads
 
     def sample(self, requests: Requests) -> None:
-        """Sample requests as they come; see rlvr.sampling.vllm.engine.Engine."""
         engine, more = self.llm.llm_engine, threading.Event()
         under_way: dict[str, tuple[int, str]] = {}
         requests.on_more(more.set)
@@ -95,9 +92,8 @@ class LocalEngine:
                 else:
                     more.wait(LOOK_AGAIN)
         except BaseException:
-            engine.abort_request(
-                [name for _, name in under_way.values()], internal=True
-            )  # or the next call would receive their outputs
+            # Or the next call would receive their outputs.
+            engine.abort_request([name for _, name in under_way.values()], internal=True)
             raise
 
     def _enqueue(self, taken: Sequence[tuple[int, Request]]) -> dict[str, tuple[int, str]]:
@@ -112,20 +108,14 @@ class LocalEngine:
         return {name.partition("-")[0]: (number, name) for name, (number, _) in zip(names, taken, strict=True)}
 
     def sample_everywhere(self, request: Request) -> list[Output]:
-        """Return one output: the weights lie in one place."""
         batch = Batch([request])
         self.sample(batch)
         return batch.in_order()
 
-    def report_to(self, report: Report) -> None:
-        """Do nothing: there are no servers."""
-
     def interrupt(self) -> None:
-        """End the sampling under way in another thread, and refuse to sample from then on."""
         self._interrupted.set()
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
         if self.config.lora == "merge":
             self.push(engine_weights(policy))
         else:
@@ -151,10 +141,6 @@ class LocalEngine:
         self.adapter = request
         self.reset_cache()
         shutil.rmtree(folder.with_name(str(number - 1)), ignore_errors=True)
-
-    def measures(self) -> dict[str, float]:
-        """Return none."""
-        return {}
 
     def sleep(self, level: int) -> None:
         """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.
@@ -182,7 +168,6 @@ class LocalEngine:
             raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
     def differing(self, policy: Policy) -> list[str]:
-        """Return the names of the policy's tensors whose values differ in the engine, or are missing there."""
         weights = engine_weights(policy, merged=self.config.lora == "merge")
 
         def compare(model: nn.Module) -> list[str]:
@@ -192,7 +177,6 @@ class LocalEngine:
         return names
 
     def close(self) -> None:
-        """Free the engine's memory and its process group."""
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         self._adapters.cleanup()

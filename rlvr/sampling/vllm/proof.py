@@ -1,19 +1,15 @@
-"""Whether an engine holds the weights of a push: told by its logprobs of a fixed text, not by what it says of itself.
+"""Two checks that an engine samples from the trainer's weights. Both believe logprobs, not what the engine says.
 
-The trainer scores the same text. Both have scored it after earlier pushes too: an engine that loaded nothing has not
-moved where the trainer has, and one that loaded a part has not moved as far.
+`Proof`, after every push: engine and trainer score a fixed text, as they did after earlier pushes. An engine that
+loaded nothing has not moved where the trainer has, and one that loaded a part has not moved as far.
+`compare_continuations`, now and then: a greedy continuation, token by token.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -25,9 +21,6 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.sharding import within
 
-# The check that the engine samples from the trainer's weights, and folders in memory for engines to start from.
-
-MEMORY = Path("/dev/shm")
 SYNC_TOKENS = 16
 # Largest difference of a logprob at equal weights. Measured on CPUs: 2e-5 in float32, 0.14 in bfloat16.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.5}
@@ -35,45 +28,6 @@ TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.5}
 
 class WeightsDiffer(RunError):
     """The engine does not sample from the trainer's weights."""
-
-
-@contextmanager
-def shared_folder() -> Iterator[Path]:
-    """Create a folder in memory (/dev/shm, or on disk without it) and delete it at the end.
-
-    Folders that killed processes left behind are deleted first.
-    """
-    delete_orphans(MEMORY)
-    parent = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix=f"rlvr-{process_space()}-{os.getpid()}-", dir=parent) as folder:
-        yield Path(folder)
-
-
-def process_space() -> str:
-    """Return the id of this process's PID namespace: containers that share /dev/shm reuse each other's process ids."""
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:  # not Linux
-        return "0"
-
-
-def delete_orphans(parent: Path) -> None:
-    """Delete the shared folders in `parent` whose process has ended."""
-    for folder in parent.glob(f"rlvr-{process_space()}-*-*"):
-        owner = int(folder.name.split("-")[2])
-        if not process_lives(owner):
-            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
-
-
-def process_lives(pid: int) -> bool:
-    """Return whether a process has this id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +125,7 @@ class Proof:
         self.seen = 0.0  # largest difference of an engine since the push
 
     def begin(self, number: int, own: Sequence[float]) -> None:
-        """Take the trainer's logprobs (n) under the weights of push `number`; engines are compared with them."""
+        """Take the trainer's logprobs (n) under the weights of push `number`, which engines are compared with."""
         self._forget()
         self.pushes.append(Push(number, torch.tensor(own, dtype=torch.float64)))
         self.doubtful.clear()

@@ -11,7 +11,7 @@ import torch
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.core.types import Ask, Completion, Conversations, Sampler, Sampling
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Report, Request
+from rlvr.sampling.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Report, Request, Requests
 from rlvr.sampling.vllm.local import LocalEngine
 from rlvr.sampling.vllm.proof import (
     SYNC_TOKENS,
@@ -33,7 +33,7 @@ def open_engine(policy: Policy, config: EngineConfig) -> Engine:
 
 
 class VLLMSampler(Sampler):
-    """vLLM as an rlvr.core.types.Sampler, in this process (LocalEngine) or on servers (ServersEngine).
+    """vLLM as a sampler, in this process (LocalEngine) or on servers (ServersEngine).
 
     `load_weights` pushes the policy's weights into the engine. At the start and after every `sync_check_every`-th push
     `check_sync` compares the engine with the trainer, and raises WeightsDiffer with the tensors that differ.
@@ -99,7 +99,7 @@ class VLLMSampler(Sampler):
         """Sample a completion for each ask; see rlvr.core.types.Sampler. Raises ValueError as `stream` does."""
         self.engine.sample(
             Batch(
-                [self._asked(ask) for ask in asks],
+                [self._request_of(ask) for ask in asks],
                 lambda place, output: on_row(place, self._completion(output, asks[place].sampling)),
             )
         )
@@ -109,7 +109,7 @@ class VLLMSampler(Sampler):
 
         Raises ValueError as `stream` does.
         """
-        self.engine.sample(Turns(rollouts, self._asked, self._completion))
+        self.engine.sample(Turns(rollouts, self._request_of, self._completion))
 
     def interrupt(self) -> None:
         """End the sampling under way in another thread; it raises RunError there, as does all later sampling."""
@@ -203,7 +203,7 @@ class VLLMSampler(Sampler):
         stop_ids = tuple(sorted(self.policy.eos_ids))
         return Request(prompt, seed, s.max_new_tokens, s.temperature, s.top_p, s.top_k, s.stop, stop_ids)
 
-    def _asked(self, ask: Ask) -> Request:
+    def _request_of(self, ask: Ask) -> Request:
         self._check([ask.context], ask.sampling, [[ask.seed]])
         return self._request(ask.context, ask.sampling, ask.seed)
 
@@ -220,8 +220,8 @@ class VLLMSampler(Sampler):
         return Completion(text[: min(ends)] if ends else text, output.token_ids, logprobs, reason)
 
 
-class Turns:
-    """The turns of rollouts as an engine's requests, numbered by row; see rlvr.sampling.vllm.engine.Requests."""
+class Turns(Requests):
+    """The turns of rollouts as an engine's requests, numbered by row."""
 
     def __init__(
         self,
@@ -233,7 +233,6 @@ class Turns:
         self.sampling: dict[int, Sampling] = {}
 
     def take(self) -> Sequence[tuple[int, Request]] | None:
-        """Return the turns whose context is there."""
         asks = self.rollouts.asks(every=False)
         if asks is None:
             return None
@@ -241,18 +240,16 @@ class Turns:
         return [(row, self.request(ask)) for row, ask in asks]
 
     def done(self, number: int, output: Output) -> None:
-        """Pass on a turn that was sampled."""
-        self.rollouts.heard(number, self.completion(output, self.sampling[number]))
+        self.rollouts.add_turn(number, self.completion(output, self.sampling[number]))
 
     def on_more(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called when a reply was made."""
         self.rollouts.on_reply(wake)
 
 
 def warn_of_unreadable(names: Sequence[str]) -> None:
     """Warn of tensors that cannot be read back from the engine."""
     warnings.warn(
-        f"vLLM does not give these weights back, and pushes of them are checked by logprobs only: {shorten_names(names)}",
+        f"vLLM does not give these weights back; pushes of them are checked by logprobs only: {shorten_names(names)}",
         RuntimeWarning,
         stacklevel=4,
     )

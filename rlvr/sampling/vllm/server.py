@@ -1,4 +1,4 @@
-"""One vLLM server, spoken to over HTTP: prompts and outputs travel as token ids (/inference/v1/generate)."""
+"""One vLLM server: `Server` speaks to it over HTTP, in token ids; `ServerProcess` is one that this process starts."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ SCHEMA = "vLLM's schema"
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
 HEALTH_SECONDS = 5.0
 HOW_TO_START = "the servers are started by `rlvr serve MODEL`, or as it starts them"
+EXTENSION = "rlvr.sampling.vllm.worker.WorkerExtension"
+REQUIRED_FLAGS = f"--enable-scale-out --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"
+# What torchrun tells a process about its group.
+TORCHRUN = tuple(
+    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR "
+    "MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE".split()
+)
+PR_SET_PDEATHSIG = 1
 T = TypeVar("T")
 
 
@@ -43,7 +51,7 @@ class StaleWeights(RunError):
 class Server:
     """A vLLM server. timeout: seconds it may take to answer before it counts as lost.
 
-    workers: processes that hold its weights. backend: how these come in, see rlvr.sampling.vllm.receive. Known after `look`.
+    workers: processes that hold its weights. backend: how these come in (receive.py). Known after `look`.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -56,7 +64,6 @@ class Server:
 
     @property
     def name(self) -> str:
-        """Return what messages call the server."""
         return f"the vLLM server {self.url}"
 
     def look(self) -> None:
@@ -152,18 +159,6 @@ def read_answer(answer: dict[str, Any]) -> tuple[Output, list[str]]:
     return Output(tuple(tokens), tuple(logprobs), ended_by, of_prompt), versions
 
 
-# vLLM servers as processes of this one: their command and environment, their start and end, what their log tells.
-
-EXTENSION = "rlvr.sampling.vllm.worker.WorkerExtension"
-REQUIRED_FLAGS = f"--enable-scale-out --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"
-# What torchrun tells a process about its group.
-TORCHRUN = tuple(
-    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR "
-    "MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE".split()
-)
-PR_SET_PDEATHSIG = 1
-
-
 def server_command(model: str, host: str, port: int, backend: str, options: Mapping[str, Any]) -> list[str]:
     """Return the command that starts a server without weights, which come later as the backend brings them.
 
@@ -233,7 +228,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process id."""
         return self.process.pid
 
     def wait_until_up(self, timeout: float, check: Callable[[], None] = lambda: None) -> None:
@@ -293,7 +287,7 @@ def start_server(
 ) -> ServerProcess:
     """Start a server of a model (a hub name or a folder with config and tokenizer), and do not wait for it.
 
-    options: vLLM's, see rlvr.sampling.vllm.engine.server_options. port: None takes a free one. Raises ValueError without vLLM.
+    options: vLLM's (engine.server_options). port: None takes a free one. Raises ValueError without vLLM.
     """
     require_vllm()
     port = port or free_port()
@@ -329,9 +323,6 @@ def end_with_parent() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-# Whether servers can be used together, and by this trainer: how weights come in, dtype, GPUs.
 
 
 def free_port(address: str = "127.0.0.1") -> int:

@@ -1,8 +1,8 @@
 """vLLM on one server or several: started here, or running ones by their URLs, on this machine or others.
 
-Weights go to all of them at once (rlvr.sampling.vllm.transfer), and each proves that it has them (rlvr.sampling.vllm.proof); requests go
-to the one with the fewest outstanding tokens (rlvr.sampling.vllm.servers). Of a run's processes each samples its share, and the
-first one pushes.
+`ServersEngine` pushes weights to all of them at once (transfer.py), and each proves that it has them (proof.py).
+`Router` sends a prompt's completions together to the server with the fewest outstanding tokens. `Starter` starts the
+servers of a run and ends them. Of the ranks of a run each samples its share, and the first one talks about weights.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm.engine import LOOK_AGAIN, Interrupted, Output, Report, Request, Requests, start_options
-from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text, shared_folder, shorten_names
+from rlvr.sampling.vllm.engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, start_options
+from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text, shorten_names
 from rlvr.sampling.vllm.server import (
     HOW_TO_START,
     Server,
@@ -41,93 +41,70 @@ from rlvr.sampling.vllm.server import (
     visible_gpus,
 )
 from rlvr.sampling.vllm.transfer import CHANNELS, Transfer, TransferBroken
-from rlvr.sampling.vllm.weights import engine_weights, write_config
+from rlvr.sampling.vllm.weights import engine_weights, shared_folder, write_config
 
-# The processes of a training run, as samplers on servers need them: the first talks to the servers for all.
-#
-# One process: no-ops. Every process must make the same calls in the same order, in one thread at a time.
+Source = Callable[[], Iterable[tuple[str, Tensor]]]
+LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
+CONNECTIONS = 256  # requests that a server has at once; its own scheduler batches them
+S = TypeVar("S")
+R = TypeVar("R")
+Numbered = tuple[int, Request]
+Act = Callable[[Transfer, Iterable[tuple[str, Tensor]]], None]
 
-R = TypeVar("T")
 
-
-def count_processes() -> int:
-    """Return how many processes the run has."""
+def count_ranks() -> int:
+    """Return how many ranks the run has."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def is_first() -> bool:
-    """Return whether this is the process that talks to the servers."""
-    return count_processes() == 1 or distributed.get_rank() == 0
+    """Return whether this is the rank that talks to the servers for all."""
+    return count_ranks() == 1 or distributed.get_rank() == 0
 
 
 def on_first(action: Callable[[], R]) -> R:
-    """Return on every process what `action` returns on the first; what it raises there is raised everywhere.
+    """Return on every rank what `action` returns on the first; what it raises there is raised everywhere.
 
-    ValueError stays one; what else is expected of a server is a RunError.
+    ValueError stays one; what else is expected of a server is a RunError. All ranks must make the same calls in the
+    same order, in one thread at a time.
     """
-    if count_processes() == 1:
+    if count_ranks() == 1:
         return action()
-    told: list[Any] = [None, None, None]
+    shared: list[Any] = [None, None, None]
+    failed: Exception | None = None
     if is_first():
         try:
-            told[0] = action()
+            shared[0] = action()
         except (ValueError, RunError) as error:
-            told[1:] = [ValueError if isinstance(error, ValueError) else type(error), str(error)]
-            failed: Exception | None = error
-        else:
-            failed = None
-    distributed.broadcast_object_list(told)
-    result, kind, message = told
+            shared[1:] = [ValueError if isinstance(error, ValueError) else type(error), str(error)]
+            failed = error
+    distributed.broadcast_object_list(shared)
+    result, kind, message = shared
     if kind is not None:
-        raise failed if is_first() and failed is not None else kind(message)
+        raise failed or kind(message)
     return result
 
 
 def from_all(value: R) -> list[R]:
-    """Return the values of all processes, in their order."""
-    if count_processes() == 1:
+    """Return the values of all ranks, in their order."""
+    if count_ranks() == 1:
         return [value]
-    values: list[Any] = [None] * count_processes()
+    values: list[Any] = [None] * count_ranks()
     distributed.all_gather_object(values, value)
     return values
-
-
-# Which server samples what: a prompt's completions go together to the server with the fewest outstanding tokens.
-#
-# A request under a number that was used before is a further turn of a rollout: the server that sampled the turn before it
-# has its context in the prefix cache; at another one the whole context counts as tokens more.
-
-CONNECTIONS = 256  # requests that a server has at once; its own scheduler batches them
-S = TypeVar("S")
-Item = TypeVar("T")
-Numbered = tuple[int, Request]
-
-
-def groups_of(requests: Sequence[Numbered]) -> list[list[Numbered]]:
-    """Return the requests in lists, those of one prompt together where they follow one another."""
-    return [list(group) for _, group in itertools.groupby(requests, key=lambda numbered: list(numbered[1].prompt))]
-
-
-def next_of(finished: queue.SimpleQueue[Item]) -> Item | None:
-    """Return the next item of a queue; None where none came for a while."""
-    try:
-        return finished.get(timeout=LOOK_AGAIN)
-    except queue.Empty:
-        return None
-
-
-def tokens_of(request: Request) -> int:
-    """Return how many tokens a request may still cost: its prompt's, and all that it may draw."""
-    return len(request.prompt) + request.max_new_tokens
 
 
 class Router(Generic[S]):
     """Hands out requests to servers until each has an output.
 
+    A prompt's completions go together to the server with the fewest outstanding tokens. A request under a number that
+    was used before is a further turn of a rollout: the server of the turn before has its context in the prefix cache;
+    at another one the whole context counts as tokens more.
+
     ask: `ask(server, request)` in a thread of `pool`; it raises ServerLost for a server that is lost. servers: returns
     those that are there. on_loss: `on_loss(server, error)` in the calling thread, once or more often; afterwards
-    `servers()` has it no more, or is empty no more, or on_loss raises. A completion depends on its seed, so that a
-    second answer, from another server, is the one that is missing. check: called now and then; ends all by raising.
+    `servers()` lacks it, or on_loss raises. The lost requests go to others: a completion depends on its seed alone.
+    check: called now and then; ends all by raising.
     """
 
     def __init__(
@@ -144,7 +121,7 @@ class Router(Generic[S]):
         self.homes: dict[int, S] = {}  # who sampled last under a number
 
     def sample(self, requests: Requests) -> None:
-        """Sample requests as they come; see rlvr.sampling.vllm.engine.Engine.
+        """Sample requests as they come; see Engine.
 
         Raises RunError without servers, and what `ask` raises besides ServerLost, `on_loss`, and `requests`.
         """
@@ -156,21 +133,33 @@ class Router(Generic[S]):
             while True:
                 self.check()
                 taken = requests.take()
-                waiting.extend(groups_of(taken or ()))
+                waiting.extend(group_by_prompt(taken or ()))
                 for future in self._hand_out(waiting, under_way):
                     future.add_done_callback(finished.put)
                 if waiting and not under_way:
                     raise RunError("no vLLM server is left")
                 if taken is None and not under_way:
                     return
-                if (done := next_of(finished)) is not None:
-                    self._receive(done, *under_way.pop(done), requests, waiting)
+                try:
+                    done = finished.get(timeout=LOOK_AGAIN)
+                except queue.Empty:
+                    continue
+                if done is None:
+                    continue
+                server, number, request = under_way.pop(done)
+                self._count(server, request, -1)
+                try:
+                    output = done.result()
+                except ServerLost as error:
+                    waiting.appendleft([(number, request)])
+                    self.on_loss(server, error)
+                else:
+                    requests.done(number, output)
         finally:
             for future in under_way:
                 future.cancel()
-            self.requests.clear()
-            self.tokens.clear()
-            self.homes.clear()
+            for counts in (self.requests, self.tokens, self.homes):
+                counts.clear()
 
     def _hand_out(
         self, waiting: deque[list[Numbered]], under_way: dict[Future[Output], tuple[S, int, Request]]
@@ -186,25 +175,6 @@ class Router(Generic[S]):
                 sent.append(future)
         return sent
 
-    def _receive(
-        self,
-        done: Future[Output],
-        server: S,
-        number: int,
-        request: Request,
-        requests: Requests,
-        waiting: deque[list[Numbered]],
-    ) -> None:
-        """Pass on the output of a request; where its server is lost, let the request wait for another one."""
-        self._count(server, request, -1)
-        try:
-            output = done.result()
-        except ServerLost as error:
-            waiting.appendleft([(number, request)])
-            self.on_loss(server, error)
-        else:
-            requests.done(number, output)
-
     def free_server(self, group: Sequence[Numbered]) -> S | None:
         """Return the server that would have the fewest outstanding tokens among those with room for requests more."""
 
@@ -219,11 +189,14 @@ class Router(Generic[S]):
         return min((server for server in self.servers() if has_room(server)), key=cost, default=None)
 
     def _count(self, server: S, request: Request, sign: int) -> None:
+        tokens = len(request.prompt) + request.max_new_tokens  # that it may cost
         self.requests[server] = self.requests.get(server, 0) + sign
-        self.tokens[server] = self.tokens.get(server, 0) + sign * tokens_of(request)
+        self.tokens[server] = self.tokens.get(server, 0) + sign * tokens
 
 
-# The servers that a run starts itself, on its machine: where they lie, on which GPUs, and their end.
+def group_by_prompt(requests: Sequence[Numbered]) -> list[list[Numbered]]:
+    """Return the requests in lists, those of one prompt together where they follow one another."""
+    return [list(group) for _, group in itertools.groupby(requests, key=lambda numbered: list(numbered[1].prompt))]
 
 
 class Starter:
@@ -289,21 +262,16 @@ def place_servers(device: torch.device, config: VLLMServerConfig) -> tuple[list[
     return share_gpus(others, config.servers, config.tensor_parallel), "rlvr_nccl"
 
 
-Source = Callable[[], Iterable[tuple[str, Tensor]]]
-LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
-Act = Callable[[Transfer, Iterable[tuple[str, Tensor]]], None]
-
-
 @dataclass
 class Outcome:
-    """What the first process tells the others after a push: the servers' URLs, or that it is to be done again."""
+    """What the first rank tells the others after a push: the servers' URLs, or that it is to be done again."""
 
     urls: list[str] = field(default_factory=list)
     again: bool = False
 
 
-class ServersEngine:
-    """vLLM servers; implements rlvr.sampling.vllm.engine.Engine.
+class ServersEngine(Engine):
+    """vLLM servers.
 
     A server that dies, does not answer for `timeout` seconds, or does not have the weights that were pushed is lost:
     what it had not finished is sampled by the others, which have them. One that was started here is replaced at the
@@ -330,7 +298,7 @@ class ServersEngine:
         self._router = Router(self._ask, lambda: self.servers, self._lose, self._pool, self._check_interrupted)
         atexit.register(self.close)
         try:
-            urls, run, self.max_model_len = on_first(lambda: self._open(policy))
+            urls, run, self.max_model_len = on_first(lambda: self._open_servers(policy))
             self._adopt(urls)
             self.run, self.pushes = run, 0
             self.text = proof_text(policy, self.max_model_len)
@@ -341,16 +309,13 @@ class ServersEngine:
 
     @property
     def version(self) -> str:
-        """Return the version of the weights that were pushed last; no other run's are called the same."""
+        """The version of the weights that were pushed last; no other run's are called the same."""
         return f"{self.run}-{self.pushes}"
 
     def sample(self, requests: Requests) -> None:
-        """Sample requests as they come; see rlvr.sampling.vllm.engine.Engine. Those of a lost server are sent to the others."""
         self._router.sample(requests)
 
     def sample_everywhere(self, request: Request) -> list[Output]:
-        """Return one output of each server."""
-
         def ask_all() -> list[Output]:
             outputs = []
             for server in list(self.servers):
@@ -364,19 +329,14 @@ class ServersEngine:
         return on_first(ask_all)
 
     def interrupt(self) -> None:
-        """End the sampling under way in another thread, and refuse to sample from then on."""
         self._interrupted.set()
         self._close_clients()
 
     def report_to(self, report: Report) -> None:
-        """Tell `report` from now on which servers are lost and replaced, in place of Python's warnings."""
         self.report = report
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights, adapters merged, from now on. Every process of a run calls it.
-
-        A server that does not sample from them is lost before it samples.
-        """
+        """See Engine. Adapters are merged. A server that does not sample from the weights is lost before it samples."""
         own = own_logprobs(policy, self.text)
         self.push(lambda: engine_weights(policy), own)
         while doubtful := on_first(lambda: list(self.proof.doubtful)):
@@ -388,7 +348,7 @@ class ServersEngine:
     def push(self, source: Source, own: Sequence[float]) -> None:
         """Load the weights that `source` yields, each time anew, in place on all servers; reset the prefix caches.
 
-        Every process takes them from its `source`: gathering a tensor of a sharded model needs all. own: the trainer's
+        Every rank takes them from its `source`: gathering a tensor of a sharded model needs all. own: the trainer's
         logprobs of `text` under them.
         """
         lost = {url for urls in from_all(sorted(self.lost)) for url in urls}
@@ -403,7 +363,7 @@ class ServersEngine:
             urls = on_first(self._push_kept).urls
         elif self.config.url:
             urls = self._with_all(source, lambda t, weights: t.push(weights, self.version), proves=True).urls
-        else:  # the first process has servers of its own, and the weights that this one helps to gather
+        else:  # the first rank has servers of its own, and the weights that this one helps to gather
             for _ in source():
                 pass
             urls = on_first(Outcome).urls
@@ -411,7 +371,6 @@ class ServersEngine:
         self.lost = set()
 
     def differing(self, policy: Policy) -> list[str]:
-        """Return the names of the policy's tensors whose values differ on a server, or are missing there."""
         found = self._compare(lambda: engine_weights(policy))
         names = list(dict.fromkeys(name for of_server in found.values() for name in of_server))
         if self.unreadable is None:
@@ -421,7 +380,7 @@ class ServersEngine:
         return names
 
     def _compare(self, source: Source) -> dict[str, list[str]]:
-        """Return by server's URL the names of the weights that differ there, to all processes."""
+        """Return by server's URL the names of the weights that differ there, to all ranks."""
         found: dict[str, list[str]] = {}
 
         def compare(transfer: Transfer, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -438,21 +397,19 @@ class ServersEngine:
             names = [name for name in found.get(server.url, ()) if name not in (self.unreadable or ())]
             if names:
                 reason = f"tensors that differ: {shorten_names(names)}"
-                self._lose(server, ServerLost(self._has_others(server, reason)), replaces=False)
+                self._lose(server, ServerLost(self._describe_refusal(server, reason)), replaces=False)
                 lost = True
         if not lost and all(server.workers == 1 for server in self.servers):  # one of several compares nothing
             self.proof.trust()
         return lost
 
-    def _has_others(self, server: Server, reason: str) -> str:
+    def _describe_refusal(self, server: Server, reason: str) -> str:
         return f"{server.name} does not have the weights of push {self.pushes}: {reason}"
 
     def measures(self) -> dict[str, float]:
-        """Return metrics of the last push's proof; none on processes that do not push."""
         return self.proof.measures() if is_first() else {}
 
     def sleep(self, level: int) -> None:
-        """Raise ValueError: a server keeps its memory."""
         raise ValueError(f"sampler.sleep {level} needs the sampler vllm, in this process")
 
     def close(self) -> None:
@@ -463,7 +420,7 @@ class ServersEngine:
             self.transfer = None
         self._stack.close()
 
-    def _open(self, policy: Policy) -> tuple[list[str], str, int]:
+    def _open_servers(self, policy: Policy) -> tuple[list[str], str, int]:
         """Return the servers' URLs, a name for this run, and the shortest max_model_len, after a look at each.
 
         Raises ValueError for servers that cannot be used, or not together.
@@ -487,29 +444,30 @@ class ServersEngine:
         return server.sample(request, self.version)
 
     def _with_all(self, source: Source, act: Act, *, proves: bool = False) -> Outcome:
-        """Have the first process act with a transfer to all servers, until none is lost meanwhile.
+        """Have the first rank act with a transfer to all servers, until none is lost meanwhile.
 
-        Every process takes each weight from its `source`.
+        Every rank takes each weight from its `source`.
         """
         while True:
             weights = iter(source())
-            outcome, error = self._tried(act, weights, proves=proves) if is_first() else (Outcome(), None)
-            for _ in weights:  # what is left: the other processes gather it too
+            # An error that ends the run is raised on all ranks, once they have gathered the rest of the weights.
+            outcome = Outcome()
+            error: Exception | None = None
+            if is_first():
+                try:
+                    outcome = self._act_first(act, weights, proves=proves)
+                except (ValueError, RunError) as caught:
+                    error = caught
+            for _ in weights:
                 pass
-            outcome = on_first(partial(told, outcome, error))
+            outcome = on_first(partial(return_or_raise, outcome, error))
             if not outcome.again:
                 return outcome
 
-    def _tried(
-        self, act: Act, weights: Iterator[tuple[str, Tensor]], *, proves: bool
-    ) -> tuple[Outcome, Exception | None]:
-        """Return the outcome of an attempt, or the error that ends the run: other processes are to hear of it."""
-        try:
-            if not self.servers:
-                self._push_kept()
-            return self._attempt(lambda transfer: act(transfer, weights), proves=proves), None
-        except (ValueError, RunError) as error:
-            return Outcome(), error
+    def _act_first(self, act: Act, weights: Iterator[tuple[str, Tensor]], *, proves: bool) -> Outcome:
+        if not self.servers:
+            self._push_kept()
+        return self._attempt(lambda transfer: act(transfer, weights), proves=proves)
 
     def _attempt(self, act: Callable[[Transfer], object], *, proves: bool) -> Outcome:
         """Act once with a transfer to all servers that are there. Where one is lost it is to be done again.
@@ -523,7 +481,7 @@ class ServersEngine:
                         server.look()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
             act(self.transfer)
-            failed = self._reset_caches() | (self._disproved() if proves else {})
+            failed = self._reset_caches() | (self._ask_for_proof() if proves else {})
         except TransferBroken as broken:
             self.transfer = None
             for server, reason in broken.lost.items():
@@ -543,7 +501,7 @@ class ServersEngine:
                 failed[server] = error
         return failed
 
-    def _disproved(self) -> dict[Server, ServerLost]:
+    def _ask_for_proof(self) -> dict[Server, ServerLost]:
         """Ask each server for its logprobs of the text; return those that do not have the weights, or are lost."""
         request = Request(self.text, seed=0, max_new_tokens=1, temperature=0.0, top_p=1.0, top_k=0, scores_prompt=True)
 
@@ -560,11 +518,11 @@ class ServersEngine:
             if isinstance(answer, ServerLost):
                 failed[server] = answer
             elif reason := self.proof.judge(server.url, answer.prompt_logprobs):
-                failed[server] = ServerLost(self._has_others(server, reason))
+                failed[server] = ServerLost(self._describe_refusal(server, reason))
         return failed
 
     def _push_kept(self) -> Outcome:
-        """Replace servers of this process's own that are lost, and push the weights that are kept."""
+        """Replace servers of this rank's own that are lost, and push the weights that are kept."""
         assert self.starter is not None
         while True:
             missing = self.config.servers - len(self.servers)
@@ -590,7 +548,7 @@ class ServersEngine:
         left, total = len(self.servers), max(len(self.config.url), self.config.servers)
         if not left and self.starter is not None and self.deaths > self.config.max_restarts:
             raise RunError(f"vLLM servers were lost {self.deaths} times; last: {error}") from error
-        if not left and (self.starter is None or (replaces and count_processes() > 1)):
+        if not left and (self.starter is None or (replaces and count_ranks() > 1)):
             what = f"all {total} vLLM servers; last" if total > 1 else "the vLLM server"
             raise RunError(f"lost {what}: {error}; the same command resumes, with servers that run") from error
         goes_on = f"{left} of {total} are left" if left else "another one is started"
@@ -630,7 +588,7 @@ def warn_of_lost(text: str, kind: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def told(outcome: Outcome, error: Exception | None) -> Outcome:
+def return_or_raise(outcome: Outcome, error: Exception | None) -> Outcome:
     """Return an outcome, or raise the error."""
     if error is not None:
         raise error
@@ -640,24 +598,18 @@ def told(outcome: Outcome, error: Exception | None) -> Outcome:
 def check_alike(servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:
     """Raise ValueError where servers get weights in several ways, in another dtype, or on the trainer's GPU."""
     first, computes = servers[0], str(dtype).removeprefix("torch.")
+    own_gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
     for server in servers:
-        if server.backend not in CHANNELS:
-            raise ValueError(f"{server.name} gets weights by {server.backend}; {HOW_TO_START}")
-        if server.backend != first.backend:
-            raise ValueError(
-                f"{first.name} gets weights by {first.backend}, {server.name} by {server.backend}; "
-                "start all with the same --transfer"
-            )
+        by, nccl = server.backend, server.backend == "rlvr_nccl"
+        if by not in CHANNELS:
+            raise ValueError(f"{server.name} gets weights by {by}; {HOW_TO_START}")
+        if by != first.backend:
+            ways = f"{first.name} gets weights by {first.backend}, {server.name} by {by}"
+            raise ValueError(f"{ways}; start all with the same --transfer")
         if server.dtype != computes:
             raise ValueError(f"{server.name} computes in {server.dtype}, the trainer in {computes}; set --dtype there")
-        if server.backend == "rlvr_nccl" and device.type != "cuda":
-            raise ValueError(f"{server.name} gets weights by NCCL, and the trainer is on {device}; serve with "
-                             "--transfer gloo")  # fmt: skip
-        if server.backend == "rlvr_nccl" and id_of_gpu(device) in server.gpus:
-            raise ValueError(f"{server.name} is on the trainer's GPU, where NCCL cannot send; serve it with "
-                             "--transfer gloo")  # fmt: skip
-
-
-def id_of_gpu(device: torch.device) -> str:
-    """Return the id of a GPU; "" for another device."""
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+        reason = f"gets weights by NCCL, and the trainer is on {device}" if device.type != "cuda" else ""
+        if own_gpu and own_gpu in server.gpus:
+            reason = "is on the trainer's GPU, where NCCL cannot send"
+        if nccl and reason:
+            raise ValueError(f"{server.name} {reason}; serve it with --transfer gloo")

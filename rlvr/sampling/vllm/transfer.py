@@ -1,4 +1,7 @@
-"""The trainer's end of a weight transfer: one broadcast reaches the workers of all servers, by vLLM's own routes.
+"""Weight transfer: one broadcast reaches the workers of all servers, by vLLM's own routes.
+
+`Transfer` is the trainer's end; receive.py is vLLM's. Tensors go by NCCL, or over TCP (`open_store`, `join_group`,
+`broadcast`, which both ends call), which needs neither a GPU nor vLLM here.
 
 Collectives run on a daemon thread, HTTP calls with a time limit beside them: nothing waits for a lost server for ever.
 """
@@ -27,10 +30,6 @@ from rlvr.sampling.vllm.engine import MISSING
 from rlvr.sampling.vllm.server import Server, free_port
 from rlvr.sampling.vllm.weights import parts
 
-# A group of processes that tensors go through from the first to the others, over TCP: no GPU and no vLLM is needed.
-#
-# It is beside torch.distributed's own groups: the trainer's processes have theirs, vLLM's workers have theirs.
-
 Group = Any  # ProcessGroupGloo; torch gives it no type
 
 
@@ -42,7 +41,9 @@ def open_store(address: str, port: int, timeout: float, *, first: bool) -> TCPSt
 
 
 def join_group(store: TCPStore, rank: int, size: int, *, address: str, timeout: float) -> Group:
-    """Return the group of `size` processes once all are there. address: of this process, as the others reach it.
+    """Return the group of `size` processes once all are there, beside the groups that torch.distributed has.
+
+    address: of this process, as the others reach it.
 
     timeout: seconds after which a transfer that does not go on fails. Raises RuntimeError.
     """
@@ -112,7 +113,7 @@ class Channel(Protocol):
         ...
 
 
-class GlooChannel:
+class GlooChannel(Channel):
     """Tensors over TCP."""
 
     def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
@@ -122,28 +123,23 @@ class GlooChannel:
         self.group: Any = None
 
     def init_info(self) -> dict[str, Any]:
-        """Return the time limit, which both ends keep."""
         return {"timeout": self.limit}
 
     def join(self) -> None:
-        """Wait until all are there."""
         self.group = join_group(self.store, 0, self.size, address=self.address, timeout=self.limit)
 
     def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
-        """Send tensors to all."""
         for _, value in weights:
             broadcast(self.group, value)
 
     def prepare(self, value: Tensor) -> Tensor:
-        """Return a tensor on the CPU."""
         return value.cpu().contiguous()
 
     def close(self) -> None:
-        """Close the connections."""
         self.group = self.store = None
 
 
-class NCCLChannel:
+class NCCLChannel(Channel):
     """Tensors from this process's GPU to the workers' GPUs, by vLLM's own functions."""
 
     def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
@@ -154,18 +150,15 @@ class NCCLChannel:
         self.group: Any = None
 
     def init_info(self) -> dict[str, Any]:
-        """Return that tensors are packed into buffers."""
         return {"packed": True}
 
     def join(self) -> None:
-        """Wait until all are there."""
         torch.cuda.set_device(self.device)
         common = importlib.import_module("vllm.distributed.weight_transfer.nccl_common")
         where = {"master_address": self.address, "master_port": self.port, "world_size": self.size}
         self.group = common.trainer_init(where)
 
     def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
-        """Send tensors to all, and wait until they are there."""
         torch.cuda.set_device(self.device)
         packed = importlib.import_module("vllm.distributed.weight_transfer.packed_tensor")
         packed.packed_nccl_broadcast_producer(
@@ -179,12 +172,10 @@ class NCCLChannel:
         torch.cuda.current_stream().synchronize()
 
     def prepare(self, value: Tensor) -> Tensor:
-        """Return a tensor on the GPU."""
         return value.to(self.device).contiguous()
 
     def close(self) -> None:
-        """Forget the group: to end it may take as long as to wait for a lost server."""
-        self.group = None
+        self.group = None  # to end it may take as long as to wait for a lost server
 
 
 CHANNELS: dict[str, Callable[[str, int, torch.device, float], Channel]] = {
@@ -264,8 +255,8 @@ class Transfer:
         self, path: str, body: Callable[[Server], Any], collective: Callable[[], object] | None = None
     ) -> dict[Server, Any]:
         """Return the answers of all servers to a call, beside which this process's part of a collective runs."""
-        calls = {server: in_thread(partial(server.post, path, body(server))) for server in self.servers}
-        own = [in_thread(collective)] if collective is not None else []
+        calls = {server: run_in_thread(partial(server.post, path, body(server))) for server in self.servers}
+        own = [run_in_thread(collective)] if collective is not None else []
         limit = max(server.timeout for server in self.servers)
         done, left = wait([*calls.values(), *own], timeout=limit, return_when=FIRST_EXCEPTION)
         if left or any(future.exception() is not None for future in done):
@@ -316,7 +307,7 @@ def leave(servers: Sequence[Server], *paths: str) -> None:
             with suppress(ServerLost, ValueError):
                 server.post(path, {}, timeout=SHORT)
 
-    wait([in_thread(partial(end, server)) for server in servers], timeout=2 * SHORT)
+    wait([run_in_thread(partial(end, server)) for server in servers], timeout=2 * SHORT)
 
 
 def meeting_address(urls: Sequence[str]) -> str:
@@ -331,7 +322,7 @@ def meeting_address(urls: Sequence[str]) -> str:
         raise RunError(f"the vLLM server's host {far} has no address: {error}") from error
 
 
-def in_thread(call: Callable[[], T]) -> Future[T]:
+def run_in_thread(call: Callable[[], T]) -> Future[T]:
     """Run a call in a thread that does not outlive the process, and return its future."""
     future: Future[T] = Future()
 

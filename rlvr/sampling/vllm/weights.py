@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from transformers.core_model_loading import WeightConverter, revert_weight_conve
 
 from rlvr.model.load.policy import Policy
 
+MEMORY = Path("/dev/shm")
 WEIGHT_FILES = "model-*.safetensors"
 PART_BYTES = 2**30
 LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
@@ -35,9 +40,9 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str
     tied = head is not None and head.weight is embedding.weight
     held = {_without_layers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
     adapters = _adapters(causal) if merged else {}
-    for names in _converted_together(causal, held):
-        for name, value in _converted(
-            causal, {name: gather_whole(_merged(held[name], adapters.get(name, ()))) for name in names}
+    for names in _convert_groups(causal, held):
+        for name, value in _convert(
+            causal, {name: gather_whole(_add_adapters(held[name], adapters.get(name, ()))) for name in names}
         ):
             if not (tied and name == "lm_head.weight"):
                 yield name, value
@@ -77,7 +82,7 @@ def _adapters(causal: Any) -> dict[str, list[Any]]:
 
 
 @torch.no_grad()
-def _merged(value: Tensor, modules: Sequence[Any]) -> Tensor:
+def _add_adapters(value: Tensor, modules: Sequence[Any]) -> Tensor:
     """Return a weight with the changes of its adapters added, as a tensor of its own where there are any."""
     for module in modules:
         change = reduce(torch.add, (module.get_delta_weight(adapter) for adapter in module.active_adapters))
@@ -85,7 +90,7 @@ def _merged(value: Tensor, modules: Sequence[Any]) -> Tensor:
     return value
 
 
-def _converted_together(causal: Any, names: Iterable[str]) -> list[list[str]]:
+def _convert_groups(causal: Any, names: Iterable[str]) -> list[list[str]]:
     """Return the names in groups that transformers converts to names of a checkpoint together; most are alone.
 
     In memory it fuses experts and other parts of a layer.
@@ -102,7 +107,7 @@ def _converted_together(causal: Any, names: Iterable[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _converted(causal: Any, weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def _convert(causal: Any, weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Yield weights that are converted together by their names in a checkpoint, as `save_pretrained` does."""
     found = dict(revert_weight_conversion(causal, weights))
     weights.clear()
@@ -173,3 +178,42 @@ def write_config(policy: Policy, folder: Path) -> None:
     config.architectures = [type(policy.causal).__name__]
     config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def shared_folder() -> Iterator[Path]:
+    """Create a folder in memory (/dev/shm, or on disk without it) and delete it at the end.
+
+    Folders that killed processes left behind are deleted first.
+    """
+    delete_orphans(MEMORY)
+    parent = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix=f"rlvr-{process_space()}-{os.getpid()}-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def process_space() -> str:
+    """Return the id of this process's PID namespace: containers that share /dev/shm reuse each other's process ids."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:  # not Linux
+        return "0"
+
+
+def delete_orphans(parent: Path) -> None:
+    """Delete the shared folders in `parent` whose process has ended."""
+    for folder in parent.glob(f"rlvr-{process_space()}-*-*"):
+        owner = int(folder.name.split("-")[2])
+        if not process_lives(owner):
+            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+
+
+def process_lives(pid: int) -> bool:
+    """Return whether a process has this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

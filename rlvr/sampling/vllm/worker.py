@@ -1,7 +1,7 @@
 """The engine's side of weight pushes: load tensors, read them back. Runs in the process that holds vLLM's model.
 
-A server loads it by `--worker-extension-cls rlvr.sampling.vllm.worker.WorkerExtension` and calls its methods by name over
-/collective_rpc; reading it makes the engines of rlvr.sampling.vllm.receive known, which bring a server its weights.
+A server loads it by `--worker-extension-cls`, and calls the methods of `WorkerExtension` by name over /collective_rpc.
+Its import makes the engines of receive.py known to vLLM, which bring a server its weights.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
-# A mixture's experts in vLLM's model: loaded one by one, brought into the kernels' layout, compared.
-
 # Names in a checkpoint of experts that vLLM holds in a module `routed_experts`: one expert's matrix, or all stacked.
 EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.\w+\.weight")
 STACKED = re.compile(r"(.+\.experts)\.(gate_up_proj|gate_up_proj_bias|down_proj|down_proj_bias)")
@@ -28,21 +26,9 @@ PARTS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))  # gate, up,
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": silu, "gelu": gelu}
 ALPHA, LIMIT = 1.702, 7.0  # of gpt_oss's gate, as transformers has them
 TRIED = 16  # inputs by which an expert is compared
-
-
-def one_by_one(model: Any, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights, the stacked experts of gpt_oss one by one.
-
-    Of a stack vLLM's model makes a copy into its parameter, which is a placeholder while weights are loaded in place.
-    """
-    streams = hasattr(getattr(model, "model", None), "_try_load_streamed_expert")
-    for name, value in weights:
-        found = STACKED.fullmatch(name) if streams else None
-        if found is None:
-            yield name, value
-            continue
-        for number, expert in enumerate(value):
-            yield f"{found[1]}.{number}.{STREAMED[found[2]]}", expert
+# Engines of receive.py by their names in vLLM's --weight-transfer-config.
+ENGINES = {"rlvr_gloo": "GlooEngine", "rlvr_nccl": "NCCLEngine"}
+ROWS_AT_ONCE = 256
 
 
 def repack_experts(model: nn.Module) -> None:
@@ -94,7 +80,7 @@ def _same_stack(module: Any, weights: dict[str, Tensor]) -> bool:
     if weights.keys() != STREAMED.keys() or module.activation.value != "swigluoai":
         return False
 
-    def same(number: int) -> bool:
+    def computes(number: int) -> bool:
         inner, inner_bias, outer, outer_bias = (_as_held(weights[name][number], module) for name in STREAMED)
 
         def compute(x: Tensor) -> Tensor:
@@ -104,7 +90,7 @@ def _same_stack(module: Any, weights: dict[str, Tensor]) -> bool:
 
         return _computes(module, number, len(inner), compute)
 
-    return all(same(number) for number in range(module.global_num_experts))
+    return all(computes(number) for number in range(module.global_num_experts))
 
 
 def _as_held(value: Tensor, module: Any) -> Tensor:
@@ -125,11 +111,6 @@ def _computes(module: Any, number: int, width: int, compute: Callable[[Tensor], 
     expected = compute(x.float())
     rounding = 1e-5 if x.dtype is torch.float32 else 2e-2
     return bool((found - expected).abs().max() <= rounding * expected.abs().max())
-
-
-# Engines of rlvr.sampling.vllm.receive by their names in vLLM's --weight-transfer-config.
-ENGINES = {"rlvr_gloo": "GlooEngine", "rlvr_nccl": "NCCLEngine"}
-ROWS_AT_ONCE = 256
 
 
 class WorkerExtension:
@@ -170,8 +151,20 @@ def reload(worker: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
 def prepare_weights(
     model: Any, weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield weights as vLLM's model loads them in place; those that it cannot load so are put into `sinks`."""
-    return _without_sinks(one_by_one(model, weights), sinks)
+    """Yield weights as vLLM's model loads them in place; attention sinks are put into `sinks` instead.
+
+    Models of vLLM copy sinks, and stacked experts, into a parameter themselves, which is a placeholder while weights
+    are loaded in place. So the experts of gpt_oss come one by one.
+    """
+    streams = hasattr(getattr(model, "model", None), "_try_load_streamed_expert")
+    for name, value in weights:
+        if "sink" in name.rpartition(".")[2]:
+            sinks[name] = value
+        elif streams and (stack := STACKED.fullmatch(name)):
+            for number, expert in enumerate(value):
+                yield f"{stack[1]}.{number}.{STREAMED[stack[2]]}", expert
+        else:
+            yield name, value
 
 
 def settle(model: Any, sinks: Mapping[str, Tensor]) -> None:
@@ -179,19 +172,7 @@ def settle(model: Any, sinks: Mapping[str, Tensor]) -> None:
     repack_experts(model)
     with torch.inference_mode():
         for name, value in sinks.items():
-            model.get_parameter(_renamed(model, name)).copy_(value)
-
-
-def _without_sinks(weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights, but put the attention's sinks into `sinks`.
-
-    Models of vLLM copy these into a parameter themselves, which is a placeholder while weights are loaded in place.
-    """
-    for name, value in weights:
-        if "sink" in name.rpartition(".")[2]:
-            sinks[name] = value
-        else:
-            yield name, value
+            model.get_parameter(_rename(model, name)).copy_(value)
 
 
 @torch.inference_mode()
@@ -214,12 +195,12 @@ def differing_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> list[s
         if path not in effective:
             effective = {path: _effective(model, path)}  # one at a time: all together are a second model in memory
         value = effective[path][start : start + len(expected)]
-        if value.shape != expected.shape or not _equal(value, expected):
+        if value.shape != expected.shape or not _equals(value, expected):
             differing.append(name)
     return differing
 
 
-def _renamed(model: Any, name: str) -> str:
+def _rename(model: Any, name: str) -> str:
     """Return what the model's class in vLLM calls a tensor."""
     mapper = getattr(model, "hf_to_vllm_mapper", None)
     return name if mapper is None else mapper.map_name(name) or name
@@ -229,7 +210,7 @@ def _place(model: Any, name: str, weights: Mapping[str, Tensor]) -> tuple[str | 
     """Return the engine's name for a tensor (None: it has none), and the row at which the tensor begins there."""
     before, _, _ = name.rpartition(".")
     siblings, _, last = before.rpartition(".")
-    for own in (name, _renamed(model, name)):
+    for own in (name, _rename(model, name)):
         if _has(model, own):
             return own, 0
         path, _, leaf = own.rpartition(".")
@@ -273,7 +254,7 @@ def _unit_rows(module: Any) -> Iterator[Tensor]:
         yield rows
 
 
-def _equal(value: Tensor, expected: Tensor) -> bool:
+def _equals(value: Tensor, expected: Tensor) -> bool:
     """Return whether values are equal up to the rounding of a product with 1."""
     expected = expected.to(value.device, value.dtype).float()
     scale = float(expected.abs().max()) if expected.numel() else 0.0

@@ -40,7 +40,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from rlvr.core.files.write import PARTIAL, advice
+from rlvr.core.files.write import PARTIAL, advise
 from rlvr.core.heartbeat import enter
 from rlvr.core.types import Completion, Group, Problem, RunError, Turn, Verdict
 from rlvr.distributed import Apart, gather, in_thread
@@ -469,7 +469,7 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, RunError) or not cannot_write(error):
             raise
-        then = safe() or advice(cause_of(error))
+        then = safe() or advise(cause_of(error))
         raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", then)))) from error
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from accelerate import Accelerator
 
-from rlvr.core.files.write import write_whole, writing
+from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.heartbeat import beat
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
@@ -145,7 +145,7 @@ def append_answers(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path, RESUME), path.open("a", encoding="utf-8") as file:
+    with name_in_errors(path, RESUME), path.open("a", encoding="utf-8") as file:
         file.write(as_lines(rows))
 
 

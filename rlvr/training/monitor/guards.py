@@ -44,12 +44,10 @@ def find_regression(log: RunLog, accelerator: Accelerator, step: int) -> str:
 
 
 def act_on_regression(action: str, step: int, reason: str, warn: Callable[[str, str], None]) -> None:
-    """Carry out eval.on_regression (`action`) if there is a `reason` (from `find_regression`). The step must be saved.
+    """Carry out eval.on_regression (`action`) for the `reason` that `find_regression` gave.
 
     Raises GuardStop (stop) or RollBack.
     """
-    if not reason:
-        return
     if action == "rollback":
         raise RollBack(step, "regression", reason)
     warn(reason, "regression")

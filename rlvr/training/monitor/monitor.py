@@ -8,14 +8,25 @@ The alarm (rlvr/training/monitor/alarm.py) reads the metrics that are logged of 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from rlvr.config import MonitorConfig
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Group, Status, Verdict
 from rlvr.distributed import Processes, share
-from rlvr.training.monitor.alarm import drift, fast_suspicions, is_alarming, suspicions
+from rlvr.training.monitor.alarm import (
+    AlarmStop,
+    alarm_record,
+    best_step,
+    drift,
+    fast_suspicions,
+    is_alarming,
+    suspicions,
+)
+from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.rollout.rollout import verify_shared
 
 REPEAT_N = 4  # tokens: repetition is measured by n-grams of this length
@@ -48,10 +59,26 @@ class Monitor:
         row["monitor/suspicious"], row["monitor/falling"] = float(bool(signs)), float(bool(fast))
         return row, signs | fast
 
-    def alarm(self) -> tuple[bool, bool]:
-        """Return whether the alarm holds after the last step, and whether it begins to hold there."""
-        holds = is_alarming(self.rows, self.config.patience)
-        return holds, holds and not is_alarming(self.rows[:-1], self.config.patience)
+    def judge_step(
+        self,
+        step: int,
+        signs: Mapping[str, str],
+        metrics: Mapping[str, float],
+        rollouts: Sequence[Mapping[str, Any]],
+        evidence: Path,
+    ) -> tuple[dict[str, Any] | None, GuardStop | RollBack | None]:
+        """Return the alarm's record if it begins with this step, and what monitor.on_alarm asks for while it holds.
+
+        rollouts: the step's lines of rollouts.jsonl. evidence: the file that records are written to.
+        """
+        before, holds = (is_alarming(rows, self.config.patience) for rows in (self.rows[:-1], self.rows))
+        record = alarm_record(step, signs, metrics, rollouts) if holds and not before else None
+        if holds and self.config.on_alarm == "stop":
+            return record, AlarmStop(step, signs, evidence)
+        if holds and self.config.on_alarm == "rollback":
+            reason = f"the reward-hacking alarm at step {step}: {'; '.join(signs.values())}"
+            return record, RollBack(step, "alarm", reason, newest=min(best_step(self.rows), step - 1))
+        return record, None
 
 
 def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str, float]:

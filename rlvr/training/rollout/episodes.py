@@ -317,7 +317,7 @@ class Episodes:
         self.ready = []
         return found if self.open else None
 
-    def heard(self, row: int, completion: Completion) -> None:
+    def add_turn(self, row: int, completion: Completion) -> None:
         """Take a turn of the model, and have the environment answer it."""
         beat()
         episode = self.episodes[row]
@@ -326,7 +326,7 @@ class Episodes:
         episode.logprobs += completion.logprobs
         episode.spent += len(completion.token_ids)
         marks = getattr(self.plan.environment, "marks", ())
-        said = self.policy.heard(completion.token_ids, completion.text, marks)
+        said = self.policy.add_marks(completion.token_ids, completion.text, marks)
         episode.turns.append(Turn("assistant", said, len(completion.token_ids)))
         self.waiting += 1
         self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
@@ -391,7 +391,7 @@ class Episodes:
     def _reply(self, episode: Episode, reply: Reply) -> Finish | None:
         """Append a reply. Return "context", and leave it out, where no token of a turn would fit after it."""
         assert episode.last is not None
-        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens, reply.payload)
+        text = self.policy.shorten_reply(reply.text, self.plan.limits.reply_tokens, reply.payload)
         ended = next((last for last in episode.last.token_ids[-1:] if last in self.policy.eos_ids), None)
         ids = self.policy.encode_reply(replace(reply, text=text), ended=ended)
         if self._room(episode) <= len(ids):

@@ -227,7 +227,7 @@ def demonstrated(policy: Policy, said: Sequence[str], heard: Sequence[Reply], pl
         turns.append(Turn("assistant", text, len(own)))
         if plan is not None and number + 1 < len(said):
             reply = heard[number]
-            reply = replace(reply, text=policy.shortened(reply.text, plan.limits.reply_tokens, reply.payload))
+            reply = replace(reply, text=policy.shorten_reply(reply.text, plan.limits.reply_tokens, reply.payload))
             other = policy.encode_reply(reply, ended=policy.eos_id)
             ids += other
             turns.append(Turn(reply.role, reply.text, len(other)))

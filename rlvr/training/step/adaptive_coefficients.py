@@ -28,7 +28,9 @@ def adapted(coef: float, kl: float, target: float, horizon: int, completions: in
     return max(coef * (1 + error * completions / horizon), 0.0)
 
 
-def follow(learner: Learner, step: int, stats: Mapping[str, float], groups: Sequence[Group]) -> dict[str, float]:
+def adapt_coefficients(
+    learner: Learner, step: int, stats: Mapping[str, float], groups: Sequence[Group]
+) -> dict[str, float]:
     """Adapt the coefficients, and reset the reference policy, after the update of a step (from 1).
 
     stats: metrics of the step, with the mean KL estimate and the mean entropy per token where tokens were trained on.

@@ -160,12 +160,16 @@ def subtracts_kl(learner: Learner) -> bool:
     return learner.reference is not None and algo.kl_coef > 0 and algo.kl_place == "reward" and not algo.row.per_token
 
 
-def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float]], float]:
-    """Return the KL cost of each completion (P x G), and the mean of the KL estimate over all tokens.
+def kl_costs(learner: Learner, groups: Sequence[Group], stats: dict[str, float]) -> list[list[float]] | None:
+    """Return the KL cost of each completion (P x G); None where the KL term is no cost of whole completions.
+
+    Adds "kl", the mean of the KL estimate over all tokens, to `stats`.
 
     A cost is kl_coef times the sum over the completion's tokens of the KL estimate between the present and the
     reference policy; 0 for a completion without a score.
     """
+    if not subtracts_kl(learner):
+        return None
     assert learner.reference is not None
     algo = learner.algo
     everything = [[1.0] * len(group.completions) for group in groups]
@@ -181,4 +185,5 @@ def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float
         ]
         for g in groups
     ]
-    return costs, float(estimates.sum() / batch.mask.sum().clamp(min=1))
+    stats["kl"] = float(estimates.sum() / batch.mask.sum().clamp(min=1))
+    return costs

@@ -18,7 +18,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Group
 from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.model.logprobs.scoring import Entropy, of_tokens, token_logprobs
-from rlvr.model.optim.health import count_not_finite, python_warning
+from rlvr.model.optim.health import check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import critic_stats, learner_microbatches, prepare_batch
@@ -199,6 +199,7 @@ def update(
     stats |= mismatch_stats(learner, step, differences, warn)
     if len(batch):  # without rows there was no gradient
         stats["skipped_updates"] = count_not_finite(norms)
+    check_trained(learner, step + 1)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if policy_learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 
@@ -412,3 +413,17 @@ def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
         return kind
     one_engine = config.sampler.name == "torch" and dtype is torch.float32
     return "none" if one_engine or config.algo.loss_row.ratio is None else "token"
+
+
+def check_trained(learner: Learner, step: int) -> None:
+    """Raise NotFinite where a trained weight, of the policy or the critic, has become NaN or infinite."""
+    config = learner.config
+    policy = [(name, weight) for name, weight in learner.policy.model.named_parameters() if weight.requires_grad]
+    trained = [("policy", policy, "--optim.lr", config.optim.lr)]
+    if learner.critic is not None:
+        trained.append(
+            ("critic", list(learner.critic.named_parameters().items()), "--critic.lr", learner.critic.settings.lr)
+        )
+    for name, weights, flag, lr in trained:
+        hint = f"look at {flag} ({lr:g}); the checkpoints in {config.run.out_dir} stay"
+        check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")

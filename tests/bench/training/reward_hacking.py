@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.rm.command import launch_reward_model, with_policy
+from rlvr.commands.rm.launch import launch_reward_model, with_policy
 from rlvr.config import AlgoConfig, Config, EvalConfig, MonitorConfig, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardTrainConfig
 from rlvr.core.registry import register

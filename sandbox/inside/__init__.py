@@ -1,1 +1,0 @@
-"""Code of the fork server and its children, which runs beside hostile programs. Imports nothing from outside."""

@@ -1,0 +1,229 @@
+"""A Config: bounds of numbers, settings that nothing reads, what is refused, and values that pass pickle and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import pickle
+import typing
+from pathlib import Path
+
+import pytest
+
+from rlvr.algo.algorithms import ALGORITHMS
+from rlvr.commands.arguments import Flags, check_effect, value_of, values_of
+from rlvr.commands.audit import AuditArgs
+from rlvr.commands.eval import EvalArgs
+from rlvr.commands.profile import ProfileArgs
+from rlvr.commands.train import recipe_names
+from rlvr.config import (
+    SAMPLERS,
+    AlgoConfig,
+    Config,
+    CriticConfig,
+    EvalConfig,
+    ModelConfig,
+    MonitorConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    TorchSamplerConfig,
+    VLLMServerConfig,
+    to_json,
+)
+from rlvr.config.reward_model import PairsConfig, RewardConfig
+from rlvr.config.settings import check_values
+from rlvr.config.training import read_config
+
+OUT = RunConfig(out_dir=Path("runs/never"))
+SERVER = VLLMServerConfig(url=("http://x:1",))
+CONFIGS = {
+    "train": Config(run=OUT),
+    "ppo": Config(run=OUT, algo=AlgoConfig("ppo"), monitor=MonitorConfig("math")),
+    **{name: Config(run=OUT, algo=AlgoConfig(name)) for name in ("gdpo", "raft", "dpo")},
+    **{name: Config(run=OUT, sampler=kind()) for name, kind in SAMPLERS.items()},
+    "rm": RewardConfig(pairs=PairsConfig(policy="tiny")),
+    "rm from a file": RewardConfig(pairs=PairsConfig(file=Path("pairs.jsonl"), policy="tiny")),
+    "eval on a server": EvalArgs(model="tiny", task="arithmetic", sampler=SERVER),
+    "eval": EvalArgs(model="tiny", task="arithmetic"),
+    "profile": ProfileArgs(model="tiny", task="arithmetic"),
+    "audit": AuditArgs(task="arithmetic"),
+}
+
+
+def changed(config, name: str, value: object):
+    """The config with one setting changed."""
+    group, _, leaf = name.rpartition(".")
+    if not group:
+        return dataclasses.replace(config, **{leaf: value})
+    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **{leaf: value})})
+
+
+def settings_by_name(config) -> dict[str, typing.Any]:
+    """The flags of a config, as Python names their settings."""
+    flags = Flags(type(config), values_of(type(config), config)).all.values()
+    return {f"{flag.group}.{flag.setting.name}".lstrip("."): flag for flag in flags}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_number_has_bounds(name):
+    """NaN, both infinities, what is far too small and what is far too large are refused for each numeric setting."""
+    config = CONFIGS[name]
+    config.check()
+    hints = {setting: flag.setting.hint for setting, flag in settings_by_name(config).items()}
+    numeric = {s: hint for s, hint in hints.items() if ("int" in str(hint) or "float" in str(hint))}
+    numeric = {s: str(hint) for s, hint in numeric.items() if typing.get_origin(hint) is not typing.Literal}
+    assert numeric
+    for setting, hint in numeric.items():
+        for value in (math.nan, math.inf, -math.inf, -(10**30), 10**30):
+            given = ((value, value) if "tuple[float" in hint else (value,)) if "tuple" in hint else value
+            with pytest.raises(ValueError, match=setting.rpartition(".")[2].replace("_", "[_-]")):
+                changed(config, setting, given).check()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_settings_without_effect_are_refused_where_they_are_changed(name):
+    """Each setting that nothing reads, changed to another value of its type, is told with what would read it."""
+    config = CONFIGS[name]
+    before = values_of(type(config), config)
+    unread = Flags(type(config), before).unread
+    others = {bool: True, int: 7, float: 0.07, str: "x", Path: Path("x")}
+    for setting, flag in settings_by_name(config).items():
+        if flag.name not in unread:
+            continue
+        held, hint = value_of(before, flag), flag.setting.hint
+        kinds = [kind for kind in (*typing.get_args(hint), hint) if kind is not type(None)]
+        if typing.get_origin(hint) is typing.Literal:
+            value = next(word for word in kinds if word != held)
+        else:
+            value = others.get(kinds[0], "x")
+        with pytest.raises(ValueError, match=rf"^{setting} .* would have no effect: it is read only with"):
+            check_effect(changed(config, setting, False if value == held else value), before)
+
+
+def test_weights_may_differ_where_the_precision_is_not_known():
+    """auto may choose bfloat16, in which the torch sampler differs from the trainer: the cap is read there."""
+    for dtype, unread in (("auto", False), ("bfloat16", False), ("float32", True)):
+        config = changed(CONFIGS["train"], "model.dtype", dtype)
+        assert ("algo.importance-cap" in Flags(Config, values_of(Config, config)).unread) == unread
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_keep_their_bounds(name):
+    """What a recipe holds passes its own checks, unchanged, from the command line."""
+    module = importlib.import_module(f"rlvr.recipes.{name}")
+    check_values(module.CONFIG)
+    check_effect(module.CONFIG, values_of(type(module.CONFIG), module.CONFIG))
+    if isinstance(module.CONFIG, Config):
+        module.CONFIG.check()
+
+
+REFUSED = [
+    # A group of another class.
+    ({"algo": "rloo"}, "algo is 'rloo'; expected AlgoConfig, with"),
+    ({"algo": None}, "algo is None; expected AlgoConfig"),
+    ({"algo": {"name": "grpo"}}, "algo is {'name': 'grpo'}; expected"),
+    ({"algo": AlgoConfig}, "algo is <class 'rlvr.config.algo.AlgoConfig'>; expected"),
+    ({"algo": TorchSamplerConfig()}, "algo is TorchSamplerConfig("),
+    ({"sampler": "vllm"}, f"sampler is 'vllm'; expected {' or '.join(k.__name__ for k in SAMPLERS.values())}"),
+    ({"monitor": "exact"}, "monitor is 'exact'; expected MonitorConfig or None"),
+    ({"algo": AlgoConfig("ppo"), "critic": {}}, "critic is {}; expected CriticConfig or None"),
+    ({"rollout": OptimConfig()}, "rollout is OptimConfig("),
+    ({"optim": None}, "optim is None; expected OptimConfig"),
+    ({"critic": CriticConfig()}, "critic is set, and algo grpo trains none"),
+    # A value of another type.
+    ({"algo": AlgoConfig(None)}, "algo.name None: expected str"),
+    ({"algo": AlgoConfig(["grpo"])}, "algo.name ['grpo']: expected str"),
+    ({"monitor": MonitorConfig(None)}, "monitor.verifier None: expected str"),
+    ({"run": RunConfig(steps=1.5)}, "run.steps 1.5: expected int"),
+    ({"run": RunConfig(seed=True)}, "run.seed True: expected a number"),
+    ({"run": RunConfig(out_dir="runs/x")}, "run.out_dir 'runs/x': expected Path"),
+    ({"run": RunConfig(task_option="num_train=9")}, "run.task_option 'num_train=9': expected tuple[str, ...]"),
+    ({"run": RunConfig(task=None)}, "run.task None: expected str"),
+    ({"run": RunConfig(dry_run="no")}, "run.dry_run 'no': expected bool"),
+    ({"eval": EvalConfig(k=1)}, "eval.k 1: expected tuple[int, ...]"),
+    ({"optim": OptimConfig(lr=None)}, "optim.lr None: expected float"),
+    ({"optim": OptimConfig(betas=(0.9,))}, "optim.betas (0.9,): expected tuple[float, float]"),
+    # What does not go together.
+    ({"sampler": VLLMServerConfig(max_staleness=1), "algo": AlgoConfig(importance="none")}, "max_staleness 1"),
+    *(({"algo": AlgoConfig(name), "rollout": RolloutConfig(group_size=1)}, "group_size 1") for name in ("raft", "dpo")),
+]
+# The same of the group algo alone: its settings, and words of the message.
+REFUSED_ALGOS = [
+    ({"name": "rlo"}, "algo.name 'rlo'; did you mean rloo?"),
+    ({"name": "rloo", "normalize": "mean"}, "algo.normalize 'mean': expected one of auto, token"),
+    ({"name": "dpo", "kl_coef": 0.1}, "algo.kl_coef 0.1 is read only with --algo grpo"),
+    ({"name": "raft", "kl_in": "loss"}, "algo.kl_in loss is read only with --algo grpo"),
+    ({"gamma": 0.9}, "algo.gamma 0.9 is read only with --algo reinforce_plus_plus or ppo"),
+    ({"beta": 0.3}, "algo.beta 0.3 is read only with --algo dpo or kto"),
+    ({"name": "gdpo", "reward_weights": ("math2",)}, "'math2': expected part=weight"),
+    # Dual clip is for negative advantages: lower than the upper clip it would bound good completions, too.
+    ({"dual_clip": 1.0}, "above 1 + algo.clip_high"),
+    ({"dual_clip": 3.0, "clip_high": 4.0}, "above 1 + algo.clip_high (5)"),
+    ({"dual_clip": 6.0, "loss": "cispo", "clip_high": 4.0}, "algo.loss cispo, which does not read it"),
+    ({"dual_clip": 3.0, "loss": "nll"}, "algo.loss nll, which does not read it"),
+    ({"dual_clip": 3.0, "loss": "sapo"}, "which does not read it"),
+    ({"loss": "dpo"}, "algo.loss 'dpo': expected one of"),  # it would compare completions that are no pairs
+    *(
+        ({"loss": loss, "normalize": normalize}, "weigh a completion by its length; set auto or sequence")
+        for loss in ("gspo", "sequence")
+        for normalize in ("token", "constant")
+    ),
+    ({"loss": "luspo", "normalize": "token"}, "set auto or sum"),
+    ({"loss": "gspo", "normalize": "sum"}, "set auto or sequence"),
+    ({"loss": "vespo", "importance": "sequence"}, "importance weights of its tokens in it; set token"),
+    ({"loss": "vespo", "kl_coef": 0.1, "kl_estimator": "k3_is"}, "ratio is that of a whole completion"),
+    ({"loss": "vespo", "vespo_lambda_pos": 0.0}, "vespo_lambda_pos"),
+    ({"loss": "sapo", "sapo_temperature_pos": -1.0}, "sapo_temperature_pos"),
+    # Whitening would make the KL term of one size whatever kl_coef says.
+    ({"name": "ppo", "kl_coef": 0.1, "kl_in": "reward", "advantage_scale": "whiten"}, "would scale the KL term"),
+]
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"), [*REFUSED, *(({"algo": AlgoConfig(**algo)}, words) for algo, words in REFUSED_ALGOS)]
+)
+def test_what_cannot_work_is_one_line(groups, expected):
+    """A ValueError of check(), in Python too, where no parser looks at values."""
+    with pytest.raises(ValueError, match=r".") as caught:
+        Config(**groups).check()
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_near_to_the_refused_passes():
+    """A list where a tuple is, an int where a float is, None where it is allowed; the defaults of every loss."""
+    model, rollout = ModelConfig(name="tiny"), RolloutConfig(temperature=1, max_prompt_tokens=None)
+    Config(model=model, eval=EvalConfig(k=[1, 8]), rollout=rollout, optim=OptimConfig(betas=[0.9, 0.99])).check()
+    for algo in ({"dual_clip": 1.3}, {"loss": "gspo"}, {"loss": "sequence"}, {"loss": "vespo"}):
+        Config(algo=AlgoConfig(**algo)).check()
+    Config(algo=AlgoConfig("ppo", kl_coef=0.1, kl_in="reward")).check()
+
+
+def test_auto_names_what_it_stands_for():
+    """Each setting with auto, resolved."""
+    assert AlgoConfig().normalizer == AlgoConfig(loss="cispo").normalizer == "token"
+    assert AlgoConfig(loss="gspo").normalizer == AlgoConfig(loss="sequence").normalizer == "sequence"
+    assert AlgoConfig(loss="gspo", normalize="constant").normalizer == "constant"
+    assert AlgoConfig().estimator == "k3"
+    assert AlgoConfig(kl_in="reward").estimator == AlgoConfig("raft").estimator == "k1"
+    assert AlgoConfig(kl_estimator="k2").estimator == "k2"
+    assert [AlgoConfig(name).kl_place for name in ("grpo", "gdpo", "raft", "reinforce_plus_plus")] == [
+        *("loss", "loss", "reward", "reward")
+    ]
+    kl = {"kl_coef": 0.1, "kl_in": "reward"}
+    assert AlgoConfig("ppo", **kl).scale == "none"
+    assert AlgoConfig("ppo").scale == AlgoConfig("ppo", kl_coef=0.1).scale == "whiten"
+    assert AlgoConfig("reinforce_plus_plus", kl_coef=0.1).scale == "whiten"
+
+
+@pytest.mark.parametrize("sampler", [kind() for kind in SAMPLERS.values()])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_config_survives_pickle_replace_and_json(name, sampler):
+    config = Config(algo=AlgoConfig(name), sampler=sampler, monitor=MonitorConfig("exact", verifier_option=("a=1",)))
+    config.check()
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert dataclasses.replace(config) == config
+    assert read_config(json.loads(to_json(config))) == config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlvr.training.monitor.guards import GuardStop
 from rlvr.training.records import finish_step
 from rlvr.training.rollout.rollout import RolloutPrefetcher
 from rlvr.training.run import Run, is_due
@@ -23,9 +24,13 @@ def train(run: Run, start: int = 0) -> StopRequest:
     non-finite in three consecutive steps.
     """
     config, learner, timer = run.config, run.learner, run.worker.timer
-    with run.training(start), RolloutPrefetcher(run.worker, start) as rollouts, CheckpointSaver(run) as saver:
+    with (
+        run.training(start) as steps,
+        RolloutPrefetcher(run.worker, start) as rollouts,
+        CheckpointSaver(run) as saver,
+    ):
         saver.save_start(start)
-        for step in run.steps(start):
+        for step in steps:
             saver.check()  # a checkpoint that a thread was writing
 
             sampled = rollouts.take(step)
@@ -41,8 +46,11 @@ def train(run: Run, start: int = 0) -> StopRequest:
             rollouts.load_weights()
 
             guard = finish_step(run, step + 1, sampled, advantages, costs, stats)
+            if isinstance(guard, GuardStop):
+                saver.save(step + 1, rollouts.ahead)
             if guard:
-                saver.end_run(guard, step + 1, rollouts.ahead)
+                saver.finish()
+                raise guard
             if run.asked_to_stop():
                 break
             evaluated = is_due(step + 1, config.eval.every)

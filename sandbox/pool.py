@@ -104,10 +104,10 @@ class Pool:
         self._setting = ServerSetting(self.level.number, tuple(preload), tuple(packages), landlock_at_most)
         self.slots = count
         self._closed = threading.Event()
-        self._open()
+        self._open_slots()
         forks.register(self)
 
-    def _open(self) -> None:
+    def _open_slots(self) -> None:
         self._all = [_Slot(self._setting) for _ in range(self.slots)]
         self._free: queue.LifoQueue[_Slot] = queue.LifoQueue()
         for slot in self._all:
@@ -121,7 +121,7 @@ class Pool:
         for slot in self._all:
             slot.abandon()
         if not self._closed.is_set():
-            self._open()
+            self._open_slots()
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
         """Return the results of `jobs` in their order. Raises RuntimeError where the pool is closed."""
@@ -164,11 +164,11 @@ class Pool:
     def _one(self, job: Job | TestJob) -> Result:
         slot = self._free.get()
         try:
-            return self._tried(slot, job)
+            return self._run_twice_if_needed(slot, job)
         finally:
             self._free.put(slot)
 
-    def _tried(self, slot: _Slot, job: Job | TestJob) -> Result:
+    def _run_twice_if_needed(self, slot: _Slot, job: Job | TestJob) -> Result:
         """Run a job; retry once, in a new server, if it did not start or the server died."""
         run = _run_tests if isinstance(job, TestJob) else _run_job
         detail = ""

@@ -97,7 +97,7 @@ class RayExecutor:
                 start, attempt = waiting.popleft()
                 batch = list(jobs[start : start + self.batch])
                 flying[self._workers[worker].run_many.remote(batch)] = (worker, start, attempt)
-            if not flying and crew.lost():
+            if not flying and crew.is_lost():
                 for start, _ in waiting:
                     results[start : start + self.batch] = _lost_results(jobs[start : start + self.batch])
                 break
@@ -107,7 +107,7 @@ class RayExecutor:
                     done = self._get(reference)
                 except self._ray.exceptions.RayActorError as error:
                     logger.warning("sandbox: worker %d of the cluster died (%s)", worker, type(error).__name__)
-                    crew.died(worker)
+                    crew.take_back(worker)
                     if attempt < _ATTEMPTS:
                         waiting.append((start, attempt + 1))
                         continue
@@ -166,7 +166,7 @@ class _Crew:
         else:
             self._free.append(worker)
 
-    def died(self, worker: int) -> None:
+    def take_back(self, worker: int) -> None:
         """Take back a place of a worker that failed; none of its places is given out until it answers."""
         if worker not in self._away:
             self._kept[worker] = self._free.count(worker)
@@ -174,7 +174,7 @@ class _Crew:
             self._away[worker] = (self._workers[worker].level.remote(), time.monotonic() + _RETURN)
         self._kept[worker] += 1
 
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether no worker is there, and none will come back."""
         return not self._free and not self._away
 
@@ -186,14 +186,14 @@ class _Crew:
             return []
         done, _ = self._ray.wait(references, timeout=_MOMENT if calls else None)
         for call in [reference for reference in done if reference in calls]:
-            self._answered(calls[call], call)
+            self._note_answer(calls[call], call)
         for worker, (_, until) in list(self._away.items()):
             if time.monotonic() > until:
                 logger.warning("sandbox: worker %d of the cluster did not come back in %.0f s", worker, _RETURN)
                 del self._away[worker]
         return [reference for reference in done if reference not in calls]
 
-    def _answered(self, worker: int, call: Any) -> None:
+    def _note_answer(self, worker: int, call: Any) -> None:
         try:
             self._ray.get(call)
         except self._ray.exceptions.RayActorError:

@@ -151,14 +151,14 @@ class _Conversation:
             for ready, _ in poll.poll(max(0.0, wait) * 1000 + 1):
                 poll.unregister(ready)
                 if ready == self._requests:
-                    left = left[self._sent(left) :]
+                    left = left[self._send(left) :]
                 elif ready == self._replies:
                     code = self._answer()
                 elif not self._run.read(ready):
                     self._silent.add(ready)
         return self._result(code, wall if late else None, started)
 
-    def _sent(self, data: memoryview) -> int:
+    def _send(self, data: memoryview) -> int:
         """Return how many bytes the process takes; all of them where it has closed the pipe."""
         try:
             return os.write(self._requests, data)

@@ -143,7 +143,7 @@ def _work_out(text: str, used: Counter[Fraction]) -> Fraction:
 
     def value(node: ast.expr) -> Fraction:
         if isinstance(node, ast.BinOp):
-            return _OPERATIONS[type(node.op)](value(node.left), value(node.right))  # type: ignore[index, no-any-return]
+            return _OPERATIONS[type(node.op)](value(node.left), value(node.right))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -value(node.operand)
         if not isinstance(node, ast.Constant):

@@ -92,7 +92,8 @@ def describe_os_error(error: OSError) -> str:
 def naming_output() -> Iterator[None]:
     """Let errors within name standard output, where it is that which cannot be written."""
     output = sys.stdout
-    methods = ("write", "flush") if isinstance(output, io.TextIOWrapper) else ()  # else in memory, or of a notebook
+    names = ("write", "flush") if isinstance(output, io.TextIOWrapper) else ()  # else in memory, or of a notebook
+    methods = {name: getattr(output, name) for name in names}
 
     def name_errors(call: Callable[..., Any]) -> Callable[..., Any]:
         def write(*text: str) -> Any:
@@ -104,13 +105,13 @@ def naming_output() -> Iterator[None]:
 
         return write
 
-    for name in methods:
-        setattr(output, name, name_errors(getattr(output, name)))
+    for name, method in methods.items():
+        setattr(output, name, name_errors(method))
     try:
         yield
     finally:
-        for name in methods:
-            delattr(output, name)  # the class's own again
+        for name, method in methods.items():
+            setattr(output, name, method)
 
 
 def drop_output() -> None:

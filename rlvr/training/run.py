@@ -55,14 +55,14 @@ class Run:
         self.gradients = GradientWatch(self.reporter.warn, hint)
 
     @contextmanager
-    def training(self, start: int) -> Iterator[None]:
-        """Handle signals, notify the callbacks of begin and end, and count dropped updates, from `start` steps on."""
+    def training(self, start: int) -> Iterator[Iterator[int]]:
+        """Handle signals and notify the callbacks of begin and end. Yields the steps (from 0) that are left."""
         self.gradients.streak = streak_of(self.reporter.log.read("metrics")) if start else 0
         with self.stop.answering(), self.reporter.training(self.config, start):
-            yield
+            yield self._steps(start)
 
-    def steps(self, start: int) -> Iterator[int]:
-        """Yield the steps (from 0) that are left, each with its own seed, until evaluations no longer get better."""
+    def _steps(self, start: int) -> Iterator[int]:
+        """Yield the steps until evaluations no longer get better; seed torch and reset the timer for each."""
         for step in range(start, self.config.run.steps):
             if self.has_converged(step):
                 return

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rlvr.config import Config
 from rlvr.core.files.write import write_whole
@@ -208,13 +208,6 @@ class CheckpointSaver(SnapshotWriter):
         folder, accelerator = checkpoint_folder(self.run.config.run.out_dir, 0), self.accelerator
         if not any(gather([folder.exists()], accelerator)):
             self.save(0, {})
-
-    def end_run(self, guard: GuardStop | RollBack, step: int, ahead: Mapping[int, Sequence[Group]]) -> NoReturn:
-        """Raise what the alarm asks for. A run that it stops is saved first."""
-        if isinstance(guard, GuardStop):
-            self.save(step, ahead)
-        self.finish()
-        raise guard
 
     def _complete(self, step: int) -> None:
         self.being_saved = set()

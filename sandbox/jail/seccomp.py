@@ -121,9 +121,9 @@ def own(arch: Architecture) -> dict[str, int]:
 
 # The seccomp filter: an allow-list as classic BPF (Linux Documentation/userspace-api/seccomp_filter.rst).
 #
-# Calls of another architecture and of x32 kill the process. Calls that are not allowed fail with EPERM; those newer than
-# Linux 5.0 with ENOSYS, so that libc falls back to an older one. setsid, setpgid and locks on files return 0 without
-# effect.
+# Calls of another architecture and of x32 kill the process. Calls that are not allowed fail with EPERM. Those that
+# are newer than Linux 5.0 fail with ENOSYS, so that libc falls back to an older one. setsid, setpgid and locks on
+# files return 0 without effect.
 
 _LOAD, _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000

@@ -37,8 +37,8 @@ from rlvr.sandbox.jail.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isola
 # The keeper of a fork server without a pid namespace: it ends a run that has lost its server.
 #
 # At level 3 the kernel ends every process of the namespace together with the server. Otherwise a server that is killed
-# leaves the processes that its run has started. The keeper is their ancestor and outlives the server: it kills them, and
-# removes the scratch directory. It sleeps until then.
+# leaves the processes that its run has started. The keeper is their ancestor and outlives the server.
+# It sleeps until then, kills them, and removes the scratch directory.
 
 
 class Group:
@@ -333,7 +333,7 @@ def _time_left(header: dict[str, Any], meter: usage.Meter, begun: float, delayed
     elapsed, load = time.monotonic() - begun, meter.load()
     own = max(elapsed - max(load.delayed, meter.delay() - delayed) - header["waits"], load.cpu)
     left = header["seconds"] - own
-    if left <= 0 and load.cpu < header["seconds"] and elapsed < header["wall"] and meter.starved():
+    if left <= 0 and load.cpu < header["seconds"] and elapsed < header["wall"] and meter.is_starved():
         left = _LOOK_EVERY
     if header["waits"] and left > 0:
         # What is left of its processor time says nothing of when it will use it.

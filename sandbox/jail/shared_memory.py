@@ -172,12 +172,12 @@ def _client(address: Any, family: str | None = None, authkey: bytes | None = Non
     end = exchange.client_ends[number]
     end.send_bytes(_START)
 
-    def closed(_: bool) -> None:
+    def announce_end(_: bool) -> None:
         end.send_bytes(_END)
         os.write(exchange.give_back, bytes([number]))
 
-    session = _Session(end, closed)
-    session._closed = util.Finalize(session, closed, args=(False,), exitpriority=0).__call__
+    session = _Session(end, announce_end)
+    session._closed = util.Finalize(session, announce_end, args=(False,), exitpriority=0).__call__
     session._closed = lambda _, finalizer=session._closed: finalizer()  # type: ignore[misc]
     if authkey is not None:
         exchange.connection.answer_challenge(session, authkey)

@@ -161,18 +161,18 @@ class Meter:
         """Return the seconds for which this process was ready and waited for a processor; 0 where nothing tells."""
         return self._delay(self._own) if self._processes is not None else 0.0
 
-    def starved(self) -> bool:
+    def is_starved(self) -> bool:
         """Whether a process is ready and gets no processor now: a wait that is `delayed` only when it is over."""
-        ready = [(process, self._scheduled(process)) for process in self._descendants() if process.ready]
+        ready = [(process, self._read_schedule(process)) for process in self._descendants() if process.ready]
         if ready:
             time.sleep(_MOMENT)
-        return any(ran is not None and self._scheduled(process) == ran for process, ran in ready)
+        return any(ran is not None and self._read_schedule(process) == ran for process, ran in ready)
 
     def _delay(self, process: _Process) -> float:
-        scheduled = self._scheduled(process)
+        scheduled = self._read_schedule(process)
         return 0.0 if scheduled is None else scheduled[1] / 1e9
 
-    def _scheduled(self, process: _Process) -> tuple[int, int] | None:
+    def _read_schedule(self, process: _Process) -> tuple[int, int] | None:
         """Return the nanoseconds that a process had a processor, and that it was ready and waited for one."""
         # It has ended; and kernels without statistics of their scheduler have no such file.
         with contextlib.suppress(OSError, IndexError):

@@ -240,7 +240,7 @@ EXPECTED = "__unittest_expecting_failure__"
 
 
 def watch_suites(failed: Callable[[], None]) -> None:
-    """Be told of failures in suites that the test code runs itself, and whose results it need not look at."""
+    """Count failures in suites that the test code runs itself, and whose results it need not look at."""
 
     def watch(unittest_result: Any) -> None:
         kind = unittest_result.TestResult
@@ -257,9 +257,9 @@ def watch_suites(failed: Callable[[], None]) -> None:
 def _tell(kind: Any, name: str, failed: Callable[[], None], counts: Callable[..., bool]) -> None:
     original = getattr(kind, name)
 
-    def told(self: Any, *args: Any) -> Any:
+    def count_failure(self: Any, *args: Any) -> Any:
         if counts(*args):
             failed()
         return original(self, *args)
 
-    setattr(kind, name, told)
+    setattr(kind, name, count_failure)

@@ -51,18 +51,20 @@ class Approx:
         self.expected, self.rel, self.abs = expected, rel, abs
 
     def __eq__(self, other: object) -> bool:
-        return self._same(other, self.expected)
+        return self._is_close(other, self.expected)
 
-    def _same(self, value: Any, expected: Any) -> bool:
+    def _is_close(self, value: Any, expected: Any) -> bool:
         if isinstance(expected, (list, tuple)):
             return (
-                type(value) in (list, tuple) and len(value) == len(expected) and all(map(self._same, value, expected))
+                type(value) in (list, tuple)
+                and len(value) == len(expected)
+                and all(map(self._is_close, value, expected))
             )
         if isinstance(expected, dict):
             return (
                 type(value) is dict
                 and value.keys() == expected.keys()
-                and all(self._same(value[key], expected[key]) for key in expected)
+                and all(self._is_close(value[key], expected[key]) for key in expected)
             )
         if type(value) not in (int, float, complex) or not isinstance(expected, (int, float, complex)):
             return type(value) is type(expected) and bool(value == expected)

@@ -186,7 +186,7 @@ class Fields(tuple):
     def _replace(self, **changed: Any) -> Fields:
         if not changed.keys() <= set(self._fields):
             raise ValueError(f"unexpected field names: {sorted(changed)}")
-        return named(self._name, self._fields, tuple({**self._asdict(), **changed}.values()))
+        return make_named_tuple(self._name, self._fields, tuple({**self._asdict(), **changed}.values()))
 
     def __repr__(self) -> str:
         return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
@@ -197,7 +197,7 @@ def is_field(name: object) -> bool:
     return type(name) is str and name.isidentifier() and (name[0] != "_" or name[1:].isdigit())
 
 
-def named(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Fields:
+def make_named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Fields:
     """Return a named tuple."""
     made = Fields(values)
     made.__dict__.update(_name=name, _fields=fields)
@@ -509,7 +509,7 @@ class _Decoder:
             return items.copy()
         return [self.any(item, depth) for item in items]
 
-    def hashed(self, rest: list[Any], depth: int) -> list[Any]:
+    def read_hashable(self, rest: list[Any], depth: int) -> list[Any]:
         items = self.all(rest, depth)
         self.keys(items)
         return items
@@ -552,7 +552,7 @@ class _Decoder:
         known = type(name) is str and name.isidentifier() and all(map(is_field, fields))
         if not known or len(fields) != len(values):
             raise PlainError("malformed named tuple")
-        return named(name, tuple(fields), values)
+        return make_named_tuple(name, tuple(fields), values)
 
     def ndarray(self, rest: list[Any], depth: int) -> Any:
         kind, shape, items = rest
@@ -568,7 +568,7 @@ class _Decoder:
         kind, items = rest
         if type(kind) is not str or kind not in "bBhHiIlLqQfd":
             raise PlainError("malformed array of numbers")
-        return _imported("array").array(kind, self.all([items], depth))
+        return _import_module("array").array(kind, self.all([items], depth))
 
     def range(self, rest: list[Any], depth: int) -> range:
         found = range(*(self.integer(part) for part in rest))
@@ -584,12 +584,12 @@ class _Decoder:
         self.fraction_bits += above.bit_length() + below.bit_length()
         if self.fraction_bits > MAX_FRACTION_BITS:
             raise TooLarge("fraction too large")
-        return _imported("fractions").Fraction(above, below)
+        return _import_module("fractions").Fraction(above, below)
 
     def decimal(self, rest: list[Any], depth: int) -> Any:
         if type(rest[0]) is not str or len(rest[0]) > 10_000:
             raise PlainError("malformed decimal number")
-        value = _imported("decimal").Decimal(rest[0])
+        value = _import_module("decimal").Decimal(rest[0])
         # Hashing 1E+999999 takes seconds.
         if value.is_finite() and abs(value.adjusted()) > 10_000:
             raise TooLarge("decimal exponent too large")
@@ -599,7 +599,7 @@ class _Decoder:
         return value
 
 
-def _imported(name: str) -> Any:
+def _import_module(name: str) -> Any:
     return importlib.import_module(name)
 
 
@@ -620,10 +620,10 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "l": lambda d, r, n: d.all(r, n),
     "t": lambda d, r, n: tuple(d.all(r, n)),
     "d": _Decoder.mapping,
-    "P": lambda d, r, n: _imported("pathlib").Path(_text(r[0])),
+    "P": lambda d, r, n: _import_module("pathlib").Path(_text(r[0])),
     "C": lambda d, r, n: Counter(d.mapping(r, n)),
-    "s": lambda d, r, n: set(d.hashed(r, n)),
-    "f": lambda d, r, n: frozenset(d.hashed(r, n)),
+    "s": lambda d, r, n: set(d.read_hashable(r, n)),
+    "f": lambda d, r, n: frozenset(d.read_hashable(r, n)),
     "b": lambda d, r, n: bytes.fromhex(r[0]),
     "B": lambda d, r, n: bytearray.fromhex(r[0]),
     "c": lambda d, r, n: complex(_number(r[0]), _number(r[1])),
@@ -631,12 +631,12 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "D": _Decoder.decimal,
     "q": _Decoder.fraction,
     "Q": lambda d, r, n: deque(d.all(r[:1], n), r[1]),
-    "T": lambda d, r, n: _imported("datetime").datetime.fromisoformat(r[0]),
-    "E": lambda d, r, n: _imported("datetime").date.fromisoformat(r[0]),
-    "H": lambda d, r, n: _imported("datetime").time.fromisoformat(r[0]),
-    "I": lambda d, r, n: _imported("datetime").timedelta(*(d.integer(x) for x in r)),
-    "U": lambda d, r, n: _imported("uuid").UUID(_text(r[0])),
-    "v": lambda d, r, n: dict.fromkeys(d.hashed(r, n)).keys(),
+    "T": lambda d, r, n: _import_module("datetime").datetime.fromisoformat(r[0]),
+    "E": lambda d, r, n: _import_module("datetime").date.fromisoformat(r[0]),
+    "H": lambda d, r, n: _import_module("datetime").time.fromisoformat(r[0]),
+    "I": lambda d, r, n: _import_module("datetime").timedelta(*(d.integer(x) for x in r)),
+    "U": lambda d, r, n: _import_module("uuid").UUID(_text(r[0])),
+    "v": lambda d, r, n: dict.fromkeys(d.read_hashable(r, n)).keys(),
     "w": lambda d, r, n: dict(d.pairs(r, n)).items(),
     "y": lambda d, r, n: Yielded(d.all(r[:1], n), more=len(r) > 1),
     "o": _Decoder.opaque,

@@ -69,7 +69,7 @@ def test_a_process_that_waits_for_a_processor_is_told_from_one_that_sleeps(idle:
         "import subprocess, sys, time\nfrom rlvr.sandbox.jail.usage import Meter\nmeter = Meter()\n"
         "meter.begin(counts_sockets=False, uid=None)\n"
         f"child = subprocess.Popen([sys.executable, '-S', '-c', {pin + lowest + idle!r}])\n"
-        "time.sleep(1)\nfound = [meter.starved() for _ in range(20)]\nchild.kill()\nprint(any(found))"
+        "time.sleep(1)\nfound = [meter.is_starved() for _ in range(20)]\nchild.kill()\nprint(any(found))"
     )
     other = subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"])
     try:

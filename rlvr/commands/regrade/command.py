@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -25,9 +25,10 @@ from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.config.shared import TaskSettings
 from rlvr.config.training import read_config
 from rlvr.core.files.jsonl import parse_object
-from rlvr.core.files.write import name_in_errors, write_whole
+from rlvr.core.files.write import write_whole, writing
 from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
 from rlvr.runs.folder import REGRADING, RunFolder, read_record
+from rlvr.runs.log import drop_cut_line
 from rlvr.runs.reading import Record, all_rollouts, check_run
 from rlvr.tasks.base import seal_task
 from rlvr.training.supervision.signals import StopRequest
@@ -185,39 +186,56 @@ def regrade_folder(args: RegradeArgs, fingerprint: str) -> RunFolder:
 def judge(
     args: RegradeArgs, config: Config, verifier: Verifier, problems: dict[str, Problem], display: Display
 ) -> Changes:
-    """Judge the rollouts that are not judged yet, step by step. Write verdicts and disagreements."""
-    verdicts = args.folder / "verdicts.jsonl"
-    disagreements = args.folder / "disagreements.jsonl"
-    changes = Changes(config)
-    total = config.run.steps
+    """Judge the rollouts that are not judged yet, step by step. Write verdicts and disagreements.
+
+    Verdicts are appended as they come, so that a killed regrading resumes; at the end both files are written in the
+    order of the log.
+    """
+    changes, total = Changes(config), config.run.steps
+    path = args.folder / "verdicts.jsonl"
+    held = read_verdicts(path)
+    lines: list[str] = []
+    differing: list[str] = []
     display.start("judging", total)
-    partial = disagreements.with_name(disagreements.name + ".partial")
     with (
         Runner(verifier, workers=args.workers, timeout=args.timeout) as runner,
-        name_in_errors(verdicts),
-        closing(StoredVerdicts(verdicts)) as stored,
-        partial.open("w", encoding="utf-8") as differing,
+        writing(path),
+        path.open("a+b") as file,
     ):
+        drop_cut_line(file)
         for step, rows in groupby(all_rollouts(args.run), key=lambda record: record.get("step")):
             records = list(rows)
-            found = stored.take(records)
-            kept = [keeps_verdict(record, own=args.verifier is None) for record in records]
-            missing = [i for i, verdict in enumerate(found) if verdict is None and not kept[i]]
-            pairs = [(problems[str(records[i]["problem"])], str(records[i].get("completion", ""))) for i in missing]
-            for i, verdict in zip(missing, runner.verify(pairs), strict=True):
-                found[i] = verdict
+            keys = list(map(key_of, records))
+            keeps = [keeps_verdict(record, own=args.verifier is None) for record in records]
+            missing = [i for i, key in enumerate(keys) if key not in held]
+            asked = [i for i in missing if not keeps[i]]
+            pairs = [(problems[str(records[i]["problem"])], str(records[i].get("completion", ""))) for i in asked]
+            found: dict[int, Verdict] = dict(zip(asked, runner.verify(pairs), strict=True))
+            for i in missing:
+                held[keys[i]] = line_of(records[i], found.get(i))
+                file.write(json.dumps(held[keys[i]]).encode() + b"\n")
+            file.flush()
+            verdicts = [held[key] for key in keys]
+            lines += [json.dumps(row) + "\n" for row in verdicts]
             regraded = [
-                Regraded(record, None if keep else verdict)
-                for record, verdict, keep in zip(records, found, kept, strict=True)
+                Regraded(record, None if row["status"] is None else verdict_of(row))
+                for record, row in zip(records, verdicts, strict=True)
             ]
-            stored.add(records, [row.verdict for row in regraded])
-            rows_that_differ = [json.dumps(row, ensure_ascii=True) + "\n" for row in changes.add(regraded, problems)]
-            with name_in_errors(disagreements):
-                differing.writelines(rows_that_differ)
-                differing.flush()
+            differing += [json.dumps(row) + "\n" for row in changes.add(regraded, problems)]
             display.step(min(int(step or 0), total), "")
-    os.replace(partial, disagreements)
+    write_whole(path, "".join(lines))
+    write_whole(args.folder / "disagreements.jsonl", "".join(differing))
     return changes
+
+
+def read_verdicts(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the lines of verdicts.jsonl by key, as far as they are complete."""
+    found = {}
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            row = parse_object(line, "")
+            found[str(row.get("key"))] = row
+    return found
 
 
 def keeps_verdict(record: Record, *, own: bool) -> bool:
@@ -226,56 +244,6 @@ def keeps_verdict(record: Record, *, own: bool) -> bool:
     That is so where its environment failed, and with the run's `own` verifier where its environment judged it.
     """
     return record.get("finish_reason") == "error" or (own and record.get("judged_by") == "environment")
-
-
-class StoredVerdicts:
-    """verdicts.jsonl: a line for each rollout, in the order of the log. What is there is not judged again.
-
-    A line counts while its rollout has the same problem, completion and place. From the first line on that does not,
-    or that a crash cut off, the file is written again.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a+b")
-        self._file.seek(0)
-        self._place = self._read = self._number = 0  # bytes and lines that are taken over; rollouts so far
-        self._ended = False  # all that counts has been read
-
-    def close(self) -> None:
-        """Close the file; lines beyond the last rollout go."""
-        self._end()
-        self._file.close()
-
-    def take(self, records: Sequence[Record]) -> list[Verdict | None]:
-        """Return the verdicts of the next rollouts that the file has; None for the others."""
-        return [self._next(record) for record in records]
-
-    def add(self, records: Sequence[Record], verdicts: Sequence[Verdict | None]) -> None:
-        """Write the verdicts of the rollouts that `take` was called with, where the file lacks them."""
-        for number, (record, verdict) in enumerate(zip(records, verdicts, strict=True), self._number):
-            if number >= self._read:
-                self._file.write(json.dumps(line_of(record, verdict)).encode() + b"\n")
-        self._number += len(records)
-        self._file.flush()
-
-    def _next(self, record: Record) -> Verdict | None:
-        line = b"" if self._ended else self._file.readline()
-        try:
-            held = parse_object(line, "") if line.endswith(b"\n") else {}
-        except ValueError:
-            held = {}
-        if held.get("key") != key_of(record):
-            self._end()
-            return None
-        self._place += len(line)
-        self._read += 1
-        return verdict_of(held) if held["status"] is not None else None
-
-    def _end(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._file.seek(self._place)
-            self._file.truncate()
 
 
 def key_of(record: Record) -> str:

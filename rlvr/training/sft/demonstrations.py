@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlvr.config import SFTConfig
-from rlvr.core.printable import kind_of
+from rlvr.core.files.jsonl import read_objects
 from rlvr.core.types import Problem, Prompt, Task
 
 Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the turns of the model
@@ -34,7 +34,7 @@ def read_demonstrations(path: Path) -> list[Demonstration]:
     a file without any; OSError where the file does not exist.
     """
     rows: list[Demonstration] = []
-    for number, row in _objects(path):
+    for number, row in read_objects(path):
         where = f"{path}, line {number}"
         missing = [name for name in ("prompt", "completion") if name not in row]
         if missing:
@@ -44,28 +44,6 @@ def read_demonstrations(path: Path) -> list[Demonstration]:
     if not rows:
         raise ValueError(f"{path} has no demonstrations: the file is empty")
     return rows
-
-
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line number and object of each line that is not blank."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; expected a JSON Lines file with prompt and completion")
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            where = f"{path}, line {number}"
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                row = json.loads(text) if text.strip() else None
-                json.dumps(row, ensure_ascii=False).encode()  # rejects lone surrogates
-            except UnicodeError as error:
-                raise ValueError(f"{where}: not text in UTF-8: {error}") from error
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
-            if row is None and not text.strip():
-                continue
-            if not isinstance(row, dict):
-                raise ValueError(f"{where}: {kind_of(row)}; expected an object with prompt and completion")
-            yield number, row
 
 
 def _prompt(value: Any, where: str) -> Prompt:

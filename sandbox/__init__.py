@@ -13,8 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from rlvr.sandbox.limits import Call, Executor, Job, Level, Limits, Result, Returned, RunStatus, TestJob
-from rlvr.sandbox.pool import Pool, SandboxUnavailable
+from rlvr.sandbox.limits import (
+    Call,
+    Executor,
+    Job,
+    Level,
+    Limits,
+    Result,
+    Returned,
+    RunStatus,
+    SandboxUnavailable,
+    TestJob,
+)
+from rlvr.sandbox.pool import Pool
 from rlvr.sandbox.selftest import level
 from rlvr.sandbox.session import Session
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from rlvr.core.printable import in_one_line
+from rlvr.core.types import RunError
 
 MAX_DETAIL = 400  # characters
 MAX_WALL = 5  # times the seconds of a run, on a machine that is busy with others
@@ -57,6 +58,10 @@ def check_names(name: str, value: object) -> None:
 
 def _shorten(value: object) -> str:
     return repr(value)[:80] if not isinstance(value, int) or abs(value) < 1 << 64 else "of more than 64 bits"
+
+
+class SandboxUnavailable(RunError):
+    """This machine cannot provide the requested isolation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any
 
-from rlvr.core.types import RunError
 from rlvr.sandbox import after_fork as forks
 from rlvr.sandbox.client import Run, Server, ServerDied, ServerRefused, ServerSetting, supervise
 from rlvr.sandbox.host import files as package_files
@@ -42,10 +41,6 @@ logger = logging.getLogger("rlvr.sandbox")
 _EXIT_MEMORY = 86
 _SIGKILL, _SIGXCPU = -9, -24
 _ATTEMPTS = 2
-
-
-class SandboxUnavailable(RunError):
-    """This machine cannot provide the requested isolation."""
 
 
 class _Slot:

@@ -10,7 +10,7 @@ import tempfile
 from functools import cache
 
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
-from rlvr.sandbox.limits import Job, Level, Limits, RunStatus
+from rlvr.sandbox.limits import Job, Level, Limits, RunStatus, SandboxUnavailable
 
 logger = logging.getLogger("rlvr.sandbox")
 
@@ -104,8 +104,6 @@ def _warn_once(text: str) -> None:
 
 def choose_level(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
     """Return the level to use. Raises SandboxUnavailable if it is below 2 and the caller has not allowed that."""
-    from rlvr.sandbox.pool import SandboxUnavailable
-
     found = level()
     number = found.number if wanted is None else wanted
     if isinstance(number, bool) or number not in (0, 1, 2, 3):

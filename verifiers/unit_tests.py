@@ -7,7 +7,7 @@ import marshal
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -81,14 +81,9 @@ _STATUS = {
 LEAST_MEMORY = 256  # MB of address space; the interpreter alone needs as much as a small program in another language
 
 
-@lru_cache(maxsize=4096)
-def _plan_of(text: str) -> TestPlan:
-    return make_plan(json.loads(text))
-
-
-@lru_cache(maxsize=4096)
-def _calls_plan_of(data: bytes) -> TestPlan:
-    return make_plan(marshal.loads(data))
+@lru_cache(maxsize=8192)
+def _make_plan(read: Callable[[Any], Any], data: str | bytes) -> TestPlan:
+    return make_plan(read(data))
 
 
 def plan_of(reference: Any) -> TestPlan:
@@ -101,12 +96,12 @@ def plan_of(reference: Any) -> TestPlan:
         except ValueError:
             # Arguments of types that marshal does not know.
             return make_plan(reference)
-        return _calls_plan_of(data)
+        return _make_plan(marshal.loads, data)
     try:
         text = json.dumps(reference, sort_keys=True)
     except (TypeError, ValueError):
         return make_plan(reference)
-    return _plan_of(text)
+    return _make_plan(json.loads, text)
 
 
 def lower_limits(limits: Limits, own: Any) -> Limits:

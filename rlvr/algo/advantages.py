@@ -17,7 +17,7 @@ GOOD_FROM = 0.5  # the reward from which KTO calls a completion good
 EPSILON = 1e-4  # added to standard deviations, as in TRL
 
 
-def scored(rewards: Rewards) -> list[float]:
+def drop_missing(rewards: Rewards) -> list[float]:
     """Return the rewards that are not None."""
     return [r for r in rewards if r is not None]
 
@@ -34,7 +34,7 @@ def center(rewards: Rewards, baseline: float) -> list[float]:
 
 def is_flat(rewards: Rewards) -> bool:
     """Return whether a group carries no signal: fewer than two rewards, or all of them equal."""
-    values = scored(rewards)
+    values = drop_missing(rewards)
     return len(values) < 2 or max(values) - min(values) <= 1e-9
 
 
@@ -42,24 +42,24 @@ def dr_grpo(rewards: Rewards) -> list[float]:
     """Return r - mean. Dividing by the std over-weights problems nearly all right or wrong (arXiv:2503.20783)."""
     if is_flat(rewards):
         return [0.0] * len(rewards)
-    return center(rewards, statistics.fmean(scored(rewards)))
+    return center(rewards, statistics.fmean(drop_missing(rewards)))
 
 
 def grpo(rewards: Rewards) -> list[float]:
     """Return (r - mean) / (std + 1e-4), sample std (arXiv:2402.03300, 4.1.2; 1e-4 as in TRL, verl: 1e-6)."""
-    scale = sample_std(scored(rewards)) + EPSILON
+    scale = sample_std(drop_missing(rewards)) + EPSILON
     return [a / scale for a in dr_grpo(rewards)]
 
 
 def rloo(rewards: Rewards) -> list[float]:
     """Return r minus the mean of the others, G/(G-1) (r - mean) (RLOO; Kool et al. 2019, arXiv:2402.14740)."""
-    n = len(scored(rewards))
+    n = len(drop_missing(rewards))
     return [a * n / max(n - 1, 1) for a in dr_grpo(rewards)]
 
 
 def maxrl(rewards: Rewards) -> list[float]:
     """Return (r - mean) / mean: the gradient of the log pass rate (MaxRL, arXiv:2602.02710); 0 for a mean <= 0."""
-    values = scored(rewards)
+    values = drop_missing(rewards)
     mean = statistics.fmean(values) if values else 0.0
     return [a / mean if mean > 0 else 0.0 for a in dr_grpo(rewards)]
 
@@ -91,17 +91,17 @@ def labels(rewards: Rewards) -> list[float]:
 
 def first_best(rewards: Rewards, choose: Callable[[list[float]], float]) -> int:
     """Return the index of the first largest (`max`) or smallest (`min`) reward."""
-    return list(rewards).index(choose(scored(rewards)))
+    return list(rewards).index(choose(drop_missing(rewards)))
 
 
-def unchanged(rewards: Rewards) -> list[float]:
+def keep_rewards(rewards: Rewards) -> list[float]:
     """Return the rewards, 0 where there is none: a critic turns them into advantages (rlvr/algo/gae.py)."""
     return center(rewards, 0.0)
 
 
 def reinforce(groups: Sequence[Rewards]) -> list[list[float]]:
     """Return r - mean over the whole batch, whatever its groups (REINFORCE; Williams 1992, doi:10.1007/BF00992696)."""
-    values = [r for group in groups for r in scored(group)]
+    values = [r for group in groups for r in drop_missing(group)]
     baseline = statistics.fmean(values) if values else 0.0
     return [center(group, baseline) for group in groups]
 
@@ -145,7 +145,7 @@ def whiten(advantages: Sequence[Sequence[float]], groups: Sequence[Rewards]) -> 
 
 def by_batch_std(advantages: Sequence[Sequence[float]], groups: Sequence[Rewards]) -> list[list[float]]:
     """Return A / (std of the batch's raw rewards + 1e-4): TRL's scale_rewards="batch"."""
-    scale = sample_std([r for group in groups for r in scored(group)]) + EPSILON
+    scale = sample_std([r for group in groups for r in drop_missing(group)]) + EPSILON
     return [[a / scale for a in row] for row in advantages]
 
 

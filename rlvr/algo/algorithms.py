@@ -6,7 +6,7 @@ To add an advantage rule:
 
        def best_only(rewards: Rewards) -> list[float]:
            # The reward of the best completions, 0 for the others.
-           best = max(scored(rewards), default=0.0)
+           best = max(drop_missing(rewards), default=0.0)
            return [r if r == best else 0.0 for r in rewards]
 
 2. Add a row to ALGORITHMS below: the name, the paper, the rule, and what it needs beyond the defaults of `Algorithm`.
@@ -114,7 +114,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm(
             "reinforce_plus_plus",
             "arXiv:2501.03262",
-            per_group(rules.unchanged),
+            per_group(rules.keep_rewards),
             scale="whiten",
             trains_on="all",
             token_returns=True,
@@ -125,7 +125,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm(
             "ppo",
             "arXiv:1707.06347",
-            per_group(rules.unchanged),
+            per_group(rules.keep_rewards),
             scale="whiten",
             critic=True,
             trains_on="all",

@@ -322,7 +322,7 @@ class Flags:
         found = {name: flag.setting.find_unmet(config) for name, flag in self.known.items()}
         return {name: used for name, used in found.items() if used is not None}
 
-    def shown(self, *, everything: bool = False) -> list[Flag]:
+    def list_shown(self, *, everything: bool = False) -> list[Flag]:
         """Return the flags that `--help` shows: those that are read, without advanced ones. With `everything`: all."""
         flags = self.known.values()
         return [f for f in flags if everything or (f.name not in self.unread and not f.setting.advanced)]
@@ -544,7 +544,7 @@ def describe_flags(flags: Flags, prog: str, description: str, *, everything: boo
     width = min(shutil.get_terminal_size().columns, 120)
     wrap = functools.partial(textwrap.fill, width=width, break_on_hyphens=False, break_long_words=False)
     positional = [flag for flag in flags.all.values() if flag.positional]
-    shown, unread = [*positional, *flags.shown(everything=everything)], flags.unread
+    shown, unread = [*positional, *flags.list_shown(everything=everything)], flags.unread
     lines = [" ".join(["usage:", prog, *(flag.label for flag in positional), "[flags]"]), ""]
     lines += [inspect.cleandoc(description or flags.kind.__doc__ or ""), ""]
     for group in dict.fromkeys(flag.group for flag in shown):

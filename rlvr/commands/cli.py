@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlvr.commands.errors import BAD_INPUT, guarded
+from rlvr.commands.errors import BAD_INPUT, run_guarded
 from rlvr.core.registry import did_you_mean
 
 # By purpose: the name, the module and function that run it, and what it does.
@@ -15,7 +15,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "train": {
         "train": ("train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
-        "rm": ("rm", "main", "train a reward model on preference pairs, given or sampled"),
+        "rm": ("train", "rm_main", "train a reward model on preference pairs, given or sampled"),
         "sample": ("sample", "main", "rejection sampling: a model's best completions as a data set for fine-tuning"),
         "pipeline": ("pipeline", "main", "the stages of a recipe: fine-tuning, reward model, reinforcement learning"),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
@@ -64,7 +64,7 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Exit code 2 and one line on stderr for input that cannot be used."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: dispatch(arguments))
+    return run_guarded(lambda: dispatch(arguments))
 
 
 def dispatch(arguments: Sequence[str]) -> int:

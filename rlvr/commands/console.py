@@ -96,7 +96,7 @@ class Display:
         if self._progress and phase.bar is not None:
             self._progress.update(phase.bar, completed=completed, text=text)
         elif completed == phase.total or completed % max(phase.total // LINES_WITHOUT_TERMINAL, 1) == 0:
-            self.console.print(f"{phase.name} {completed}/{phase.total}  {shown(text)}")
+            self.console.print(f"{phase.name} {completed}/{phase.total}  {escape_text(text)}")
 
     def finish(self) -> None:
         """End the innermost phase. The bar of an outermost phase stays on the screen."""
@@ -120,7 +120,7 @@ class Display:
 
     def say(self, text: str, *, wrap: bool = False) -> None:
         """Print a line of plain text. `wrap`: break it between words on a terminal (not for paths and commands)."""
-        self.console.print(shown(text), soft_wrap=not (wrap and self.live))
+        self.console.print(escape_text(text), soft_wrap=not (wrap and self.live))
 
     def print_table(self, table: Table) -> None:
         """Print a table at its full width: no number is cut; a narrower terminal wraps the lines."""
@@ -134,22 +134,22 @@ class Display:
         """Print one rollout (a record of rollouts.jsonl): prompt, completion, verdict and advantage."""
         prompt = record["prompt"]
         asked = prompt if isinstance(prompt, str) else "\n".join(f"[{m['role']}] {m['content']}" for m in prompt)
-        reason = f" ({shown(record['reason'])})" if record["reason"] else ""
-        head = f"step {record['step']}, problem {shown(record['problem'])}, sample {record['sample']}"
+        reason = f" ({escape_text(record['reason'])})" if record["reason"] else ""
+        head = f"step {record['step']}, problem {escape_text(record['problem'])}, sample {record['sample']}"
         self.console.print(f"[dim]{head}[/dim]")
-        self.console.print(f"[cyan]{shown(_clip(asked))}[/cyan]{shown(_clip(record['completion']))}")
-        paid = shown(describe_shuffled(record))
+        self.console.print(f"[cyan]{escape_text(_clip(asked))}[/cyan]{escape_text(_clip(record['completion']))}")
+        paid = escape_text(describe_shuffled(record))
         trained = f"advantage {record['advantage']:+.3f}" if record.get("kept", True) else "not trained on"
-        self.console.print(f"{colored(record['status'])}{reason}{paid}, {trained}")
+        self.console.print(f"{color_status(record['status'])}{reason}{paid}, {trained}")
 
 
-def colored(status: str, text: str = "") -> str:
+def color_status(status: str, text: str = "") -> str:
     """Return a verdict's status (or a text in its place) as rich markup in the color of the status."""
     style = STYLES.get(status, "yellow")
-    return f"[bold {style}]{shown(text or status)}[/]"
+    return f"[bold {style}]{escape_text(text or status)}[/]"
 
 
-def shown(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return text of a model or a file for rich, with markup and control characters escaped."""
     return escape(printable(text))
 

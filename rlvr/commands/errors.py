@@ -26,7 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 NEXT_TO_NOTHING = 1 << 20  # free bytes of a disk that is full
 
 
-def guarded(command: Callable[[], int]) -> int:
+def run_guarded(command: Callable[[], int]) -> int:
     """Run a command. An expected error becomes one line on stderr and exit code 2, a signal 128 plus its number."""
     open_standard_streams()
     try:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlvr.commands.arguments import key_values, parse
-from rlvr.commands.console import Display, colored
+from rlvr.commands.console import Display, color_status
 from rlvr.commands.machine import check_device
 from rlvr.commands.task import check_names, check_turns, make_pack, with_environment, with_verifier
 from rlvr.commands.verifier_runners import open_runners
@@ -41,7 +41,7 @@ from rlvr.core.files.models import check_path, find_model
 from rlvr.core.files.write import write_whole
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Sampling, Task, Verifier
-from rlvr.runs.folder import EVALUATION, RunFolder, texts
+from rlvr.runs.folder import EVALUATION, RunFolder, settings_folder, texts
 from rlvr.runs.records import is_graded, with_interval
 from rlvr.sampling.samplers import check_sampler
 from rlvr.tasks.base import prompt_text, seal_task
@@ -169,28 +169,21 @@ def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
 
 def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
     """Return the folder of an evaluation. One with the same settings is resumed, one without answers overwritten."""
-    settings = json.loads(json.dumps({**dataclasses.asdict(args), "fingerprint": fingerprint}, default=str))
 
     def simplify(name: str, value: Any) -> Any:
         # A sampler counts by its name. A server may come back at another port; what it serves has a name.
         return value and {"sampler": lambda: value["name"], "url": lambda: "a server"}.get(name, lambda: value)()
 
-    def difference(held: dict[str, Any]) -> str | None:
-        for name, value in settings.items():
-            there, here = simplify(name, held.get(name)), simplify(name, value)
-            if name not in RESUMABLE and there != here:
-                return f"an evaluation with other settings: {name} is {there!r} there and {here!r} here"
-        return None
-
-    answers = args.out_dir / "answers.jsonl"
-    return RunFolder(
+    settings = {**dataclasses.asdict(args), "fingerprint": fingerprint}
+    inputs = texts({name: value for name, value in settings.items() if name != "out_dir"})
+    return settings_folder(
         args.out_dir,
         EVALUATION,
-        flag="--out-dir",
-        record=lambda held: settings,
-        difference=difference,
-        loses=lambda held: answers.exists() and answers.stat().st_size > 0,
-        inputs=texts({name: value for name, value in settings.items() if name != "out_dir"}),
+        settings,
+        resumable=RESUMABLE,
+        results="answers.jsonl",
+        simplify=simplify,
+        inputs=inputs,
     )
 
 
@@ -439,7 +432,7 @@ def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
 
 def describe(result: dict[str, Any]) -> str:
     """Return truncation, length and verdicts in one line of rich markup."""
-    statuses = ", ".join(colored(name, f"{count} {name}") for name, count in result["status"].items())
+    statuses = ", ".join(color_status(name, f"{count} {name}") for name, count in result["status"].items())
     filtered = f"withheld by a filter {result['filtered']:.1%}, " if "filtered" in result else ""
     length = f"truncated {result['truncated']:.1%}, {filtered}{result['completion_tokens']:.1f} tokens on average"
     right = f"; right is a score of at least {result['threshold']:g}" if "threshold" in result else ""

@@ -14,7 +14,7 @@ from statistics import fmean, pstdev
 from typing import Annotated, Any, TextIO
 
 from rlvr.commands.arguments import Positional, key_values, parse
-from rlvr.commands.errors import BAD_INPUT, error_line, guarded
+from rlvr.commands.errors import BAD_INPUT, error_line, run_guarded
 from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.core.files.jsonl import is_same_file, read_objects
 from rlvr.core.files.write import check_replaceable, name_in_errors
@@ -227,7 +227,7 @@ def _line(row: Row, verdict: Verdict) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `rlvr grade` and return its exit code. After Ctrl-C the verdicts written so far are kept."""
     try:
-        return guarded(lambda: grade(parse(GradeArgs, sys.argv[1:] if argv is None else argv, prog="rlvr grade")))
+        return run_guarded(lambda: grade(parse(GradeArgs, sys.argv[1:] if argv is None else argv, prog="rlvr grade")))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from rlvr.commands.arguments import parse
-from rlvr.commands.errors import guarded
+from rlvr.commands.errors import run_guarded
 from rlvr.commands.train import load_recipe, run_config, split_recipe
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.core.files.models import check_path
@@ -113,4 +113,4 @@ def without(flags: Sequence[str], *names: str) -> list[str]:
 
 def script(module_globals: dict[str, object]) -> None:
     """Run a pipeline from its own file: `python recipes/NAME.py [flags]` is `rlvr pipeline NAME [flags]`."""
-    sys.exit(guarded(lambda: main([str(module_globals["__file__"]), *sys.argv[1:]])))
+    sys.exit(run_guarded(lambda: main([str(module_globals["__file__"]), *sys.argv[1:]])))

@@ -1,4 +1,4 @@
-"""`rlvr train RECIPE` and `rlvr sft RECIPE`; finds and runs recipes, also those of `rlvr rm`."""
+"""`rlvr train RECIPE`, `rlvr sft RECIPE` and `rlvr rm RECIPE`: find a recipe and run it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from rlvr.commands.arguments import parse, take_option
-from rlvr.commands.errors import guarded
+from rlvr.commands.errors import run_guarded
 from rlvr.commands.list import recipe_command, recipe_files
 from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
 from rlvr.config.pipeline import PipelineConfig
@@ -151,6 +151,12 @@ class SFTRun(Config):
     }
 
 
+def rm_main(argv: Sequence[str]) -> int:
+    """Run `rlvr rm RECIPE [flags]`."""
+    name, flags = split_recipe(argv, "rm")
+    return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
+
+
 def sft_main(argv: Sequence[str]) -> int:
     """Run `rlvr sft RECIPE [flags]`: no reinforcement learning; the fine-tuned model is saved in OUT_DIR/start."""
     name, flags = split_recipe(argv, "sft")
@@ -168,4 +174,4 @@ def script(module_globals: dict[str, object]) -> None:
     """Run a recipe from its own file: `python recipes/NAME.py [flags]` is `rlvr train NAME [flags]`."""
     module = ModuleType(str(module_globals["__file__"]), str(module_globals["__doc__"]))
     module.__dict__.update(module_globals)
-    sys.exit(guarded(lambda: run_recipe(module, sys.argv[1:], Path(sys.argv[0]).name)))
+    sys.exit(run_guarded(lambda: run_recipe(module, sys.argv[1:], Path(sys.argv[0]).name)))

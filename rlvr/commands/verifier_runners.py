@@ -41,7 +41,7 @@ def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
 def check_requirements(verifier: Verifier) -> None:
     """Raise ValueError, with the verifier's own line, where something that it or a component needs is missing."""
     traits = VerifierTraits.of(verifier)
-    if traits.missing is not None and (line := traits.missing()):
+    if traits.find_missing is not None and (line := traits.find_missing()):
         raise ValueError(line)
     for part in traits.components.values():
         check_requirements(part)

@@ -48,7 +48,7 @@ class TaskSettings(Group):
         return [
             *super().rules(at),
             (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
-            _named(at, "verifier", self.verifier),
+            _check_name(at, "verifier", self.verifier),
         ]
 
 
@@ -63,10 +63,10 @@ class EnvironmentSettings(Group):
 
     def rules(self, at: str) -> Rules:
         """Return a rule about an empty name."""
-        return [*super().rules(at), _named(at, "environment", self.environment)]
+        return [*super().rules(at), _check_name(at, "environment", self.environment)]
 
 
-def _named(at: str, name: str, value: str | None) -> tuple[bool, str]:
+def _check_name(at: str, name: str, value: str | None) -> tuple[bool, str]:
     """Return the rule that what a setting names is not empty."""
     return value is None or bool(value.strip()), f"{at}{name} is empty; expected a name, or leave it out"
 

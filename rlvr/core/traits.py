@@ -52,7 +52,7 @@ class VerifierTraits:
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
     """Return completions that solve nothing, by what they do. `rlvr audit` checks that none is accepted."""
 
-    missing: Callable[[], str] | None = None
+    find_missing: Callable[[], str] | None = None
     """Return one line that names a missing program or server and what to do, or "". Asked before a run begins."""
 
     components: Mapping[str, Verifier] = field(default_factory=dict)

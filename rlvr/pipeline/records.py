@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.commands.task import check_names
+from rlvr.runs.folder import read_record
 
 RECORD = "stage.json"
 SEED_FOLDER = "SEED_FOLDER"
@@ -22,22 +23,18 @@ PLACEHOLDER = "planned/model"  # has the form of a hub name
 KEYS: dict[str, Any] = {"settings": dict, "path": str, "measured": dict, "seconds": (int, float)}
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
+def read_stage(path: Path) -> dict[str, Any] | None:
     """Return a stage's record, None without one. Raises ValueError for a file that is not what a stage writes."""
-    if not path.exists():
+    held = read_record(path)
+    if held is None:
         return None
-    try:
-        held = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); restore it, or delete it and the stage's folder") from error
-    wrong = [name for name, kind in KEYS.items() if not isinstance(held, dict) or not isinstance(held.get(name), kind)]
+    wrong = [name for name, kind in KEYS.items() if not isinstance(held.get(name), kind)]
     if wrong:
         raise ValueError(
             f"{path} is not the record of a stage: it has no {wrong[0]!r}; restore it, or delete it and the stage's "
             "folder"
         )
-    found: dict[str, Any] = held
-    return {**found, "settings": portable(found["settings"], path.parent)}
+    return {**held, "settings": portable(held["settings"], path.parent)}
 
 
 def as_json(config: Any) -> Any:

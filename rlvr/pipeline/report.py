@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr.commands.report.page import page, table
 from rlvr.core.files.write import write_whole
-from rlvr.pipeline.records import RECORD, other_settings, read_record
+from rlvr.pipeline.records import RECORD, other_settings, read_stage
 from rlvr.runs.records import interval, is_number, pass_names, with_interval
 
 
@@ -69,7 +69,7 @@ def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:
 
 def read_records(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return the records of the stages that are done, by name."""
-    held = {name: read_record(folder / f"{name}.{RECORD}") for name in names}
+    held = {name: read_stage(folder / f"{name}.{RECORD}") for name in names}
     return {name: record for name, record in held.items() if record is not None}
 
 

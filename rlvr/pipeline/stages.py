@@ -35,7 +35,7 @@ from rlvr.pipeline.records import (
     first_difference,
     holds,
     portable,
-    read_record,
+    read_stage,
 )
 from rlvr.pipeline.report import write_pipeline_report
 from rlvr.runs.folder import hold_lock
@@ -187,7 +187,7 @@ class Stages:
             return Made(name, self.folder / name)
         settings = portable(self.planned[name], self.folder)
         record = self.folder / f"{name}.{RECORD}"
-        held = read_record(record)
+        held = read_stage(record)
         if held is not None:
             path = self.folder / held["path"]
             if held["settings"] != settings:

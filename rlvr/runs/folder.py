@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -314,6 +314,42 @@ class RunFolder:
 
     def _ours(self, name: str) -> bool:
         return name in (LOCK, self.kind.record) or self.kind.wrote(name)
+
+
+def settings_folder(
+    path: Path,
+    kind: Kind,
+    settings: Record,
+    *,
+    resumable: Container[str],
+    results: str,
+    simplify: Callable[[str, Any], Any] = lambda name, value: value,
+    inputs: Iterable[str] = (),
+) -> RunFolder:
+    """Return the folder of a command whose record is its settings. One with the same settings is resumed.
+
+    resumable: settings that may change. results: the file that a new start must not lose. simplify(name, value): what
+    counts of a setting.
+    """
+    settings = json.loads(json.dumps(settings, default=str))
+    file = path / results
+
+    def difference(held: Record) -> str | None:
+        for name, value in settings.items():
+            there, here = simplify(name, held.get(name)), simplify(name, value)
+            if name not in resumable and there != here:
+                return f"{kind.name} with other settings: {name} is {there!r} there and {here!r} here"
+        return None
+
+    return RunFolder(
+        path,
+        kind,
+        flag="--out-dir",
+        record=lambda held: settings,
+        difference=difference,
+        loses=lambda held: file.exists() and file.stat().st_size > 0,
+        inputs=inputs,
+    )
 
 
 def is_harmless(path: Path) -> bool:

@@ -17,7 +17,7 @@ from rlvr.core.types import Problem, Sampler
 from rlvr.distributed import gather, share
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
-from rlvr.model.optim.health import GradientWatch, streak_of
+from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import Reporter, TrainerCallback
 from rlvr.training.checkpoint.folders import since_best
@@ -44,20 +44,17 @@ class Run:
     monitor: Monitor | None = None
     held_out: HeldOutEvaluation | None = None
     stop: StopRequest = field(default_factory=StopRequest)
-    gradients: GradientWatch = field(init=False)
+    gradients: GradientWatch = field(default_factory=lambda: GradientWatch(python_warning, "--optim.lr"))
 
-    def __post_init__(self) -> None:
+    @contextmanager
+    def training(self, start: int) -> Iterator[Iterator[int]]:
+        """Handle signals and notify the callbacks of begin and end. Yields the steps (from 0) that are left."""
         optim, model, log = self.config.optim, self.config.model, self.reporter.log
         hint = (
             f"--optim.lr ({optim.lr:g}), --model.dtype ({model.dtype}; float32 does not overflow where the others do) "
             f"and the rollouts of these steps in {log.path('rollouts')}; the checkpoints in {log.out_dir} stay"
         )
-        self.gradients = GradientWatch(self.reporter.warn, hint)
-
-    @contextmanager
-    def training(self, start: int) -> Iterator[Iterator[int]]:
-        """Handle signals and notify the callbacks of begin and end. Yields the steps (from 0) that are left."""
-        self.gradients.streak = streak_of(self.reporter.log.read("metrics")) if start else 0
+        self.gradients = GradientWatch(self.reporter.warn, hint, streak_of(log.read("metrics")) if start else 0)
         with self.stop.answering(), self.reporter.training(self.config, start):
             yield self._steps(start)
 

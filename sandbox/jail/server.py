@@ -28,8 +28,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.jail import child, interpreter, kernel, landlock, library, namespaces, seccomp, usage
-from rlvr.sandbox.jail import seccomp as syscalls
+from rlvr.sandbox.jail import child, interpreter, kernel, landlock, namespaces, seccomp, syscalls, usage
+from rlvr.sandbox.jail import interpreter as library
 from rlvr.sandbox.jail import shared_memory as maps
 from rlvr.sandbox.jail import shared_memory as semaphore
 from rlvr.sandbox.jail.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place

@@ -40,7 +40,7 @@ def train(weights: list[torch.nn.Parameter], optimizer: torch.optim.Optimizer, s
         optimizer_step(optimizer, lr=1e-2, max_grad_norm=10.0)
 
 
-def bucketed(weights: list[torch.nn.Parameter], **options) -> BucketedAdamW:
+def make_bucketed(weights: list[torch.nn.Parameter], **options) -> BucketedAdamW:
     return BucketedAdamW(weights, lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1, **options)
 
 
@@ -93,7 +93,7 @@ def test_buckets_hold_every_element_once(bucket: int) -> None:
 def test_float32_weights_get_the_numbers_of_torch(bucket: int) -> None:
     """Bit for bit, however the weights are cut, and the state has the same names and values."""
     ours, theirs = weights_of(), weights_of()
-    first, second = bucketed(ours, bucket=bucket), torchs(theirs)
+    first, second = make_bucketed(ours, bucket=bucket), torchs(theirs)
     train(ours, first, range(5))
     train(theirs, second, range(5))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
@@ -107,7 +107,7 @@ def test_float32_weights_get_the_numbers_of_torch(bucket: int) -> None:
 def test_a_state_elsewhere_gives_the_same_numbers(dtype: torch.dtype, bucket: int) -> None:
     """Weights, moments and masters are those of a state beside the weights; a bucket of it is here at a time."""
     ours, theirs, place = weights_of(dtype), weights_of(dtype), Elsewhere()
-    first, second = bucketed(ours, bucket=bucket, place=place), bucketed(theirs)
+    first, second = make_bucketed(ours, bucket=bucket, place=place), make_bucketed(theirs)
     train(ours, first, range(5))
     train(theirs, second, range(5))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
@@ -143,7 +143,7 @@ def test_a_short_weight_is_the_rounding_of_its_master() -> None:
         weights_of(torch.bfloat16),
         [torch.nn.Parameter(w.detach().float()) for w in weights_of(torch.bfloat16)],
     )
-    first, second = bucketed(ours, bucket=1000), torchs(theirs)
+    first, second = make_bucketed(ours, bucket=1000), torchs(theirs)
     for step in range(5):
         generator = torch.Generator().manual_seed(step)
         for a, b in zip(ours, theirs):
@@ -156,7 +156,7 @@ def test_a_short_weight_is_the_rounding_of_its_master() -> None:
         assert torch.equal(a, b.to(a.dtype))
 
 
-def resumed(make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], dtype: torch.dtype) -> None:
+def check_resumed(make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], dtype: torch.dtype) -> None:
     """Assert that five steps are the same as three, a save, a load and two, to the last bit."""
     whole, parts, again = weights_of(dtype), weights_of(dtype), weights_of(dtype)
     straight, before, after = make(whole), make(parts), make(again)
@@ -177,14 +177,14 @@ def resumed(make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], d
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_resume_is_exact(dtype: torch.dtype) -> None:
     """Masters and moments come back bit for bit."""
-    resumed(lambda weights: bucketed(weights, bucket=1000), dtype)
+    check_resumed(lambda weights: make_bucketed(weights, bucket=1000), dtype)
 
 
 @needs_bitsandbytes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_resume_is_exact_with_8_bits(dtype: torch.dtype) -> None:
     """Codes and scales too."""
-    resumed(lambda weights: bucketed(weights, bucket=1000, moments=Bits8()), dtype)
+    check_resumed(lambda weights: make_bucketed(weights, bucket=1000, moments=Bits8()), dtype)
 
 
 @needs_bitsandbytes
@@ -194,7 +194,7 @@ def test_8_bits_are_those_of_bitsandbytes(bucket: int) -> None:
     from bitsandbytes.optim import AdamW8bit
 
     ours, theirs = weights_of(), weights_of()
-    train(ours, bucketed(ours, bucket=bucket, moments=Bits8()), range(5))
+    train(ours, make_bucketed(ours, bucket=bucket, moments=Bits8()), range(5))
     train(theirs, AdamW8bit(theirs, lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1), range(5))
     for a, b in zip(ours, theirs):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -204,7 +204,7 @@ def test_8_bits_are_those_of_bitsandbytes(bucket: int) -> None:
 def test_8_bits_agree_with_32() -> None:
     """The way of 30 steps differs by a few hundredths; the moments of large weights take a quarter of the memory."""
     start, short, long = weights_of(), weights_of(), weights_of()
-    first, second = bucketed(short, moments=Bits8()), bucketed(long)
+    first, second = make_bucketed(short, moments=Bits8()), make_bucketed(long)
     train(short, first, range(30))
     train(long, second, range(30))
     for begin, a, b in zip(start, short, long):
@@ -239,10 +239,10 @@ def test_a_state_of_other_weights_is_refused(saved: torch.dtype, name: str) -> N
     """A master that is missing, or is not wanted, is not passed over."""
     other = torch.float32 if saved is torch.bfloat16 else torch.bfloat16
     weights = weights_of(saved)
-    optimizer = bucketed(weights)
+    optimizer = make_bucketed(weights)
     train(weights, optimizer, range(1))
     with pytest.raises(ValueError, match=rf"weight 0 differs in {name}: .*model\.weights"):
-        load_optimizer(bucketed(weights_of(other)), optimizer_tensors(optimizer))
+        load_optimizer(make_bucketed(weights_of(other)), optimizer_tensors(optimizer))
 
 
 def test_plain_settings_keep_torchs_own_optimizer() -> None:

@@ -8,7 +8,7 @@ import pytest
 from accelerate import Accelerator
 from torch import Tensor
 
-from rlvr.algo.advantages import Rewards, scored
+from rlvr.algo.advantages import Rewards, drop_missing
 from rlvr.algo.algorithms import ALGORITHMS, Algorithm, per_group
 from rlvr.algo.losses import LOSSES, Loss
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
@@ -26,7 +26,7 @@ from rlvr.training.run import Run, assemble
 
 def best_only(rewards: Rewards) -> list[float]:
     """The reward of the best completions, 0 for the others: the example of rlvr/algo/algorithms.py."""
-    best = max(scored(rewards), default=0.0)
+    best = max(drop_missing(rewards), default=0.0)
     return [r if r == best else 0.0 for r in rewards]
 
 

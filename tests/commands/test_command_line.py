@@ -86,10 +86,10 @@ def test_no_recipe_shows_more_settings_than_one_can_read(recipe, kind, capsys):
     choices = [("--algo", name) for name in ALGORITHMS] + [("--sampler", name) for name in SAMPLERS]
     for choice in choices if kind is Config else [()]:
         flags = Flags(kind, choose_classes(before, choice)[0])
-        assert 20 < len(flags.shown()) <= MOST
+        assert 20 < len(flags.list_shown()) <= MOST
         for flag in flags.known.values():
             assert not flag.group or flag.selects or flag.setting.name in help_texts(type(flags.values[flag.group]))
-    names = [flag.name for flag in Flags(kind, before).shown()]
+    names = [flag.name for flag in Flags(kind, before).list_shown()]
     text = help_of(capsys, COMMAND_OF[kind], recipe, "--help")
     assert sorted(shown_flags(text)) == sorted(names)
     hidden = re.search(r"(\d+) settings are not shown, .*: --help-all", text)
@@ -361,7 +361,7 @@ def test_modules_of_the_current_folder_are_found(tmp_path):
 
 PRINTS = """
 import os, sys, time
-from rlvr.commands.errors import guarded
+from rlvr.commands.errors import run_guarded
 
 def work():
     from rlvr.commands.console import Display
@@ -372,7 +372,7 @@ def work():
             time.sleep(0.1)
     return 0
 
-sys.exit(guarded(work))
+sys.exit(run_guarded(work))
 """
 
 

@@ -25,7 +25,7 @@ RECORD = {
 }
 
 
-def shown(capsys: pytest.CaptureFixture[str], status: str) -> str:
+def show_sample(capsys: pytest.CaptureFixture[str], status: str) -> str:
     """The verdict's line of a printed sample."""
     Display().sample(RECORD | {"status": status})
     return capsys.readouterr().out.splitlines()[-1]
@@ -35,15 +35,15 @@ def test_right_and_wrong_differ_in_colour_and_in_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Green and red where there is a terminal; with NO_COLOR, and into a file, the words alone."""
-    assert shown(capsys, "correct") == "correct, advantage +0.500"
+    assert show_sample(capsys, "correct") == "correct, advantage +0.500"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    right, wrong = shown(capsys, "correct"), shown(capsys, "incorrect")
+    right, wrong = show_sample(capsys, "correct"), show_sample(capsys, "incorrect")
     assert "\x1b[1;32mcorrect" in right
     assert "\x1b[1;31mincorrect" in wrong
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = shown(capsys, "correct")
+    plain = show_sample(capsys, "correct")
     assert re.sub(r"\x1b\[[01]?m", "", plain) == "correct, advantage +0.500"
 
 

@@ -28,7 +28,7 @@ class Needs:
         self.line = line
         self.components = parts or {}
 
-    def missing(self) -> str:
+    def find_missing(self) -> str:
         """Return the line."""
         return self.line
 

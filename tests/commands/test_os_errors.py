@@ -14,7 +14,7 @@ import pytest
 
 from rlvr.commands import errors as os_errors
 from rlvr.commands.cli import main
-from rlvr.commands.errors import error_line, guarded
+from rlvr.commands.errors import error_line, run_guarded
 from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.types import RunError
 from tests.helpers import warm
@@ -98,7 +98,7 @@ def test_without_a_name_the_line_of_code_is_named(capsys: pytest.CaptureFixture[
     def too_many() -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    assert guarded(too_many) == 2
+    assert run_guarded(too_many) == 2
     printed = capsys.readouterr().err
     assert "test_os_errors.py" in printed
     assert "too_many: Too many open files; close files, use fewer workers, or raise the limit" in printed

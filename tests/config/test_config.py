@@ -53,7 +53,7 @@ CONFIGS = {
 }
 
 
-def changed(config, name: str, value: object):
+def change(config, name: str, value: object):
     """The config with one setting changed."""
     group, _, leaf = name.rpartition(".")
     if not group:
@@ -80,7 +80,7 @@ def test_every_number_has_bounds(name):
         for value in (math.nan, math.inf, -math.inf, -(10**30), 10**30):
             given = ((value, value) if "tuple[float" in hint else (value,)) if "tuple" in hint else value
             with pytest.raises(ValueError, match=setting.rpartition(".")[2].replace("_", "[_-]")):
-                changed(config, setting, given).check()
+                change(config, setting, given).check()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -100,13 +100,13 @@ def test_settings_without_effect_are_refused_where_they_are_changed(name):
         else:
             value = others.get(kinds[0], "x")
         with pytest.raises(ValueError, match=rf"^{setting} .* would have no effect: it is read only with"):
-            check_effect(changed(config, setting, False if value == held else value), before)
+            check_effect(change(config, setting, False if value == held else value), before)
 
 
 def test_weights_may_differ_where_the_precision_is_not_known():
     """auto may choose bfloat16, in which the torch sampler differs from the trainer: the cap is read there."""
     for dtype, unread in (("auto", False), ("bfloat16", False), ("float32", True)):
-        config = changed(CONFIGS["train"], "model.dtype", dtype)
+        config = change(CONFIGS["train"], "model.dtype", dtype)
         assert ("algo.importance-cap" in Flags(Config, values_of(Config, config)).unread) == unread
 
 

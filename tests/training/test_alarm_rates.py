@@ -16,7 +16,7 @@ import pytest
 
 from rlvr.config import MonitorConfig
 from rlvr.core.types import Completion, Group, Problem, Verdict, correct, incorrect
-from rlvr.training.monitor.alarm import fast_suspicions, is_alarming, suspicions
+from rlvr.training.monitor.alarm import find_fast_signs, find_signs, is_alarming
 from rlvr.training.monitor.monitor import monitor_metrics
 
 STEPS, PROBLEMS, SIZE, RUNS = 60, 8, 8, 20
@@ -93,7 +93,7 @@ def first_alarm(steps: Iterable[dict[str, float]]) -> int | None:
     """The step at which the alarm is raised, from 1, by the metrics of each step."""
     rows: list[dict[str, float]] = []
     for row in steps:
-        slow, fast = suspicions([*rows, row], CONFIG), fast_suspicions([*rows, row], CONFIG)
+        slow, fast = find_signs([*rows, row], CONFIG), find_fast_signs([*rows, row], CONFIG)
         rows.append(row | {"monitor/suspicious": float(bool(slow)), "monitor/falling": float(bool(fast))})
         if is_alarming(rows, CONFIG.patience):
             return len(rows)

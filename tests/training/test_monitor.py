@@ -25,7 +25,7 @@ from rlvr.core.types import Completion, Group, Problem, Status, Task, Verdict, c
 from rlvr.launch import launch
 from rlvr.runs.log import read_events
 from rlvr.training.checkpoint.folders import list_checkpoints
-from rlvr.training.monitor.alarm import AlarmStop, alarm_record, suspicions
+from rlvr.training.monitor.alarm import AlarmStop, alarm_record, find_signs
 from rlvr.training.monitor.guards import GuardStop
 from rlvr.training.monitor.monitor import monitor_metrics, repeated_ngrams, spearman
 from tests.helpers.registered import share_of_ones, share_of_sevens
@@ -123,7 +123,7 @@ def history(truth, hacked, *, agreement=0.8, seed=0, problems=16, size=16) -> li
 
 def suspicious(rows, **settings) -> dict[int, set[str]]:
     config = MonitorConfig("math", **settings)
-    found = {t: set(suspicions(rows[:t], config)) for t in range(1, len(rows) + 1)}
+    found = {t: set(find_signs(rows[:t], config)) for t in range(1, len(rows) + 1)}
     return {t: signs for t, signs in found.items() if signs}
 
 

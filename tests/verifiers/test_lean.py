@@ -302,6 +302,6 @@ def test_the_real_lean_passes_no_attack() -> None:
 @pytest.mark.parametrize("block", RAW, ids=range(len(RAW)))
 def test_the_second_defence_of_the_real_lean_holds_without_the_reader(block: str) -> None:
     prover = local.Lean("", "", ExternalLimits(seconds=60, memory_mb=4096))
-    assert prover.missing() == ""
+    assert prover.find_missing() == ""
     assert prover.judge(files.PROBE, RIGHT).correct
     assert prover.judge(read_lean_statement("∀ n : Nat, n = n + 1"), block).score == 0

@@ -223,26 +223,6 @@ def test_no_worker_outlives_a_killed_parent(poison, tmp_path, completion):
     assert gone_within(60, pids)
 
 
-def test_a_verifier_of_the_script_itself(tmp_path):
-    """In the caller's process, where it opts out, and in workers, which do not import the script."""
-    text = """
-from rlvr.core.types import Problem
-from rlvr.verifiers import Runner
-class Mine:
-    isolate = {isolate}
-    def __call__(self, problem, completion):
-        return completion == problem.reference
-print(Runner(Mine()).verify([(Problem("1", "", "x"), "x")])[0].status)
-"""
-    results = [
-        subprocess.run(
-            [sys.executable, "-c", text.format(isolate=isolate)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        for isolate in (False, True)
-    ]
-    assert [result.stdout for result in results] == ["correct\n"] * 2
-
-
 POISON = {"hang": Status.TIMEOUT, "allocate": Status.LIMIT, "kill": Status.LIMIT}
 
 

@@ -12,7 +12,7 @@ import symtable
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from rlvr.core.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
@@ -238,26 +238,6 @@ def _outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Out
     return Outcome(wrong.count(""), total, status, failed + 1, wrong[failed])
 
 
-class TestPlan(Protocol):
-    """The tests of one reference.
-
-    defined: names that they use, of which a program defines at least one. weak: why a pass shows little, in words; ""
-    if it shows that a program solves the problem.
-    """
-
-    @property
-    def defined(self) -> tuple[str, ...]: ...
-
-    @property
-    def weak(self) -> str: ...
-
-    def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
-
-    def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Return the outcome for the results of the first jobs, in order. Later results may be missing."""
-        ...
-
-
 @dataclass(frozen=True)
 class WholePlan:
     """Test code that runs as it is: in its own sandbox if that is proved to be safe, else in the program's process."""
@@ -373,6 +353,15 @@ class CallsPlan:
         return "" if same else TooLarge("the value is too large") if large else "wrong answer"
 
 
+TestPlan = WholePlan | OutputPlan | CallsPlan
+"""The tests of one reference.
+
+`defined`: names that they use, of which a program defines at least one. `weak`: why a pass shows little, in words; ""
+if it shows that a program solves the problem. `jobs`: what to run. `outcome`: the outcome for the results of the first
+jobs, in order; later results may not be there yet.
+"""
+
+
 def _enough(limits: Limits, output: str) -> Limits:
     """Return limits that allow an expected output, however long it is."""
     needed = 2 * len(output.encode()) // 1024 + 64
@@ -397,7 +386,7 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
     return value
 
 
-def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
+def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
     code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
     cases = read_cases(code)
     if cases is not None and (entry or cases.entry):
@@ -447,10 +436,6 @@ class _Mark(ast.NodeTransformer):
         function = self.functions.get(id(node))
         visited: Any = self.generic_visit(node)
         return ast.Call(ast.Name(function, ast.Load()), [visited], []) if function else visited
-
-
-def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
-    return _tests_plan(reference, "")
 
 
 def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
@@ -531,7 +516,12 @@ def _cases_plan(
     return CallsPlan(entry, calls, tuple(expected), setup, prelude, 2 * size >> 10, tolerance, same)
 
 
-TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "calls": _calls_plan}
+TYPES: dict[str, Callable[[Mapping[str, Any]], TestPlan]] = {
+    "assert": _tests_plan,
+    "check": _check_plan,
+    "stdio": _stdio_plan,
+    "calls": _calls_plan,
+}
 
 
 def make_plan(reference: Any) -> TestPlan:

@@ -98,9 +98,9 @@ class ProofVerifier:
         """Raise ValueError if the reference holds no statement."""
         self._statement(reference)
 
-    def missing(self) -> str:
+    def find_missing(self) -> str:
         """Return one line that says what the prover lacks, or ""."""
-        return self._prover.missing()
+        return self._prover.find_missing()
 
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return scripts that prove nothing, by what they do."""
@@ -116,7 +116,7 @@ class ProofVerifier:
         """Return all verdicts, in order. A script is checked once for a statement; its verdict is cached."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         wanted = list(dict.fromkeys(item for item in prepared if isinstance(item, tuple)))
-        missing = self.missing() if wanted else ""
+        missing = self.find_missing() if wanted else ""
         if missing:
             return [error(missing) if isinstance(item, tuple) else item for item in prepared]
         with ThreadPoolExecutor(self._slots) as threads:

@@ -79,7 +79,7 @@ class Coq:
         self._path, self._limits, self._axioms = path, limits, axioms
         self._compiled: Cache[Statement, Compiled] = Cache(_KEPT)
 
-    def missing(self) -> str:
+    def find_missing(self) -> str:
         """Return one line that says what is missing, or ""."""
         for name in ("coqc", "coqchk"):
             if self._program(name) is None:

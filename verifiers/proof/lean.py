@@ -214,7 +214,7 @@ class Lean:
     def __reduce__(self) -> tuple[type[Lean], tuple[object, ...]]:
         return Lean, self._settings
 
-    def missing(self) -> str:
+    def find_missing(self) -> str:
         """Return one line that says what is missing, or "". The first call looks for Lean and tries known proofs."""
         with self._lock:
             known = self._missing
@@ -392,7 +392,7 @@ class LeanServer:
     def __reduce__(self) -> tuple[type[LeanServer], tuple[object, ...]]:
         return LeanServer, self._settings
 
-    def missing(self) -> str:
+    def find_missing(self) -> str:
         """Return one line that says why the server cannot be used, or "" once it has judged known proofs rightly."""
         with self._lock:
             if not self._proven:

@@ -27,7 +27,7 @@ from rlvr.config.training import read_config
 from rlvr.core.files.jsonl import parse_object
 from rlvr.core.files.write import write_whole, writing
 from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
-from rlvr.runs.folder import REGRADING, RunFolder, read_record
+from rlvr.runs.folder import REGRADING, RunFolder, read_record, settings_folder
 from rlvr.runs.log import drop_cut_line
 from rlvr.runs.reading import Record, all_rollouts, check_run
 from rlvr.tasks.base import seal_task
@@ -35,7 +35,7 @@ from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
-RESUMABLE = ("workers", "timeout")
+RESUMABLE = ("workers", "timeout", "out_dir")
 
 
 def confusion_table(result: Mapping[str, Any]) -> Table:
@@ -158,29 +158,9 @@ def named_problems(task: Task, run: Path) -> dict[str, Problem]:
 
 def regrade_folder(args: RegradeArgs, fingerprint: str) -> RunFolder:
     """Return the folder of a regrading. One with the same settings is resumed."""
-    settings = {
-        **dataclasses.asdict(args),
-        "run": os.path.realpath(args.run),
-        "out_dir": str(args.folder),
-        "fingerprint": fingerprint,
-    }
-    settings = json.loads(json.dumps(settings, default=str))
-
-    def difference(held: dict[str, Any]) -> str | None:
-        for name, value in settings.items():
-            if name not in (*RESUMABLE, "out_dir") and held.get(name) != value:
-                return f"a regrading with other settings: {name} is {held.get(name)!r} there and {value!r} here"
-        return None
-
-    verdicts = args.folder / "verdicts.jsonl"
-    return RunFolder(
-        args.folder,
-        REGRADING,
-        flag="--out-dir",
-        record=lambda held: settings,
-        difference=difference,
-        loses=lambda held: verdicts.exists() and verdicts.stat().st_size > 0,
-    )
+    places = {"run": os.path.realpath(args.run), "out_dir": str(args.folder), "fingerprint": fingerprint}
+    settings = {**dataclasses.asdict(args), **places}
+    return settings_folder(args.folder, REGRADING, settings, resumable=RESUMABLE, results="verdicts.jsonl")
 
 
 def judge(

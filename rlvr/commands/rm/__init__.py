@@ -1,9 +1,5 @@
-"""`rlvr rm RECIPE`: train reward models on preference pairs.
+"""The training of reward models on preference pairs (`rlvr rm RECIPE`).
 
-`command` reads the command line, `launch` checks settings, names and files without torch, `training` samples pairs,
-trains and measures, `folder` is the run's folder.
+`launch` checks settings, names and files without torch; `training` samples pairs, trains and measures; `folder` is the
+folder of such a run.
 """
-
-from rlvr.commands.rm.command import main
-
-__all__ = ["main"]

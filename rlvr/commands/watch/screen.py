@@ -18,7 +18,7 @@ from rich.segment import Segments
 from rich.text import Text
 
 from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.console import PipedConsole, describe_step, shown
+from rlvr.commands.console import PipedConsole, describe_step, escape_text
 from rlvr.commands.watch.state import Choice, WatchedRun
 from rlvr.commands.watch.view import chosen, describe_choice, overview, rollout, snapshot
 from rlvr.config.settings import COUNT, COUNT_OR_NONE, SECONDS
@@ -94,11 +94,11 @@ def follow(run: WatchedRun, console: Console, interval: float, sleep: Callable[[
         for name in seen:
             rows = getattr(run, name)
             for row in rows[min(seen[name], len(rows)) :] if seen[name] else rows[-1:]:
-                console.print(shown(describe_row(name, row)), soft_wrap=True)
+                console.print(escape_text(describe_row(name, row)), soft_wrap=True)
             seen[name] = len(rows)
         now = run.stall()
         if now and not stalled:
-            console.print(shown(now), soft_wrap=True)
+            console.print(escape_text(now), soft_wrap=True)
         stalled = now
         if not run.running:
             break

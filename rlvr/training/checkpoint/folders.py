@@ -1,3 +1,5 @@
+"""The folders of checkpoints: where they lie, which are whole, which measured best. Nothing here loads torch."""
+
 from __future__ import annotations
 
 import json
@@ -12,11 +14,7 @@ from rlvr.runs.conclusions import Evaluation, group_comparable
 from rlvr.runs.records import is_graded, measured_name, number_since_best, quality
 
 STEP = re.compile(r"step-(\d+)")
-
-
 DAMAGED = ".damaged"
-
-
 UNFINISHED = ".training"
 
 
@@ -32,24 +30,17 @@ def unfinished(made: Path) -> Path:
 
 def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
     """Return the checkpoints as (step, folder), oldest first, damaged ones too (see `damage`)."""
-    found = []
-    for folder in (out_dir / "checkpoints").glob("step-*"):
-        match = STEP.fullmatch(folder.name)
-        if match:
-            found.append((int(match[1]), folder))
-    return sorted(found)
+    folders = (out_dir / "checkpoints").glob("step-*")
+    return sorted((int(match[1]), folder) for folder in folders if (match := STEP.fullmatch(folder.name)))
 
 
 def list_whole(out_dir: Path, say: Callable[[str], None]) -> list[tuple[int, Path]]:
     """Return the checkpoints that are not damaged as (step, folder), oldest first. `say` gets a line for each other."""
-    found = []
-    for step, folder in list_checkpoints(out_dir):
-        reason = damage(folder)
-        if reason is None:
-            found.append((step, folder))
-        else:
+    found = [(step, folder, damage(folder)) for step, folder in list_checkpoints(out_dir)]
+    for _, folder, reason in found:
+        if reason is not None:
             say(f"{folder} is damaged ({reason}), and left out")
-    return found
+    return [(step, folder) for step, folder, reason in found if reason is None]
 
 
 def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
@@ -58,22 +49,23 @@ def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True
     Newer, damaged ones are reported with `say`, and renamed (`move`) so that nothing takes them for checkpoints. Raises
     ValueError where all are damaged.
     """
-    found = list_checkpoints(out_dir)
     damaged: list[tuple[Path, str]] = []
-    for step, folder in reversed(found):
+    for step, folder in reversed(list_checkpoints(out_dir)):
         reason = damage(folder)
-        if reason is None:
-            for other, other_reason in damaged:
-                say(f"{other} is damaged ({other_reason}); going back to step {step}")
-                if move:
-                    set_aside(other)
-            return step, folder
-        damaged.append((folder, reason))
+        if reason is not None:
+            damaged.append((folder, reason))
+            continue
+        for other, why in damaged:
+            say(f"{other} is damaged ({why}); going back to step {step}")
+            if move:  # so that it no longer counts as a checkpoint
+                aside = other.with_name(other.name + DAMAGED)
+                shutil.rmtree(aside, ignore_errors=True)
+                os.replace(other, aside)
+        return step, folder
     if damaged:
-        newest, reason = damaged[0][0].name, damaged[0][1]
         raise ValueError(
-            f"every checkpoint of {out_dir} is damaged ({newest}: {reason}); restore one from a copy, or start "
-            "again with --run.overwrite"
+            f"every checkpoint of {out_dir} is damaged ({damaged[0][0].name}: {damaged[0][1]}); restore one from a "
+            "copy, or start again with --run.overwrite"
         )
     return None
 
@@ -114,13 +106,6 @@ def safetensors_size(path: Path) -> int:
         header = json.loads(file.read(length))
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     return 8 + length + max(ends, default=0)
-
-
-def set_aside(folder: Path) -> None:
-    """Rename a damaged checkpoint, so that it no longer counts as one."""
-    aside = folder.with_name(folder.name + DAMAGED)
-    shutil.rmtree(aside, ignore_errors=True)
-    os.replace(folder, aside)
 
 
 def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:
@@ -190,5 +175,4 @@ def is_fine_tuned(folder: Path) -> bool:
 
 def newest_step(out_dir: Path) -> int:
     """Return the step of the newest undamaged checkpoint; 0 if there is none."""
-    steps = [int(p.name[5:]) for p in out_dir.glob("checkpoints/step-*") if STEP.fullmatch(p.name) and not damage(p)]
-    return max(steps, default=0)
+    return max((step for step, folder in list_checkpoints(out_dir) if not damage(folder)), default=0)

@@ -137,10 +137,10 @@ def change(before: WindowStats, after: WindowStats, std_proxy: float, std_score:
     )
 
 
-def suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
+def find_signs(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
     """Return the signs that hold after the last of the rows (one per step so far), each with its figures in words."""
     rows = [row for row in rows if "monitor/proxy" in row]
-    found = {"unranked": unranked(rows, config)}
+    found = {"unranked": find_lost_ranking(rows, config)}
     if len(rows) >= 2 * config.window:
         first, last = window_stats(rows[: config.window]), window_stats(rows[-config.window :])
         ends = (rows[: config.window], rows[-config.window :])
@@ -152,20 +152,20 @@ def suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
         agreement = rank_agreement(rows[-config.window :])
         # Advantages are computed within groups: where both order them alike, what has risen is not what is reinforced.
         harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
-        found["apart"] = apart(first, last, rise, harmless, config)
+        found["apart"] = find_divergence(first, last, rise, harmless, config)
         best = best_window(rows, config.window)
-        found["fallen"] = fallen(best, last, rise, change(best, last, std_proxy, std_score), config)
+        found["fallen"] = find_fall_from_best(best, last, rise, change(best, last, std_proxy, std_score), config)
     return {name: text for name, text in found.items() if text}
 
 
-def fast_suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
+def find_fast_signs(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
     """Return the fast signs that hold after the last of the rows (one per step so far), each in words."""
     rows = [row for row in rows if "monitor/proxy" in row]
-    found = {"falling": falling(rows, config), "rank falling": rank_falling(rows, config)}
+    found = {"falling": find_fast_fall(rows, config), "rank falling": find_rank_fall(rows, config)}
     return {name: text for name, text in found.items() if text}
 
 
-def falling(rows: Sequence[Row], config: MonitorConfig) -> str:
+def find_fast_fall(rows: Sequence[Row], config: MonitorConfig) -> str:
     """Return the sign "falling" in words, or "": the monitor has fallen far in a few steps, and the proxy has risen."""
     if len(rows) < 2 * FAST_STEPS:
         return ""
@@ -181,7 +181,7 @@ def falling(rows: Sequence[Row], config: MonitorConfig) -> str:
     )
 
 
-def rank_falling(rows: Sequence[Row], config: MonitorConfig) -> str:
+def find_rank_fall(rows: Sequence[Row], config: MonitorConfig) -> str:
     """Return the sign "rank falling" in words, or "": proxy and monitor no longer order a group's completions alike."""
     if len(rows) < 2 * RANK_STEPS:
         return ""
@@ -201,7 +201,7 @@ def rank_falling(rows: Sequence[Row], config: MonitorConfig) -> str:
     )
 
 
-def apart(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, config: MonitorConfig) -> str:
+def find_divergence(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, config: MonitorConfig) -> str:
     """Return the sign "apart" in words, or "". A `harmless` rise of the proxy counts only if the monitor has fallen."""
     unshared = rise.proxy - rise.score >= config.margin / 2  # two that rise together pass the margin in different steps
     parted = rise.proxy >= config.margin and rise.score < config.margin and last.correct < CEILING
@@ -235,7 +235,9 @@ def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window:
     return last.proxy - first.proxy - value * (last.score - first.score) < UNSHARED * value * scale
 
 
-def fallen(best: WindowStats, last: WindowStats, rise: Change, since: Change, config: MonitorConfig) -> str:
+def find_fall_from_best(
+    best: WindowStats, last: WindowStats, rise: Change, since: Change, config: MonitorConfig
+) -> str:
     """Return the sign "fallen" in words, or "": the monitor fell from its best, and the risen proxy did not."""
     parted = rise.proxy >= config.margin and since.score <= -config.margin and since.proxy > -config.margin / 2
     if not parted or since.proxy - since.score < config.noise * since.noise:
@@ -243,7 +245,7 @@ def fallen(best: WindowStats, last: WindowStats, rise: Change, since: Change, co
     return f"since the monitor's best {in_words(best, last)}"
 
 
-def unranked(rows: Sequence[Row], config: MonitorConfig) -> str:
+def find_lost_ranking(rows: Sequence[Row], config: MonitorConfig) -> str:
     """Return the sign "unranked" in words, or "": the rank correlation is below the bound by more than the noise."""
     agreement = rank_agreement(rows[-config.window :])
     if len(rows) < config.window or agreement is None:

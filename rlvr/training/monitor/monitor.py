@@ -22,9 +22,9 @@ from rlvr.training.monitor.alarm import (
     alarm_record,
     best_step,
     drift,
-    fast_suspicions,
+    find_fast_signs,
+    find_signs,
     is_alarming,
-    suspicions,
 )
 from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.rollout.rollout import verify_shared
@@ -55,7 +55,7 @@ class Monitor:
         row = metrics | monitor_metrics(groups, monitored)
         row |= drift(self.rows, row, self.config.window)
         self.rows.append(row)
-        signs, fast = suspicions(self.rows, self.config), fast_suspicions(self.rows, self.config)
+        signs, fast = find_signs(self.rows, self.config), find_fast_signs(self.rows, self.config)
         row["monitor/suspicious"], row["monitor/falling"] = float(bool(signs)), float(bool(fast))
         return row, signs | fast
 

@@ -96,53 +96,37 @@ GOOD = LINES[0]
 @pytest.mark.parametrize(
     ("lines", "arguments", "message"),
     [
-        ([GOOD], ["--verifier", "maths"], "no verifier 'maths'; did you mean math?"),
-        (
-            [GOOD],
-            ["--verifier", "math", "--verifier-option", "extrac=strict"],
-            "has no option 'extrac'; did you mean extract?",
-        ),
-        (
-            [GOOD],
-            ["--verifier", "math", "--verifier-option", "extract=loose"],
-            "'loose'; expected one of strict, marked, lenient",
-        ),
-        (
-            [GOOD],
-            ["--verifier", "length", "--verifier-option", "max=many"],
-            "option max: 'many'; expected a whole number, or None",
-        ),
-        (
-            [GOOD],
-            ["--verifier", "unit_tests", "--verifier-option", "packages=nosuch"],
-            "package 'nosuch' is not in site-packages",
-        ),
-        ([GOOD], ["--verifier", "length", "--verifier-option", "max=0"], "length from 0 to 0: expected"),
-        ([GOOD], ["--verifier", "nowhere:check"], "no module 'nowhere' can be imported"),
-        ([GOOD, "{not json"], ["--verifier", "math"], "line 2: not JSON"),
-        ([GOOD, "[" * 100_000], ["--verifier", "math"], "line 2: not JSON"),
-        ([GOOD, "", "3"], ["--verifier", "math"], "line 3: a whole number; expected an object"),
-        ([GOOD, {"completion": "x"}], ["--verifier", "math"], "line 2: no reference"),
+        ([GOOD], "--verifier maths", "no verifier 'maths'; did you mean math?"),
+        ([GOOD], "--verifier math --verifier-option extrac=strict", "has no option 'extrac'; did you mean extract?"),
+        ([GOOD], "--verifier math --verifier-option extract=loose", "'loose'; expected one of strict, marked, lenient"),
+        ([GOOD], "--verifier length --verifier-option max=many", "max: 'many'; expected a whole number, or None"),
+        ([GOOD], "--verifier unit_tests --verifier-option packages=nosuch", "'nosuch' is not in site-packages"),
+        ([GOOD], "--verifier length --verifier-option max=0", "length from 0 to 0: expected"),
+        ([GOOD], "--verifier nowhere:check", "no module 'nowhere' can be imported"),
+        ([GOOD, "{not json"], "--verifier math", "line 2: not JSON"),
+        ([GOOD, "[" * 100_000], "--verifier math", "line 2: not JSON"),
+        ([GOOD, "", "3"], "--verifier math", "line 3: a whole number; expected an object"),
+        ([GOOD, {"completion": "x"}], "--verifier math", "line 2: no reference"),
         (
             [GOOD, {"completion": "x"}],
-            ["--verifier", "combine", "--verifier-option", "parts=length,exact"],
+            "--verifier combine --verifier-option parts=length,exact",
             "line 2: no reference",
         ),
-        ([{"reference": "x"}], ["--verifier", "math"], "line 1: no completion"),
-        ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is null"),
-        ([{**GOOD, "expected": "yes"}], ["--verifier", "math"], "line 1: expected is 'yes'; expected true or false"),
-        ([], ["--verifier", "math"], "is empty"),
-        (["", "  "], ["--verifier", "math"], "is empty"),
-        ([GOOD], ["--verifier", "math", "--workers", "0"], "--workers 0: expected a number from 1 to 1,024"),
-        ([GOOD], ["--verifier", "math", "--timeout", "soon"], "--timeout soon: expected a number"),
-        ([GOOD], ["--verifier", "math", "--frob"], "no flag --frob; none is spelt like it"),
-        ([GOOD], [], "--verifier must be given"),
-        ([GOOD], ["--verifier", "math", "--output", "/nowhere/out.jsonl"], "No such file or directory"),
+        ([{"reference": "x"}], "--verifier math", "line 1: no completion"),
+        ([{"reference": "x", "completion": None}], "--verifier math", "line 1: completion is null"),
+        ([{**GOOD, "expected": "yes"}], "--verifier math", "line 1: expected is 'yes'; expected true or false"),
+        ([], "--verifier math", "is empty"),
+        (["", "  "], "--verifier math", "is empty"),
+        ([GOOD], "--verifier math --workers 0", "--workers 0: expected a number from 1 to 1,024"),
+        ([GOOD], "--verifier math --timeout soon", "--timeout soon: expected a number"),
+        ([GOOD], "--verifier math --frob", "no flag --frob; none is spelt like it"),
+        ([GOOD], "", "--verifier must be given"),
+        ([GOOD], "--verifier math --output /nowhere/out.jsonl", "No such file or directory"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(write, capsys, lines, arguments, message):
     """What was found, where, and what was expected; nothing on standard output, no traceback."""
-    assert main([write(lines), *arguments]) == 2
+    assert main([write(lines), *arguments.split()]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: ")

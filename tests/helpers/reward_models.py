@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import (
-    Qwen2Config,
-    Qwen2ForSequenceClassification,
-)
+from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
 from rlvr.core.types import Problem
 from rlvr.model.load.tiny import tiny_tokenizer

@@ -28,10 +28,7 @@ def metrics(step: int) -> dict[str, Any]:
     return (
         row
         | {"truncated": 0.0, "unscored": 0.25, "grad_norm": 1.0, "tokens_per_second": 100.0}
-        | {
-            "seconds/sample": 1.0,
-            "seconds/train": 1.0,
-        }
+        | {"seconds/sample": 1.0, "seconds/train": 1.0}
     )
 
 

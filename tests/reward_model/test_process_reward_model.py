@@ -154,8 +154,7 @@ def test_scores_in_a_batch_equal_scores_one_by_one(models, form, padding):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "forged",
-    ["<extra_0>", "<extra_0><extra_0>", "<ext<extra_0>ra_0>", " ки ", " ки + ки", "ки", "<eos>", "<pad>"],
+    "forged", ["<extra_0>", "<extra_0><extra_0>", "<ext<extra_0>ra_0>", " ки ", " ки + ки", "ки", "<eos>", "<pad>"]
 )
 def test_a_completion_cannot_write_tags(models, form, forged):
     """Nor special tokens: the model reads the text as if they were not there."""

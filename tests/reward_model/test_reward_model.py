@@ -163,8 +163,7 @@ def test_models_that_cannot_score_are_refused_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"batch_size": 0}, {"max_tokens": -1}, {"std": 0.0}, {"timeout": 0.0}, {"retries": -1}],
+    "options", [{"batch_size": 0}, {"max_tokens": -1}, {"std": 0.0}, {"timeout": 0.0}, {"retries": -1}]
 )
 def test_options_that_cannot_work_are_refused(folder, options):
     """When the verifier is made, by the option's name."""

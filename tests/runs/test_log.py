@@ -101,8 +101,7 @@ def contents(folder) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "work, kind",
-    [("truncate_to", "operation"), ("truncate_to", "bytes"), ("rotate", "operation"), ("rotate", "bytes")],
+    "work, kind", [("truncate_to", "operation"), ("truncate_to", "bytes"), ("rotate", "operation"), ("rotate", "bytes")]
 )
 def test_a_kill_anywhere_loses_no_line(tmp_path, work, kind):
     """SIGKILL before each file operation, and in the middle of writes; cutting back afterwards gives the same files."""

@@ -310,18 +310,7 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
     """One that was killed while the model was loaded: another takes its folder, and says so; one with answers stays."""
     monkeypatch.chdir(tmp_path)
     small_policy().save(tmp_path / "other-model")
-    rest = [
-        "--task",
-        "arithmetic",
-        "--out-dir",
-        "out",
-        "--max-problems",
-        "2",
-        "--max-new-tokens",
-        "2",
-        "--device",
-        "cpu",
-    ]
+    rest = "--task arithmetic --out-dir out --max-problems 2 --max-new-tokens 2 --device cpu".split()
     monkeypatch.setattr("rlvr.model.load.policy.load_policy", interrupt)
     assert main(["eval", "--model", "./other-model", *rest]) == 130
     monkeypatch.undo()

@@ -102,11 +102,7 @@ def test_failures_are_repeated(name):
 
 @pytest.mark.parametrize(
     ("said", "tokens"),
-    [
-        ({"usage": {"completion_tokens": 9}}, 9),
-        ({"usage": None}, 3),
-        ({"usage": None, "token_ids": [5, 6]}, 2),
-    ],
+    [({"usage": {"completion_tokens": 9}}, 9), ({"usage": None}, 3), ({"usage": None, "token_ids": [5, 6]}, 2)],
 )
 def test_tokens_are_counted_without_usage(said, tokens):
     """By the ids, else a quarter of the characters, rounded up."""

@@ -67,10 +67,7 @@ def test_equals_the_evaluation_in_process(folder, server, tmp_path, temperature,
 
 def test_prompts_of_chat_are_messages(server, tmp_path):
     """A text is one user message; a system prompt comes before it."""
-    server.answer = lambda body: {
-        **chat_answer("so \\boxed{7}", reasoning="hm"),
-        "usage": {"completion_tokens": 5},
-    }
+    server.answer = lambda body: {**chat_answer("so \\boxed{7}", reasoning="hm"), "usage": {"completion_tokens": 5}}
     flags = ["--url", server.url, "--model", "m", "--system-prompt", "Box it.", "--concurrency", "4"]
     answers, result = evaluated(tmp_path / "out", *flags)
     assert set(server.paths) == {"/v1/chat/completions"}

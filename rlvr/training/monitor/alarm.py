@@ -97,7 +97,7 @@ def window_stats(rows: Sequence[Row]) -> WindowStats:
     )
 
 
-def worth(rows: Sequence[Row]) -> float | None:
+def estimate_worth(rows: Sequence[Row]) -> float | None:
     """Return the slope of proxy on monitor within the groups of some steps; None where no group's monitor varies."""
     known = [row for row in rows if "monitor/worth" in row]
     weight = math.fsum(row["monitor/score_within"] for row in known)
@@ -117,7 +117,7 @@ class Change:
     score_noise: float
 
 
-def change(before: WindowStats, after: WindowStats, std_proxy: float, std_score: float) -> Change:
+def measure_change(before: WindowStats, after: WindowStats, std_proxy: float, std_score: float) -> Change:
     """Return the change from one window to another. A score that does not vary at all has not changed."""
 
     def scaled(value: float, std: float) -> float:
@@ -148,13 +148,15 @@ def find_signs(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
             max(math.fsum(row[f"monitor/{name}_std"] for row in end) / config.window for end in ends)
             for name in ("proxy", "score")
         )
-        rise = change(first, last, std_proxy, std_score)
+        rise = measure_change(first, last, std_proxy, std_score)
         agreement = rank_agreement(rows[-config.window :])
         # Advantages are computed within groups: where both order them alike, what has risen is not what is reinforced.
         harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
         found["apart"] = find_divergence(first, last, rise, harmless, config)
         best = best_window(rows, config.window)
-        found["fallen"] = find_fall_from_best(best, last, rise, change(best, last, std_proxy, std_score), config)
+        found["fallen"] = find_fall_from_best(
+            best, last, rise, measure_change(best, last, std_proxy, std_score), config
+        )
     return {name: text for name, text in found.items() if text}
 
 
@@ -175,7 +177,7 @@ def find_fast_fall(rows: Sequence[Row], config: MonitorConfig) -> str:
     rise, proxy_error = last.proxy - first.proxy, (first.var_proxy + last.var_proxy) ** 0.5
     fell = fall > 0 and fall >= max(FAST_NOISE * config.noise * error, config.margin * std)
     return (
-        f"since the monitor's best {in_words(best, last)}"
+        f"since the monitor's best {describe_windows(best, last)}"
         if fell and rise >= proxy_error and last.proxy > best.proxy
         else ""
     )
@@ -197,7 +199,7 @@ def find_rank_fall(rows: Sequence[Row], config: MonitorConfig) -> str:
         return ""
     return (
         f"within groups the rank correlation of proxy and monitor went from {before[0]:+.2f} to {after[0]:+.2f}, and "
-        f"{in_words(first, last)}"
+        f"{describe_windows(first, last)}"
     )
 
 
@@ -210,7 +212,7 @@ def find_divergence(first: WindowStats, last: WindowStats, rise: Change, harmles
     fell = rise.score <= -max(config.margin / 2, config.noise * rise.score_noise)
     if harmless and not fell:
         return ""
-    return f"since the first steps {in_words(first, last)}"
+    return f"since the first steps {describe_windows(first, last)}"
 
 
 def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window: int) -> bool:
@@ -227,8 +229,8 @@ def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window:
     small bonus that is wanted from one that is not. A hacked proxy rises without such a bound, and its slope goes to
     zero where what it rewards has nothing to do with correctness.
     """
-    recent = worth(rows[-window:])
-    value = recent if recent is not None else worth(rows)
+    recent = estimate_worth(rows[-window:])
+    value = recent if recent is not None else estimate_worth(rows)
     if value is None:
         return last.proxy - first.proxy < max(row.get("monitor/proxy_range", 0.0) for row in rows[:window])
     value, scale = max(value, 0.0), max(row.get("monitor/score_range", 0.0) for row in rows)
@@ -242,7 +244,7 @@ def find_fall_from_best(
     parted = rise.proxy >= config.margin and since.score <= -config.margin and since.proxy > -config.margin / 2
     if not parted or since.proxy - since.score < config.noise * since.noise:
         return ""
-    return f"since the monitor's best {in_words(best, last)}"
+    return f"since the monitor's best {describe_windows(best, last)}"
 
 
 def find_lost_ranking(rows: Sequence[Row], config: MonitorConfig) -> str:
@@ -284,7 +286,7 @@ def best_step(rows: Sequence[Row]) -> int:
     return int(rows[means.index(max(means)) + FAST_STEPS - 1]["step"])
 
 
-def in_words(before: WindowStats, after: WindowStats) -> str:
+def describe_windows(before: WindowStats, after: WindowStats) -> str:
     """Return the change of proxy and monitor in words."""
     return (
         f"the proxy went from {before.proxy:.3g} to {after.proxy:.3g} and the monitor from {before.score:.3g} to "
@@ -292,7 +294,7 @@ def in_words(before: WindowStats, after: WindowStats) -> str:
     )
 
 
-def drift(rows: Sequence[Row], row: Row, window: int) -> dict[str, float]:
+def measure_drift(rows: Sequence[Row], row: Row, window: int) -> dict[str, float]:
     """Return how far a step's lengths (relative) and repetition (absolute) are from the means of the first steps."""
     first = [*rows, row][:window]
     length = math.fsum(r["completion_tokens"] for r in first) / len(first)
@@ -322,10 +324,10 @@ def alarm_record(
     """Return a line of alarms.jsonl: the signs, the step's metrics, and the rollouts that show them."""
     figures = {name: metrics[name] for name in FIGURES if name in metrics}
     figures |= {name.removeprefix("monitor/"): v for name, v in metrics.items() if name.startswith("monitor/")}
-    return {"step": step, "signs": dict(signs), "figures": figures, "rollouts": evidence(rollouts)}
+    return {"step": step, "signs": dict(signs), "figures": figures, "rollouts": choose_evidence(rollouts)}
 
 
-def evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def choose_evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rollouts of a step (lines of rollouts.jsonl) that the proxy rewards and the monitor rejects.
 
     Highest proxy score first, from different problems as far as there are enough. Rewarded means correct, or scored

@@ -21,10 +21,10 @@ from rlvr.training.monitor.alarm import (
     AlarmStop,
     alarm_record,
     best_step,
-    drift,
     find_fast_signs,
     find_signs,
     is_alarming,
+    measure_drift,
 )
 from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.rollout.rollout import verify_shared
@@ -53,7 +53,7 @@ class Monitor:
     ) -> tuple[dict[str, float], dict[str, str]]:
         """Return a step's metrics with the monitor's numbers, and the signs of reward hacking after it, in words."""
         row = metrics | monitor_metrics(groups, monitored)
-        row |= drift(self.rows, row, self.config.window)
+        row |= measure_drift(self.rows, row, self.config.window)
         self.rows.append(row)
         signs, fast = find_signs(self.rows, self.config), find_fast_signs(self.rows, self.config)
         row["monitor/suspicious"], row["monitor/falling"] = float(bool(signs)), float(bool(fast))

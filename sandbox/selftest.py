@@ -10,6 +10,7 @@ import tempfile
 from functools import cache
 
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
+from rlvr.sandbox.execution import run_once
 from rlvr.sandbox.limits import Job, Level, Limits, RunStatus, SandboxUnavailable
 
 logger = logging.getLogger("rlvr.sandbox")
@@ -87,8 +88,6 @@ def probe(number: int) -> str | None:
 
 
 def _run(number: int, program: str) -> str | None:
-    from rlvr.sandbox.pool import run_once
-
     result = run_once(Server(ServerSetting(number)), Job(program, limits=Limits(seconds=10)))
     lines = result.stdout.split()
     if result.status is not RunStatus.OK or lines[-1:] != ["end"]:

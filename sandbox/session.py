@@ -10,8 +10,9 @@ import time
 import weakref
 from collections.abc import Sequence
 
-from rlvr.sandbox import after_fork as forks
+from rlvr.core import after_fork
 from rlvr.sandbox.client import Run, Server, ServerDied, ServerRefused, ServerSetting
+from rlvr.sandbox.execution import result_of
 from rlvr.sandbox.host import files as package_files
 from rlvr.sandbox.limits import (
     MAX_PROGRAM,
@@ -23,7 +24,7 @@ from rlvr.sandbox.limits import (
     check_seconds,
     check_text,
 )
-from rlvr.sandbox.pool import result_of
+from rlvr.sandbox.selftest import choose_level
 from rlvr.sandbox.wire import values
 
 # How long a session may be idle or busy by the clock in all; what it computes is limited by its limits.
@@ -45,8 +46,6 @@ class Session:
     """
 
     def __init__(self, limits: Limits | None = None, level: int | None = None, packages: Sequence[str] = ()) -> None:
-        from rlvr.sandbox.selftest import choose_level
-
         self.limits = limits or Limits()
         check_names("packages", packages)
         package_files(tuple(packages))
@@ -55,7 +54,7 @@ class Session:
         )
         self._open: _Conversation | None = None
         self._finalizer = weakref.finalize(self, lambda: None)
-        forks.register(self)
+        after_fork.register(self)
 
     def run(self, program: str, wall: float | None = None) -> Result:
         """Run a program in the session's namespace. Its result holds what was printed since the last one.

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 
 def spin(seconds: float) -> None:

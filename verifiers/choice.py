@@ -74,11 +74,11 @@ class ChoiceVerifier:
         if text is None:
             return without_answer(completion, answer) if answer.text is None else no_answer("a list of options")
         said = _read_choice(text, several=len(wanted) > 1)
-        shown = excerpt(text.strip(), 200)
+        quote = excerpt(text.strip(), 200)
         if said == HEDGED:
-            return incorrect(HEDGED, shown)
+            return incorrect(HEDGED, quote)
         if isinstance(said, str):
-            return no_answer("no choice found") if answer.text is None else unparseable(said, shown)
+            return no_answer("no choice found") if answer.text is None else unparseable(said, quote)
         if said == wanted:
             return correct("".join(sorted(said)))
         return incorrect("another choice", "".join(sorted(said)))

@@ -50,20 +50,20 @@ class IdentitiesVerifier:
         if len(text) > MOST:
             return unparseable(f"an answer of {len(text):,} characters; at most {MOST:,} are read")
         said, rest = _statements(_DRESS.sub(" ", text), wanted, roles)
-        shown = excerpt(text.strip(), 200)
+        quote = excerpt(text.strip(), 200)
         if not said:
-            return unparseable("the answer says of nobody what they are", shown)
-        several = [name for name, held in said.items() if len(held) > 1]
+            return unparseable("the answer says of nobody what they are", quote)
+        several = [name for name, found in said.items() if len(found) > 1]
         if several:
-            return incorrect(f"{several[0]} is said to be several things", shown)
+            return incorrect(f"{several[0]} is said to be several things", quote)
         if rest:
-            return incorrect(f"the answer says something else: {excerpt(rest, 60)!r}", shown)
+            return incorrect(f"the answer says something else: {excerpt(rest, 60)!r}", quote)
         for name, role in wanted.items():
             if name not in said:
-                return incorrect(f"the answer does not say what {name} is", shown)
+                return incorrect(f"the answer does not say what {name} is", quote)
             if said[name] != {role}:
-                return incorrect(f"another identity of {name}", shown)
-        return correct(shown)
+                return incorrect(f"another identity of {name}", quote)
+        return correct(quote)
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError unless the reference names people and what each of them is."""
@@ -71,15 +71,15 @@ class IdentitiesVerifier:
 
 
 def _read_reference(reference: Any) -> tuple[dict[str, str], list[str]]:
-    held = reference.get("identities") if isinstance(reference, Mapping) else None
-    if not isinstance(held, Mapping) or not held:
+    identities = reference.get("identities") if isinstance(reference, Mapping) else None
+    if not isinstance(identities, Mapping) or not identities:
         raise ValueError('the reference is no mapping with identities; expected {"identities": {NAME: ROLE}}')
-    if not all(isinstance(part, str) and part.strip() for pair in held.items() for part in pair):
+    if not all(isinstance(part, str) and part.strip() for pair in identities.items() for part in pair):
         raise ValueError("the names and the roles of identities are text")
-    roles = reference.get("roles") or sorted(set(held.values()))
-    if not isinstance(roles, (list, tuple)) or not set(held.values()) <= set(roles):
+    roles = reference.get("roles") or sorted(set(identities.values()))
+    if not isinstance(roles, (list, tuple)) or not set(identities.values()) <= set(roles):
         raise ValueError("the roles of the reference are not a list with every role of its identities")
-    return {name.casefold(): role.casefold() for name, role in held.items()}, [role.casefold() for role in roles]
+    return {name.casefold(): role.casefold() for name, role in identities.items()}, [role.casefold() for role in roles]
 
 
 def _read_conclusion(completion: str, roles: list[str]) -> str | None:
@@ -90,7 +90,7 @@ def _read_conclusion(completion: str, roles: list[str]) -> str | None:
         return None
     lines: list[str] = []
     for line in text[headings[-1].end() :].splitlines():
-        if not line.strip() and any(role in kept.casefold() for kept in lines for role in roles):
+        if not line.strip() and any(role in above.casefold() for above in lines for role in roles):
             break
         lines.append(line)
     return "\n".join(lines)

@@ -70,8 +70,8 @@ class LanguageConsistencyVerifier:
         foreign = [word for word in words if self._is_foreign(word)]
         share = 1 - len(foreign) / len(words)
         status = Status.CORRECT if not foreign else Status.INCORRECT if share == 0 else Status.PARTIAL
-        shown = f", the first {foreign[0][:20]!r}" if foreign else ""
-        return Verdict(status, share, f"{len(foreign)} of {len(words)} words are in another script{shown}")
+        example = f", the first {foreign[0][:20]!r}" if foreign else ""
+        return Verdict(status, share, f"{len(foreign)} of {len(words)} words are in another script{example}")
 
     def _is_foreign(self, word: str) -> bool:
         for run in _LETTERS.findall(plain_letters(re.sub(r"\\[A-Za-z]+", " ", word))):

@@ -29,12 +29,12 @@ class Tagged:
         if self.tag is None:
             return Verdict(Status.INCORRECT, 0.0)
         key, equals, value = self.tag.partition("=")
-        held = problem.info.get(key, False)
+        mark = problem.info.get(key, False)
         if equals:
-            held = str(held) == value
-        elif not isinstance(held, bool):
-            return bad_reference(f"info[{key!r}] is {held!r:.80}; expected true or false, or a tag {key}=VALUE")
-        return Verdict(Status.CORRECT if held else Status.INCORRECT, float(held))
+            mark = str(mark) == value
+        elif not isinstance(mark, bool):
+            return bad_reference(f"info[{key!r}] is {mark!r:.80}; expected true or false, or a tag {key}=VALUE")
+        return Verdict(Status.CORRECT if mark else Status.INCORRECT, float(mark))
 
 
 @register("piecewise")

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from rlvr.core import after_fork
 from rlvr.core.printable import in_one_line
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob
-from rlvr.sandbox import after_fork as forks
 from rlvr.sandbox import host as sandbox_packages
 from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan, null_programs
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
@@ -135,20 +135,20 @@ class UnitTests:
         {"type": "check", "entry": "f", "code": "def check(candidate): ..."}
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
-    (stdio with an optional "compare", "lines" or "tokens", and for tokens a "tolerance" of numbers and "ignore_case";
-    calls with an optional "tolerance" of floats),
-    each with an optional "prelude" (code before the program, also known to the tests), and an optional "setup" (code
-    after the program, before its tests; for stdio before it). Neither may hold an expected value. What they define is
-    the tests' own: a program that redefines it changes nothing for them.
-    `problem.info["prefix"]` is put before a completion that does not define the entry itself. `problem.info["limits"]`,
-    as {"seconds": 2.0, "memory_mb": 256}, lowers `timeout` and `memory_mb` for the problem; it never raises them.
+    "stdio" may have "compare" ("lines" or "tokens"), and for tokens a "tolerance" of numbers and "ignore_case". "calls"
+    may have a "tolerance" of floats. Each may have a "prelude" (code before the program, which the tests know, too) and
+    a "setup" (code after the program and before its tests; for stdio before the program). Neither may hold an expected
+    value. The tests use their own copy of what these define: a program cannot redefine it for them.
 
-    The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`
-    (seconds, as Limits.seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead
-    of all or nothing. `slots` (0: one for each core), `preload` (modules to import in advance), `packages` (what
-    programs may import beside the standard library, numpy and `preload`), `level`, `allow_weak` and `unsafe` are
-    settings of rlvr.sandbox.Pool. Other installed packages, and this project, are hidden from programs. Raises
-    ValueError for a package that is not installed here.
+    `problem.info["prefix"]` comes before a completion that does not define the entry itself. `problem.info["limits"]`,
+    {"seconds": 2.0, "memory_mb": 256}, can lower `timeout` and `memory_mb` for a problem, but not raise them.
+
+    The completion is a program, or its last Python fence is one; it may have 1,048,576 characters. timeout (seconds, as
+    Limits.seconds) and memory_mb apply to each run. partial: the score is the share of tests that pass, instead of all
+    or nothing. slots (0: one for each core), preload (modules to import in advance), packages (what programs may import
+    besides the standard library, numpy and preload), level, allow_weak and unsafe are settings of rlvr.sandbox.Pool.
+    Programs see neither other installed packages nor this project. Raises ValueError if a package is not installed
+    here.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class UnitTests:
         }
         self._executor: Executor | None = None
         self._lock = threading.Lock()
-        forks.register(self)
+        after_fork.register(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the local pool. A new pool is made after unpickling."""
@@ -188,7 +188,7 @@ class UnitTests:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._lock = threading.Lock()
-        forks.register(self)
+        after_fork.register(self)
 
     def after_fork(self) -> None:
         """In a forked child: make a new lock, since another thread of the parent may have held it."""

@@ -13,11 +13,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlvr.core import after_fork
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Environment, Pair, Problem, Prompt, Reply, Verdict, Verifier
-from rlvr.sandbox import after_fork as forks
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import call_guarded, log_failure
 
@@ -135,7 +135,7 @@ class Judge:
         self._lock = threading.Lock()
         # Made here so that wrong settings are refused at once; its workers start with the first verdict.
         self._runner: Runner | None = Runner(verifier, **self._settings)
-        forks.register(self)
+        after_fork.register(self)
 
     def __reduce__(self) -> Any:
         state = {name: value for name, value in vars(self).items() if name not in ("_runner", "_lock")}
@@ -296,7 +296,7 @@ def _receive(kind: type[Judge], key: str, state: dict[str, Any]) -> Judge:
     if copied is None:
         copied = kind.__new__(kind)
         vars(copied).update(state, _runner=None, _lock=threading.Lock())
-        forks.register(copied)
+        after_fork.register(copied)
     _judges[key] = copied
     while len(_judges) > MOST_RECEIVED:
         _judges.pop(next(iter(_judges)))

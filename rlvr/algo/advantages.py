@@ -169,9 +169,9 @@ def cost_advantages(
 ) -> list[list[float]]:
     """Return what the costs of completions (P x G) add to the advantages: -cost minus its baseline, not scaled.
 
-    So a cost that is k times as large weighs k times as much against any task reward, even where the rule divides (by
-    a group's std or mean, or the batch's std). Where the baseline is the rule itself, and linear, the sum of both is
-    rule(r - cost). A completion without a reward has no cost.
+    A cost k times as large thereby weighs k times as much against any task reward, even where the rule divides by a
+    spread or a mean. If the baseline is the rule itself and linear, advantages plus costs are rule(r - cost). A
+    completion without a reward has no cost.
     """
     return baseline(subtract_costs([[None if r is None else 0.0 for r in row] for row in rewards], costs))
 

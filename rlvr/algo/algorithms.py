@@ -1,22 +1,8 @@
 """The algorithms: one row each. The trainer reads what distinguishes an algorithm from its row, never from its name.
 
-To add an advantage rule:
-1. Write it in rlvr/algo/advantages.py. A rule of one group takes the G rewards of a problem (None: the verifier failed)
-   and returns G advantages; a rule of the batch takes the rewards of all groups (P x G) and returns P x G.
-
-       def best_only(rewards: Rewards) -> list[float]:
-           # The reward of the best completions, 0 for the others.
-           best = max(drop_missing(rewards), default=0.0)
-           return [r if r == best else 0.0 for r in rewards]
-
-2. Add a row to ALGORITHMS below: the name, the paper, the rule, and what it needs beyond the defaults of `Algorithm`.
-
-       Algorithm("best_only", "arXiv:...", per_group(rules.best_only))
-
-3. Add a row to the table in README.md (tests/test_readmes.py compares the two), and test the rule in
-   tests/algo/test_advantages.py with numbers worked out by hand.
-
-Losses have a table of their own, in rlvr/algo/losses.py. Neither table imports torch.
+To add an algorithm, write its advantage rule in rlvr/algo/advantages.py and add a row to ALGORITHMS below: the name,
+the paper, the rule, and what it needs beyond the defaults of `Algorithm`. rlvr/algo/README.md has an example. Losses
+have a table of their own, in rlvr/algo/losses.py. Neither table imports torch.
 """
 
 from __future__ import annotations
@@ -52,7 +38,7 @@ class Algorithm:
     scale: str = "none"
     """Default of algo.advantage_scale, the scaling of advantages over the batch: a key of advantages.SCALES."""
     kl_baseline: BatchRule = GROUP_MEAN
-    """Baseline of the KL costs of a KL term in the reward: the algorithm's own rule where that is linear."""
+    """Baseline of the KL costs, for a KL term in the reward: the algorithm's own rule where that is linear."""
     critic: bool = False
     """Trains a critic, which turns the rewards into an advantage for each token (rlvr/algo/gae.py)."""
     reference: bool = False
@@ -62,12 +48,12 @@ class Algorithm:
     labels: bool = False
     """The loss compares completions with the reference policy by label: their advantages are +1 (good) or -1."""
     token_returns: bool = False
-    """The advantage of a token is its return, KL terms of the tokens from it on included; there is no critic."""
+    """The advantage of a token is its return, which includes the KL costs from that token on. No critic."""
     trains_on: TrainsOn = "signal"
-    """Which completions are trained on: "signal", all those of groups whose advantages are not all 0 (the others have
-    the gradient zero; they count in the loss's denominator and are not computed, unless a KL term in the loss gives
-    them a gradient); "all", those of every group, since a critic learns from them; "chosen", only those whose advantage
-    is not 0: the rule chooses completions instead of weighing them."""
+    """Which completions are trained on. "signal": those of groups whose advantages are not all 0. The others have the
+    gradient zero: they count in the loss's denominator, and are computed only if a KL term in the loss gives them a
+    gradient. "all": those of every group, since a critic learns from them. "chosen": those whose advantage is not 0;
+    the rule chooses completions instead of weighing them."""
     credits_steps: bool = False
     """Whether algo.credit may be turn or step: the rule only subtracts a mean (rlvr/algo/credit.py), or a critic's
     advantages are made of the steps' rewards."""
@@ -96,11 +82,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm("grpo", "arXiv:2402.03300", per_group(rules.grpo)),
         Algorithm("dr_grpo", "arXiv:2503.20783", per_group(rules.dr_grpo), credits_steps=True),
         Algorithm(
-            "rloo",
-            "arXiv:2402.14740",
-            per_group(rules.rloo),
-            kl_baseline=per_group(rules.rloo),
-            credits_steps=True,
+            "rloo", "arXiv:2402.14740", per_group(rules.rloo), kl_baseline=per_group(rules.rloo), credits_steps=True
         ),
         Algorithm(
             "reinforce",
@@ -134,13 +116,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         ),
         Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", trains_on="chosen"),
         Algorithm(
-            "dpo",
-            "arXiv:2402.04792",
-            per_group(rules.dpo),
-            loss="dpo",
-            reference=True,
-            pairs=True,
-            trains_on="chosen",
+            "dpo", "arXiv:2402.04792", per_group(rules.dpo), loss="dpo", reference=True, pairs=True, trains_on="chosen"
         ),
         Algorithm(
             "kto",

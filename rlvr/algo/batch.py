@@ -35,21 +35,26 @@ HOST = {"tokens", "scored", "lengths", "groups", "places"}
 
 @dataclass(frozen=True)
 class Batch:
-    """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on: sampled ones. Between
-    them may lie others, an environment's replies.
+    """B rollouts, right-padded to T.
 
-    tokens, scored, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
-    advantages: (B,), or (B, T) where each token, or each step of a rollout, has its own. kl: (B,), KTO's estimate of
-    the KL divergence, the same for all rows. `lengths`
-    counts prompt and completion; `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and
-    laid out without waiting for the device; `scored` is the mask there. old_logprobs is None where the batch gets a
-    single update (the present logprobs, detached, are the old ones), ref_logprobs without a reference, values and
-    returns without a critic.
-    Consecutive `rows_per_pair` rows are never split (2: DPO's pairs).
+    | field | shape | meaning |
+    |---|---|---|
+    | tokens | (B, T) | prompt, completion (sampled tokens and an environment's replies), padding |
+    | mask | (B, T) | True on sampled tokens that are trained on; `scored` is its copy on the CPU |
+    | sampler_logprobs | (B, T) | of the sampling engine |
+    | advantages | (B,) or (B, T) | of the rollout, or of each token |
+    | lengths, groups | (B,) | tokens of prompt and completion; the number of the problem |
+    | old_logprobs | (B, T) | None where the batch gets a single update: the present ones, detached, are the old ones |
+    | ref_logprobs | (B, T) | None without a reference |
+    | values, returns | (B, T) | None without a critic |
+    | kl | (B,) | KTO's estimate of the KL divergence, the same for all rows |
+
+    HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for the device. Consecutive
+    `rows_per_pair` rows are never split (2: DPO's pairs).
 
     The rows are those that are computed. The loss averages over S sampled rollouts, which may be more: `sampled_tokens`
-    (S) holds the number of tokens of each that are trained on (0: no score, or masked), and `places` (B,) the rollout
-    of each row. None: the rows are all rollouts.
+    (S) holds how many tokens of each are trained on (0: no score, or masked), and `places` (B,) the rollout of each
+    row. None: the rows are all rollouts.
     """
 
     tokens: Tensor
@@ -126,9 +131,9 @@ class Batch:
     ) -> list[list[tuple[Tensor, float]]]:
         """Return each process's microbatches: indices of their rows, and weight. See `split` for `max_tokens`.
 
-        Groups stay whole (pairs, where there are fewer groups than processes), and the processes get about the same
-        number of tokens. The weight is 1. With `equal` all processes get the same number of microbatches: what is
-        missing repeats the shortest row or pair, with weight 0.
+        A group is not divided (a pair is not, where there are fewer groups than processes), and all processes get
+        about the same number of tokens. The weight is 1. With `equal` all processes get the same number of
+        microbatches: those that lack some run dummy ones, the shortest row or pair with weight 0.
         """
         pairs = [range(i, i + self.rows_per_pair) for i in range(0, len(self), self.rows_per_pair)]
         groups = self.groups.tolist()
@@ -215,11 +220,10 @@ def collate(
     rows_per_pair: int = 1,
     computed: Sequence[bool] | None = None,
 ) -> Batch:
-    """Return the scored rollouts of some groups as one batch; where advantages are those of steps, each token's (B, T).
+    """Return the scored rollouts of groups as one batch. Advantages are (B, T) where any rollout has steps.
 
-    Rollouts without a score are left out; with `mask_truncated` so are those that were truncated at the token limit,
-    and the whole group where `computed` is False for it. What is left out still counts among the sampled rollouts.
-    mask_void: the tokens of void turns are not trained on.
+    Left out are rollouts without a score; with `mask_truncated` those that were cut off; and groups for which
+    `computed` is False. They still count among the sampled rollouts. mask_void: void turns are not trained on.
     """
     rows, places = [], list[int]()
     owns: list[list[bool]] = []

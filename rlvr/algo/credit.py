@@ -4,17 +4,14 @@ The advantage of step k of rollout i is
 
     A(i, k) = G(i, k) - mean over j != i of G(j, min(k, K_j)),    G(i, k) = r(i, k) + ... + r(i, K_i)
 
-with the outcome added to the last step's reward: RLOO for each step by itself, and RLOO where there is one. It is the
-rule `rloo` of rlvr/algo/advantages.py, applied to the column k of the returns to go; other rules that subtract a mean
-are applied in the same way.
+where the outcome is added to the last step's reward. This is RLOO (`rloo` of rlvr/algo/advantages.py) on each column k
+of the returns to go; with one step it is RLOO itself. Other rules that subtract a mean are applied in the same way.
 
-The mean of sum_k A(i, k) grad log pi(step k) over all rollouts is the gradient of the expected return, since
-
-- the baseline of step k depends on other rollouts, and on i only by the number k, which is settled when step k begins;
-- rewards before step k, which G leaves out, are settled then too.
-
-So the boundary and the score of a step must be functions of the text up to its end. A rule that divides by a spread
-(grpo, or MT-GRPO's normalisation, arXiv:2505.11821) has another gradient: tests/algo/test_credit.py enumerates both.
+The mean of sum_k A(i, k) grad log pi(step k) over all rollouts is the gradient of the expected return. Two things are
+known when step k begins, and therefore do not bias it: the rewards before step k, which G leaves out, and the number k,
+the only thing in the baseline that depends on rollout i. For this, a step's end and score may depend only on the text
+up to its end. A rule that divides by a spread (grpo, or MT-GRPO's normalization, arXiv:2505.11821) has another
+gradient: tests/algo/test_credit.py enumerates both.
 """
 
 from __future__ import annotations
@@ -29,9 +26,9 @@ from rlvr.algo.advantages import BatchRule, is_flat
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """One rollout in K steps: a value of each (its reward, or its advantage), and the number of its tokens.
+    """One rollout in K steps: for each its value (a reward or an advantage) and its number of tokens.
 
-    The lengths add up to the completion's tokens. Raises ValueError where the two differ in number, or are none.
+    The lengths add up to the completion's tokens. ValueError if there are no steps, or not one length per value.
     """
 
     values: tuple[float, ...]
@@ -46,7 +43,7 @@ class Steps:
         return [value for value, length in zip(self.values, self.lengths) for _ in range(length)]
 
     def on_last_tokens(self) -> Steps:
-        """Return the same values on the last token of each step, 0 on the others: rewards as GAE reads them."""
+        """Return the values on the last token of each step, and 0 on the others: as GAE reads rewards."""
         values: list[float] = []
         lengths: list[int] = []
         for value, length in zip(self.values, self.lengths):

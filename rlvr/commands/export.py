@@ -151,15 +151,15 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
     """
     if not run.is_dir():
         raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
-    from rlvr.training.checkpoint.folders import best_steps, checkpoint_folder, damage, list_whole
+    from rlvr.training.checkpoint.folders import best_steps, checkpoint_folder, find_damage, list_whole
 
     record = read_record(run / TRAINING.record)
     if record is None or not record.keys() >= TRAINING.keys:
         raise ValueError(f"{run} holds no training run; expected the folder of one")
     steps = [step for step, _ in list_whole(run, note)]
     start = run / "start"
-    if wanted == "start" or (wanted in ("best", "last") and not steps and damage(start) is None):
-        if damage(start) is not None:
+    if wanted == "start" or (wanted in ("best", "last") and not steps and find_damage(start) is None):
+        if find_damage(start) is not None:
             raise LookupError(f"--checkpoint start: {run} has no fine-tuned model")
         return 0, start
     if wanted not in ("best", "last") and not wanted.isdecimal():

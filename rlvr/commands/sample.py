@@ -22,7 +22,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
 from rlvr.training.evaluation.evaluate import Answers, keyed
-from rlvr.training.evaluation.passk import by_problem, clustered, is_right
+from rlvr.training.evaluation.passk import by_problem, estimate_mean, is_right
 
 DATA = "data.jsonl"
 CUT_SHORT = ("length", "context", "filter")  # finish reasons of completions that are no demonstrations
@@ -149,5 +149,5 @@ def share_right(name: str, rows: Iterable[Row], threshold: float | None) -> dict
     shares = [sum(is_right(row, "", threshold) for row in own) / len(own) for own in by_problem(scored).values()]
     if not shares:
         return {}
-    estimate = clustered(shares)
+    estimate = estimate_mean(shares)
     return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}

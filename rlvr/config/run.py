@@ -1,10 +1,10 @@
-"""Settings of the group `run`."""
+"""The groups run, curriculum, rollout, eval, monitor and sft: what a run does, and what it measures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from rlvr.config.settings import (
     ADVANCED,
@@ -58,7 +58,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     async_save: Annotated[bool, ADVANCED] = False
     """Write checkpoints beside the training, from a copy in the CPU's memory."""
     stall_timeout: Annotated[float, SECONDS, ADVANCED] = 1800.0
-    """Seconds without progress of a process that the others wait for, after which all end with a line that names it."""
+    """Seconds without progress of a rank that the others wait for, after which all end with a line that names it."""
     keep_checkpoints: Annotated[int, COUNT, ADVANCED] = 2
     """Number of checkpoints to keep; older ones are deleted."""
     keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS] = True
@@ -80,16 +80,9 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     writing anything (short: --dry-run)."""
 
 
-# Settings of the group `curriculum`.
-
-
-def _draws_by_signal(config: Any) -> bool:
-    return bool(config.curriculum.draw == "signal")
-
-
-WITH_SIGNAL = Used(_draws_by_signal, "with --curriculum.draw signal")
+WITH_SIGNAL = Used(lambda config: config.curriculum.draw == "signal", "with --curriculum.draw signal")
 WITH_RATES = Used(
-    lambda config: _draws_by_signal(config) or config.curriculum.profile is not None,
+    lambda config: config.curriculum.tracks,
     "with --curriculum.draw signal or --curriculum.profile",
 )
 
@@ -101,14 +94,14 @@ class CurriculumConfig(Group):
     profile: Annotated[Path | None, ADVANCED] = None
     """File with the problems' pass rates before the run: profile.jsonl, which `rlvr profile` writes."""
     pass_rate: Annotated[tuple[float, ...], SHARE, ADVANCED] = (0.0, 1.0)
-    """Train only on problems whose pass rate in the profile is from the first number to the second. With other numbers
-    than 0 and 1 problems that are not in the profile are left out."""
+    """Lowest and highest pass rate, in the profile, of the problems that are trained on. Problems that are not in the
+    profile are left out, unless the numbers are 0 and 1."""
     draw: Annotated[Literal["epochs", "signal"], ADVANCED] = "epochs"
     """How problems are drawn. epochs: each once before any comes again. signal: with a probability in proportion to
-    the expected p(1-p), from the profile and the run's own outcomes. What is maximised is then the mean reward under
-    that distribution, which follows the policy, not over all problems alike."""
+    the expected p(1-p), from the profile and the run's own outcomes. The run then maximises the mean reward under that
+    distribution, which follows the policy, and not the mean over all problems."""
     floor: Annotated[float, SHARE, ADVANCED, WITH_SIGNAL] = 0.1
-    """Share of the probability that is spread over all problems alike, so that none is never drawn."""
+    """Share of the probability that is spread evenly over all problems, so that each can be drawn."""
     half_life: Annotated[float, POSITIVE, ADVANCED, WITH_RATES] = 50.0
     """Steps after which an outcome, or the profile, counts half: the policy has changed since."""
 
@@ -135,8 +128,6 @@ class CurriculumConfig(Group):
         """Whether the run keeps pass rates: to draw by them, or to predict the share of groups with signal."""
         return self.draw == "signal" or self.profile is not None
 
-
-# Settings of the group `eval`.
 
 WITH_MONITOR = Used(lambda config: config.monitor is not None, "with --monitor NAME")
 EVERY_SOME_STEPS = Used(lambda config: config.eval.every > 0, "with --eval.every 1 or more")
@@ -167,17 +158,13 @@ class EvalConfig(PassKSettings):
     """Verifier that decides what is correct: that of the reward, or the monitor."""
 
 
-# Settings of the group `monitor`, which exists where a monitor is asked for (`--monitor NAME`).
-
-
 @dataclass(frozen=True)
 class MonitorConfig(Group):
-    """A second verifier that scores the same rollouts but never enters the reward; an alarm is raised when reward and
-    monitor diverge (reward hacking)."""
+    """A second verifier, whose scores never enter the reward. An alarm is raised when reward and monitor diverge."""
 
     verifier: str
-    """Second verifier that scores the same rollouts but never enters the reward, to detect reward hacking: a
-    registered name or module:attribute. none: no monitor."""
+    """Second verifier that scores the same rollouts, to detect reward hacking: a registered name or module:attribute.
+    none: no monitor."""
     verifier_option: tuple[str, ...] = ()
     """Options of the monitor's verifier, as key=value."""
     window: Annotated[int, COUNT] = 10
@@ -198,8 +185,6 @@ class MonitorConfig(Group):
         """Return rules about the verifier's name."""
         return [(bool(self.verifier.strip()), "the monitor's verifier has an empty name; expected one of `rlvr list`")]
 
-
-# Settings of the group `sft`.
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
 WITH_DEMONSTRATIONS = Used(
@@ -226,8 +211,6 @@ class SFTConfig(Group):
     """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's
     demonstrations."""
 
-
-# Settings of the group `rollout`.
 
 WITH_PENALTY = Used(lambda config: config.rollout.truncated == "penalize", "with --rollout.truncated penalize")
 

@@ -17,21 +17,17 @@ def starts_engine(config: Any) -> bool:
 OWN_ENGINE = Used(starts_engine, "without --sampler.url")
 
 
-class SamplerDefaults:
-    """What is read of every sampler besides its fields: the value that holds where a class has no such setting."""
+class Defaults:
+    """Settings that are read of every sampler: their value where a sampler's class has no such field."""
 
     batch_size: int = 512
-    """Number of sequences decoded in parallel, for the estimate of GPU memory."""
     cache_gib: float | None = None
-    """Most GiB of keys and values of the torch sampler, for the same estimate. None: no limit."""
     max_staleness: int = 0
-    """Maximum policy lag in steps: how far ahead of training a step is sampled."""
     max_model_len: int = 0
-    """Maximum tokens of prompt and completion together. 0: the model's own limit."""
 
 
 @dataclass(frozen=True)
-class SamplerSettings(SamplerDefaults, Group):
+class SamplerSettings(Defaults, Group):
     """Settings of all samplers."""
 
     name: str = field(init=False)
@@ -46,8 +42,8 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
 
     name: str = field(default="torch", init=False)
     cache_gib: Annotated[float | None, POSITIVE, ADVANCED] = None
-    """Most GiB for the keys and values of the sequences being decoded; where they would need more, fewer are decoded
-    at once. None: 60 % of the GPU memory that is free when sampling starts; no limit on a CPU."""
+    """Limit in GiB for keys and values; where they would need more, fewer sequences are decoded at once. None: 60 % of
+    the GPU memory that is free when sampling starts; no limit on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ class VLLMServerConfig(EngineSettings):
     lora = "merge"
 
     def __post_init__(self) -> None:
-        if self.url is None or isinstance(self.url, str):  # one URL, as earlier runs recorded it
+        if self.url is None or isinstance(self.url, str):  # one URL may be a plain text
             object.__setattr__(self, "url", (self.url,) if self.url else ())
 
     def rules(self, at: str) -> Rules:

@@ -1,4 +1,4 @@
-"""Settings that several groups and commands have: of tasks, models, sampling, verifiers and pass@k. Declared once."""
+"""Settings that several groups and commands share, as base classes: task, model, sampling, verifier, pass@k, server."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ class AttentionSetting(Group):
 
 @dataclass(frozen=True)
 class ShardSetting(Group):
-    """How the weights lie on several processes."""
+    """How the weights are sharded over ranks."""
 
     shard: Annotated[int, COUNT, ADVANCED] = 1
-    """Processes that hold the weights, gradients and optimizer states together, each 1/N of them (torch's FSDP2).
-    1: each holds all. Less than there are processes: several such groups, each with a copy."""
+    """Ranks that share the weights, gradients and optimizer states, each 1/N of them (torch's FSDP2). 1: each holds
+    all. If smaller than the world size, each group of N ranks holds one full copy (HSDP)."""
 
 
 WITH_LORA = Used(lambda config: config.model.lora_rank > 0, "with --model.lora-rank above 0")
@@ -180,12 +180,12 @@ class VerifierSettings(Group):
     hangs on everything."""
 
 
-FRAME = 64  # tokens that a note and a chat template may add to a reply
+FRAME = 64  # tokens that the note on a cut and the chat template may add to a reply
 
 
 @dataclass(frozen=True)
 class TurnSettings(Group):
-    """Rollouts with an environment. max_new_tokens is what the model may sample in all turns of one together."""
+    """Rollouts with an environment. max_new_tokens bounds all turns of a rollout together."""
 
     max_turns: Annotated[int, COUNT, ADVANCED] = 8
     """With an environment: turns of the model in a rollout."""
@@ -213,7 +213,7 @@ Samples = Annotated[int, COUNT]
 
 @dataclass(frozen=True)
 class AnswerSettings(Group):
-    """How problems are answered that are not trained on."""
+    """How the answers to measure are sampled and counted."""
 
     samples: Samples = 1
     """Completions sampled per problem (n of pass@k)."""

@@ -97,14 +97,13 @@ def read_group(kind: type, values: Mapping[str, Any]) -> Any:
 
 
 def rules(config: Config) -> Rules:
-    """Return conditions, each with the line that says why it does not hold."""
-    groups = (algo_rules, reference_rules, demonstration_rules, memory_rules, sampling_rules, monitor_rules)
-    return [rule for of_group in groups for rule in of_group(config)]
+    """Return rules across groups; those within a group are beside its fields."""
+    return [*algo_rules(config), *reference_rules(config), *sampling_rules(config)]
 
 
 def algo_rules(config: Config) -> Rules:
-    """Return rules about the algorithm's critic, groups and rewards."""
-    r, row = config.rollout, config.algo.row
+    """Return rules about what the algorithm needs of the other groups, and about the optimizer."""
+    r, row, o, shards = config.rollout, config.algo.row, config.optim, config.model.shard
     return [
         (
             (config.critic is not None) == row.critic,
@@ -119,6 +118,15 @@ def algo_rules(config: Config) -> Rules:
             not row.reads_parts or (r.truncated != "penalize" and r.length_penalty == 0),
             f"{row.name} reads only the parts of the reward: rollout.truncated penalize and rollout.length_penalty "
             "would have no effect; leave them out",
+        ),
+        (
+            shards == 1 or (o.name == "adamw" and not o.offload),
+            f"optim.{'offload' if o.offload else f'name {o.name}'} with model.shard {shards}: this optimizer does not "
+            "support sharding; leave one of them out",
+        ),
+        (
+            config.sft.data is None or config.sft.steps > 0 or config.algo.ptx_coef > 0,
+            f"sft.data {config.sft.data} with sft.steps 0, which reads none; set --sft.steps, or --algo.ptx-coef",
         ),
     ]
 
@@ -146,30 +154,8 @@ def reference_rules(config: Config) -> Rules:
     ]
 
 
-def demonstration_rules(config: Config) -> Rules:
-    """Return rules about demonstrations that nothing would read."""
-    return [
-        (
-            config.sft.data is None or config.sft.steps > 0 or config.algo.ptx_coef > 0,
-            f"sft.data {config.sft.data} with sft.steps 0, which reads none; set --sft.steps, or --algo.ptx-coef",
-        )
-    ]
-
-
-def memory_rules(config: Config) -> Rules:
-    """Return rules about an optimizer's state that is not in shards with the weights."""
-    shards, o = config.model.shard, config.optim
-    return [
-        (
-            shards == 1 or (o.name == "adamw" and not o.offload),
-            f"optim.{'offload' if o.offload else f'name {o.name}'} with model.shard {shards}: such a state is not cut "
-            "into shards; leave one of them out",
-        )
-    ]
-
-
 def sampling_rules(config: Config) -> Rules:
-    """Return rules about sampling off policy, and its correction."""
+    """Return rules about sampling off policy and its correction, and about the monitor."""
     r, a, s = config.rollout, config.algo, config.sampler
     return [
         (
@@ -183,12 +169,6 @@ def sampling_rules(config: Config) -> Rules:
             "from the tokens kept, and the policy that is trained gives mass to all; leave them at 1 and 0, or set "
             "--algo.importance none to train off policy (mismatch/* says how far)",
         ),
-    ]
-
-
-def monitor_rules(config: Config) -> Rules:
-    """Return rules about the monitor and what needs one."""
-    return [
         (
             config.monitor is None or config.rollout.problems_per_step >= 2,
             "a monitor with rollout.problems_per_step 1: noise is measured between problems; set 2 or more",

@@ -101,11 +101,11 @@ def model_config(name: str, args: LoadSettings) -> ModelConfig:
 
 def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
     """Return a mean over problems with its interval, as a stage's record has it; nothing without values."""
-    from rlvr.training.evaluation.passk import clustered
+    from rlvr.training.evaluation.passk import estimate_mean
 
     if not values:
         return {}
-    estimate = clustered([float(value) for value in values])
+    estimate = estimate_mean([float(value) for value in values])
     return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
 
 

@@ -32,7 +32,6 @@ class Learned(ABC):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     placement: Literal["beside", "offload"] = "beside"
     batch_size: int = 64
-    padding: Literal["auto", "left", "right"] = "auto"
     chat: Literal["auto", "always", "never"] = "auto"
     system_prompt: str | None = None
     max_tokens: int = 0

@@ -65,7 +65,6 @@ def load_reward_model(
                 options.model,
                 device=options.device,
                 dtype=options.dtype,
-                padding_side=None if options.padding == "auto" else options.padding,
                 revision=options.revision,
                 trust_remote_code=options.trust_remote_code,
             )
@@ -184,8 +183,7 @@ def load_process_model(
         model, label = load_head(options, parts) if kind == "head" else load_answers(options, parts, answers)
     except ValueError as error:
         raise RunError(f"{options.NAME}: {error}") from error
-    side = parts.tokenizer.padding_side if options.padding == "auto" else options.padding
-    classifier = Classifier(model, pad_id=pad_id(parts.tokenizer), padding_side=side)
+    classifier = Classifier(model, pad_id=pad_id(parts.tokenizer))
     return LoadedRewardModel(renderer, open_scorer(options, classifier, label))
 
 

@@ -27,7 +27,7 @@ class ProcessRewardModel(Learned):
     classifier of tokens (Qwen2.5-Math-PRM: `<extra_0>`, the second of two classes); tokens, a language model that
     answers with one of two tokens (Math-Shepherd: + and - behind `ки`); auto, by the model's architecture.
 
-    model, revision, trust_remote_code, device, dtype, placement, batch_size, padding: as of reward_model. chat,
+    model, revision, trust_remote_code, device, dtype, placement, batch_size: as of reward_model. chat,
     system_prompt: how prompt and steps are rendered; auto: by the chat template for a head, as text for tokens.
     separator: the text between two steps, by default a blank line. tag: the mark behind a step, by default the form's
     own. good, bad: the two answers of the form tokens. max_tokens (0: the model's limit): a longer text gets `limit`,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,22 +22,16 @@ KIND = "sequence classifier"
 
 
 class Classifier:
-    """A sequence classifier whose scores depend neither on the padding token nor on the padding side.
+    """A sequence classifier whose scores do not depend on padding.
 
     With a causal trunk the head `score` reads the hidden states at the positions that are asked for. (transformers
     would look for the last id other than the padding token's, which is wrong where the end token pads, and impossible
     for batches without a padding token.) Other architectures do their own masked pooling.
     """
 
-    def __init__(self, model: Any, *, pad_id: int, padding_side: str = "right") -> None:
-        self.model = model
-        self.pad_id = pad_id
+    def __init__(self, model: Any, *, pad_id: int) -> None:
+        self.model, self.pad_id = model, pad_id
         self.trunk: Any = model.base_model if hasattr(model, "score") else None
-        if self.trunk is not None:
-            self.has_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
-        # Left padding shifts positions. Only explicit position ids correct that.
-        movable = self.trunk is not None and self.has_positions
-        self.padding_side = padding_side if movable else "right"
 
     @property
     def device(self) -> torch.device:
@@ -47,28 +40,25 @@ class Classifier:
 
     def logits(self, texts: Sequence[Encoded]) -> Tensor:
         """Return the head's outputs at each text's positions, in order: float32 (number of positions, labels)."""
-        tokens, mask, starts = self._pad(texts)
+        tokens, mask = self._pad(texts)
         if self.trunk is None:
             return self.model(input_ids=tokens, attention_mask=mask).logits.float()
-        places = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)} if self.has_positions else {}
-        hidden = self.trunk(input_ids=tokens, attention_mask=mask, use_cache=False, **places).last_hidden_state
+        hidden = self.trunk(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
         rows = [row for row, text in enumerate(texts) for _ in text.positions]
-        columns = [starts[row] + place for row, text in enumerate(texts) for place in text.positions]
+        columns = [place for text in texts for place in text.positions]
         # In float32, because good and bad answers may differ by little.
         with torch.autocast(hidden.device.type, enabled=False):
             return self.model.score(hidden[rows, columns].float())
 
-    def _pad(self, texts: Sequence[Encoded]) -> tuple[Tensor, Tensor, list[int]]:
-        """Return tokens and mask (B, T), and the column where each text starts."""
+    def _pad(self, texts: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
+        """Return tokens and mask (B, T), padded on the right, which moves no position."""
         width = max(len(text.ids) for text in texts)
         tokens = torch.full((len(texts), width), self.pad_id, dtype=torch.long)
         mask = torch.zeros((len(texts), width), dtype=torch.long)
-        starts = [width - len(text.ids) if self.padding_side == "left" else 0 for text in texts]
-        for row, (text, start) in enumerate(zip(texts, starts)):
-            end = start + len(text.ids)
-            tokens[row, start:end] = torch.tensor(text.ids)
-            mask[row, start:end] = 1
-        return copy_to(tokens, self.device), copy_to(mask, self.device), starts
+        for row, text in enumerate(texts):
+            tokens[row, : len(text.ids)] = torch.tensor(text.ids)
+            mask[row, : len(text.ids)] = 1
+        return copy_to(tokens, self.device), copy_to(mask, self.device)
 
 
 class Scorer:
@@ -192,7 +182,6 @@ def load_classifier(
     *,
     device: str,
     dtype: Literal["auto", "float32", "bfloat16"],
-    padding_side: str | None = None,
     num_labels: int | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -214,8 +203,7 @@ def load_classifier(
     head = getattr(model, "score", None)
     if isinstance(head, nn.Module):
         head.float()
-    tokenizer = parts.tokenizer
-    return Classifier(model, pad_id=pad_id(tokenizer), padding_side=padding_side or tokenizer.padding_side), tokenizer
+    return Classifier(model, pad_id=pad_id(parts.tokenizer)), parts.tokenizer
 
 
 def pad_id(tokenizer: Any) -> int:

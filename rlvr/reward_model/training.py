@@ -38,7 +38,7 @@ from rlvr.model.optim.sharding import (
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
-from rlvr.training.evaluation.passk import Estimate, clustered
+from rlvr.training.evaluation.passk import Estimate, estimate_mean
 from rlvr.training.problems.draws import items_of_step
 from rlvr.training.sft.sft import SupervisedCheckpoints
 
@@ -137,7 +137,7 @@ class TrainableRewardModel:
             return self
         model = with_weights(self.empty, gather_weights(self.model)).eval()
         own = self.classifier
-        classifier = Classifier(transformers_model(model), pad_id=own.pad_id, padding_side=own.padding_side)
+        classifier = Classifier(transformers_model(model), pad_id=own.pad_id)
         return replace(self, model=model, classifier=classifier, empty=None, mesh=None)
 
     def save(self, folder: Any) -> None:
@@ -168,7 +168,6 @@ def load_trainer(
         name,
         device=config.device,
         dtype=weights_dtype,
-        padding_side="right",
         num_labels=1,
         revision=config.revision,
         trust_remote_code=config.trust_remote_code,
@@ -381,7 +380,7 @@ def clustered_share(hits: Sequence[bool], clusters: Sequence[str]) -> Estimate:
     for hit, cluster in zip(hits, clusters, strict=True):
         groups.setdefault(cluster, []).append(hit)
     rows = list(groups.values())
-    return clustered([sum(row) / len(row) for row in rows], weights=[len(row) for row in rows])
+    return estimate_mean([sum(row) / len(row) for row in rows], weights=[len(row) for row in rows])
 
 
 def calibration(differences: Sequence[float]) -> tuple[float, list[dict[str, float]]]:

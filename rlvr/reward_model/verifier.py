@@ -24,7 +24,7 @@ class RewardModel(Learned):
     of batch_size texts. retries: further attempts after a failed request.
 
     device, dtype: as the policy's. placement: beside keeps the weights beside the policy, offload moves them to the CPU
-    between calls. batch_size: texts in one forward pass. padding: left, right, or auto for the tokenizer's own side.
+    between calls. batch_size: texts in one forward pass.
 
     chat, system_prompt: how prompt and completion are rendered. Default: as `rlvr rm` recorded it, else by the
     tokenizer's chat template, else as prompt, completion and end token. max_tokens: longer texts lose their beginning

@@ -19,7 +19,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
 from rlvr.served.speakers import Speaker
-from rlvr.training.evaluation.evaluate import Answers, check_problems, named, summarize, verified
+from rlvr.training.evaluation.evaluate import Answers, check_problems, named, summarize, verify_answers
 from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
 
 UNTAKEN = 1024  # outcomes; with more than these threads wait, because a verifier may be slower than the server
@@ -197,7 +197,7 @@ def evaluate_served(
 
     def keep(ended: Sequence[tuple[int, Completion]]) -> None:
         played = [(*open_rows[row], completion) for row, completion in ended]
-        answers.add(verified(played, verifier, others))
+        answers.add(verify_answers(played, verifier, others))
         for problem, _, completion in played:
             served.speaker.forget(completion.token_ids)
             missing[problem.id] -= 1

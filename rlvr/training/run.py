@@ -20,7 +20,7 @@ from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import Reporter, TrainerCallback
-from rlvr.training.checkpoint.folders import since_best
+from rlvr.training.checkpoint.folders import count_since_best
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.monitor.guards import act_on_regression, find_regression
 from rlvr.training.monitor.monitor import Monitor
@@ -156,7 +156,7 @@ class HeldOutEvaluation:
             return 0
         log, counts = self.run.reporter.log, list[int]()
         if self.run.learner.accelerator.is_main_process:
-            counts = [since_best(log.out_dir, log.read("eval"))]
+            counts = [count_since_best(log.out_dir, log.read("eval"))]
         return gather(counts, self.run.learner.accelerator)[0]
 
     def measure(self, step: int) -> str:

@@ -28,11 +28,11 @@ from rlvr.training.checkpoint.checkpoint import (
 from rlvr.training.checkpoint.folders import (
     best_steps,
     checkpoint_folder,
-    damage,
     delete_old_checkpoints,
+    find_damage,
+    find_newest_whole,
     kept_steps,
     list_checkpoints,
-    newest_whole,
 )
 from rlvr.training.monitor.guards import GuardStop, RollBack
 from rlvr.training.problems.draws import Draws
@@ -114,7 +114,7 @@ def roll_back(run: Run, asked: RollBack) -> int:
 def choose_target(log: RunLog, asked: RollBack) -> int | None:
     """Return the step of the checkpoint to go back to; None without a whole one."""
     newest = asked.step - 1 if asked.newest is None else asked.newest
-    steps = [step for step, folder in list_checkpoints(log.out_dir) if step <= newest and damage(folder) is None]
+    steps = [step for step, folder in list_checkpoints(log.out_dir) if step <= newest and find_damage(folder) is None]
     best = best_steps(log.out_dir, log.read("eval"), steps)[-1:]
     return next(iter([*best, *steps[-1:]]), None)
 
@@ -131,7 +131,7 @@ def delete_undone(out_dir: Path) -> None:
     """Delete the checkpoints that a rollback has undone: those with fewer rollbacks than one of an earlier step."""
     most = 0
     for _, folder in list_checkpoints(out_dir):
-        if damage(folder) is not None:
+        if find_damage(folder) is not None:
             continue
         count = len(json.loads((folder / "state.json").read_text("utf-8")).get("rollbacks", ()))
         if count < most:
@@ -241,7 +241,7 @@ def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str
     if accelerator.is_main_process:
         delete_undone(out_dir)
     accelerator.wait_for_everyone()
-    saved = newest_whole(out_dir, partial(tell, "damaged"), move=accelerator.is_main_process)
+    saved = find_newest_whole(out_dir, partial(tell, "damaged"), move=accelerator.is_main_process)
     if not saved and accelerator.is_main_process:
         if log.read("metrics"):
             tell("restart", f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
@@ -264,7 +264,7 @@ def restore_start(
     learner: Learner, task: Task, reporter: Reporter, folder: Path, tell: Callable[[str, str], None], stop: StopRequest
 ) -> None:
     """Load the fine-tuned policy from `folder`, or fine-tune and save it there. tell: of a kind, a line."""
-    why_not = damage(folder)
+    why_not = find_damage(folder)
     if why_not is None:
         load_checkpoint(folder, learner.policy, None)
         if learner.accelerator.is_main_process:

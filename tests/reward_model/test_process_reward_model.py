@@ -20,8 +20,7 @@ from rlvr.reward_model.process import ProcessRewardModel, share_out
 from rlvr.reward_model.text import remove_all
 from rlvr.tasks.base import build_task
 from tests.helpers.files import ROOT, lines
-from tests.helpers.process_models import CHAT, fitted, name_it, save_answers, save_head, step_tokenizer
-from tests.helpers.reward_models import save_model
+from tests.helpers.reward_models import CHAT, fitted, name_it, save_answers, save_head, save_model, step_tokenizer
 from tests.helpers.runs import tiny
 
 PROBLEM = Problem("p", "1+1=", "2")
@@ -137,12 +136,11 @@ def test_end_and_reward_of_a_step_do_not_depend_on_what_follows(models, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("padding", ["left", "right"])
-def test_scores_in_a_batch_equal_scores_one_by_one(models, form, padding):
+def test_scores_in_a_batch_equal_scores_one_by_one(models, form):
     """Of texts with one to six steps, in several batches."""
     rng = Random(3)
     texts = ["\n\n".join("a1 b2"[: rng.randint(1, 5)] * rng.randint(1, 3) for _ in range(n % 6 + 1)) for n in range(11)]
-    verifier = made(models, form, batch_size=4, padding=padding)
+    verifier = made(models, form, batch_size=4)
     together = verifier.verify_batch([(PROBLEM, text) for text in texts])
     for text, verdict in zip(texts, together):
         alone = verifier(PROBLEM, text)

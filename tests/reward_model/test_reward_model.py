@@ -40,23 +40,13 @@ from tests.helpers.reward_models import ALPHABET, PAIRS, save_model, scores, tin
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n{% endfor %}"
 
 
-@pytest.mark.parametrize("padding", ["left", "right"])
-def test_scores_in_a_batch_equal_scores_one_by_one(folder, padding):
-    """Lengths from 6 to 25 tokens, padded on either side, to 1e-5; and the spread is far above that."""
-    verifier = RewardModel(model=folder, device="cpu", padding=padding, batch_size=4)
+def test_scores_in_a_batch_equal_scores_one_by_one(folder):
+    """Lengths from 6 to 25 tokens, to 1e-5; and the spread is far above that."""
+    verifier = RewardModel(model=folder, device="cpu", batch_size=4)
     together = scores(verifier)
     alone = [verifier(problem, completion).score for problem, completion in PAIRS]
     assert together == pytest.approx(alone, abs=1e-5)
     assert max(together) - min(together) > 0.1
-
-
-@pytest.mark.parametrize("padding", ["left", "right"])
-def test_padding_is_on_the_asked_side(folder, padding):
-    """The two sides above are really two computations."""
-    classifier, _ = load_classifier(folder, device="cpu", dtype="float32", padding_side=padding)
-    _, mask, starts = classifier._pad([Encoded((5, 6), (1,)), Encoded((5, 6, 7), (2,))])
-    assert mask.tolist() == {"left": [[0, 1, 1], [1, 1, 1]], "right": [[1, 1, 0], [1, 1, 1]]}[padding]
-    assert starts == {"left": [1, 0], "right": [0, 0]}[padding]
 
 
 def test_a_score_is_transformers_own_logit(folder):

@@ -37,7 +37,7 @@ from rlvr.reward_model.training import (
     set_padding,
     train_reward_model,
 )
-from rlvr.training.evaluation.passk import clustered
+from rlvr.training.evaluation.passk import estimate_mean
 from tests.helpers import warm
 from tests.helpers.models import tiny_policy
 from tests.helpers.processes import run_processes
@@ -199,7 +199,7 @@ def test_accuracy_has_an_interval_over_prompts():
 
     singles, tens = [str(i) for i in range(100)], [str(i // 10) for i in range(100)]
     assert interval([True, True, False, False], ["a", "a", "b", "b"]) == (0.5, 0.0, 1.0)
-    wide, estimate = interval([True] * 60 + [False] * 40, singles), clustered([1.0] * 60 + [0.0] * 40)
+    wide, estimate = interval([True] * 60 + [False] * 40, singles), estimate_mean([1.0] * 60 + [0.0] * 40)
     assert wide == pytest.approx((0.6, estimate.low, estimate.high))
     assert interval([True] * 100, singles)[1:] == pytest.approx((0.955, 1.0), abs=2e-3)
     assert interval([True] * 60 + [False] * 40, tens)[1] < wide[1] - 0.15

@@ -7,7 +7,7 @@ import pytest
 from rlvr.launch import launch
 from rlvr.runs.conclusions import conclusions, ended_below, learned_nothing
 from rlvr.runs.log import read_events
-from tests.helpers.regressions import unlearning
+from tests.helpers.resuming import unlearning
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 

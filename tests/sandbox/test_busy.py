@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from rlvr.sandbox import Job, Limits, Pool, RunStatus, TestJob
-from tests.helpers.busy import busy_processors
 from tests.helpers.files import ROOT
+from tests.helpers.machine import busy_processors
 from tests.helpers.programs import runs_programs
 
 pytestmark = runs_programs

@@ -13,7 +13,7 @@ from rlvr.config import Config, RunConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Problem
 from rlvr.tasks.contamination import HeldOut, common_ends, ngrams
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 LONG = "A train leaves the old station at noon and travels north at sixty miles an hour until it meets the river {}"
 BOX = " Please reason step by step, and put your final answer within \\boxed{}."

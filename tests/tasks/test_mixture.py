@@ -21,11 +21,11 @@ from rlvr.core.registry import make_task, make_verifier, register
 from rlvr.core.types import PACK, Completion, Group, Problem, Task, Verdict
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
-from rlvr.training.evaluation.evaluate import summarize, verified
+from rlvr.training.evaluation.evaluate import summarize, verify_answers
 from rlvr.training.problems.draws import Draws, further_mixed, known_orders, mixed_items
 from rlvr.training.records import rollout_metrics
 from rlvr.verifiers.runner import Runner
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 
 @register("tests/says_yes")
@@ -230,7 +230,7 @@ def answered(task: Task) -> list[dict[str, Any]]:
     played = [(problem, 0, Completion(next(said[str(problem.info[PACK])]), (1,))) for problem in task.test]
     with open_runners(task.verifier, workers=1, timeout=30) as runners:
         others = {name: runner for name, runner in runners.items() if name != "verifier"}
-        return verified(played, runners["verifier"], others)
+        return verify_answers(played, runners["verifier"], others)
 
 
 def test_strict_and_lenient_extraction_of_a_mixture() -> None:

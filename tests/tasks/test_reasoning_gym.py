@@ -15,7 +15,7 @@ import pytest
 from rlvr.core.registry import TASKS, make_task, make_verifier
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers.reasoning_gym import REFUSED, answer_of, get_grader
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 INSTALLED = importlib.util.find_spec("reasoning_gym") is not None
 needs_package = pytest.mark.skipif(not INSTALLED, reason="reasoning-gym is not installed")

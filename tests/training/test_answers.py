@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.core.files.write import PARTIAL
 from rlvr.served.evaluation import identical
-from rlvr.training.evaluation.evaluate import Answers, read_answers, scanned, short, summarize
+from rlvr.training.evaluation.evaluate import Answers, read_answers, scan_answers, shorten_answer, summarize
 
 STATUSES = ("correct", "incorrect", "partial", "no_answer", "error")
 
@@ -55,11 +55,11 @@ def rows_of(seed: int, problems: int = 8, samples: int = 6) -> list[dict[str, An
 def test_short_forms_give_the_numbers_of_whole_answers(seed: int, threshold: float | None) -> None:
     """pass@k, maj@k, best@k, lenient, scores, packs, and samples that are identical."""
     whole = rows_of(seed)
-    brief = [short(answer) for answer in whole]
+    brief = [shorten_answer(answer) for answer in whole]
     assert summarize(brief, (1, 2, 3), threshold) == summarize(whole, (1, 2, 3), threshold)
     assert identical(brief) == identical(whole)
     same = [{**answer, "completion": whole[0]["completion"] * 9} for answer in whole[:12]]
-    assert identical(map(short, same)) == identical(same) == 1
+    assert identical(map(shorten_answer, same)) == identical(same) == 1
 
 
 def test_long_texts_are_not_held(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_lines_that_are_no_answers_are_named(tmp_path: Path, line: bytes) -> Non
     Answers(path).add(rows_of(4, 1, 2))
     with path.open("ab") as file:
         file.write(line + b"\n")
-    for read in (read_answers, Answers, lambda file: list(scanned(file))):
+    for read in (read_answers, Answers, lambda file: list(scan_answers(file))):
         with pytest.raises(ValueError, match=r"answers\.jsonl, line 3: not an answer"):
             read(path)
 

@@ -24,7 +24,7 @@ from rlvr.launch import launch
 from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint.checkpoint import Snapshot
-from rlvr.training.checkpoint.folders import checkpoint_folder, damage, list_checkpoints
+from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage, list_checkpoints
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
@@ -158,7 +158,7 @@ def test_a_kill_in_mid_save_leaves_the_one_before(
 
     assert run_processes(processes, work)[-1] is None
     assert list_checkpoints(tmp_path) == [(2, checkpoint_folder(tmp_path, 2))]
-    assert damage(checkpoint_folder(tmp_path, 2)) is None
+    assert find_damage(checkpoint_folder(tmp_path, 2)) is None
 
 
 @pytest.mark.parametrize("processes,shard", [(1, 1), (2, 1), (2, 2)], ids=["one", "replicas", "shards"])
@@ -214,7 +214,7 @@ def test_what_is_being_written_is_waited_for(tmp_path: Path, end: str, monkeypat
         assert bool(train(run)) == (end == "signal")
     expected = [2, 3] if end == "signal" else [2]
     assert [step for step, _ in list_checkpoints(tmp_path)] == expected
-    assert all(damage(folder) is None for _, folder in list_checkpoints(tmp_path))
+    assert all(find_damage(folder) is None for _, folder in list_checkpoints(tmp_path))
     assert ended == expected
 
 
@@ -225,7 +225,7 @@ class Saved(TrainerCallback):
         self.steps: list[tuple[int, bool]] = []
 
     def on_save(self, step, folder) -> None:
-        self.steps.append((step, damage(folder) is None))
+        self.steps.append((step, find_damage(folder) is None))
 
 
 @pytest.mark.parametrize("late", [False, True])

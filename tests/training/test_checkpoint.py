@@ -21,11 +21,11 @@ from rlvr.training.checkpoint.checkpoint import load_checkpoint, save_checkpoint
 from rlvr.training.checkpoint.folders import (
     best_steps,
     checkpoint_folder,
-    damage,
     delete_old_checkpoints,
     describe_checkpoints,
+    find_damage,
+    find_newest_whole,
     list_checkpoints,
-    newest_whole,
 )
 
 
@@ -75,12 +75,12 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(saved, tmp_pat
     """Without reading the tensors; it is renamed, so that it counts as none of those that are kept."""
     folder = shutil.copytree(saved, tmp_path / "run")
     newest = checkpoint_folder(folder, 20)
-    assert damage(newest) is None
+    assert find_damage(newest) is None
     hurt, message = DAMAGES[what]
     hurt(newest)
-    assert re.search(message, damage(newest) or "")
+    assert re.search(message, find_damage(newest) or "")
     said: list[str] = []
-    assert newest_whole(folder, said.append) == (10, checkpoint_folder(folder, 10))
+    assert find_newest_whole(folder, said.append) == (10, checkpoint_folder(folder, 10))
     assert len(said) == 1
     assert re.search(f"step-000020 is damaged .*{message}.*; going back to step 10", said[0])
     assert list_checkpoints(folder) == [(10, checkpoint_folder(folder, 10))]
@@ -94,9 +94,9 @@ def test_without_a_whole_checkpoint_nothing_is_begun_anew(saved, tmp_path):
         cut(checkpoint_folder(folder, step) / "optimizer.safetensors", 100)
     before = sorted(folder.rglob("*"))
     with pytest.raises(ValueError, match=r"every checkpoint .* is damaged \(step-000020: optimizer\.safetensors has"):
-        newest_whole(folder, print)
+        find_newest_whole(folder, print)
     assert sorted(folder.rglob("*")) == before
-    assert newest_whole(tmp_path / "none", print) is None
+    assert find_newest_whole(tmp_path / "none", print) is None
 
 
 def test_checkpoints_without_a_list_of_sizes_are_checked_by_their_headers(saved, tmp_path):
@@ -105,9 +105,9 @@ def test_checkpoints_without_a_list_of_sizes_are_checked_by_their_headers(saved,
     state = json.loads((folder / "state.json").read_text())
     del state["files"]
     (folder / "state.json").write_text(json.dumps(state))
-    assert damage(folder) is None
+    assert find_damage(folder) is None
     cut(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
-    assert "model.safetensors has" in (damage(folder) or "")
+    assert "model.safetensors has" in (find_damage(folder) or "")
 
 
 def test_a_checkpoint_that_cannot_be_read_is_one_line(saved, tmp_path, trained):
@@ -141,9 +141,9 @@ def test_a_full_disk_leaves_no_part_of_a_checkpoint(saved, tmp_path, trained, si
         r"cannot save .*step-000030: .*; the last complete checkpoint, .*step-000020, is safe: .*", str(caught.value)
     )
     assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["step-000010", "step-000020"]
-    assert damage(checkpoint_folder(folder, 20)) is None
+    assert find_damage(checkpoint_folder(folder, 20)) is None
     save_checkpoint(checkpoint_folder(folder, 30), 30, *trained, {"log": {}})
-    assert damage(checkpoint_folder(folder, 30)) is None
+    assert find_damage(checkpoint_folder(folder, 30)) is None
 
 
 def evaluations(*values: float, **more: list[float]) -> list[dict]:

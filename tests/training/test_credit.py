@@ -21,7 +21,6 @@ from rlvr.training.step.rewards import (
     credit_metrics,
     credited_advantages,
     credited_rewards,
-    cut,
     group_advantages,
     group_rewards,
     has_signal,
@@ -29,6 +28,7 @@ from rlvr.training.step.rewards import (
     is_uninformative,
     keep_informative,
     shuffle_verdicts,
+    split_at_steps,
     step_rewards,
     turns_of,
 )
@@ -99,21 +99,21 @@ def test_every_credit_adds_up_to_the_same_reward(config):
 )
 def test_steps_of_a_text_on_its_tokens(ids, steps, parts):
     """By the number of ends that the text before a token has reached."""
-    assert cut(ids, steps, decode) == parts
+    assert split_at_steps(ids, steps, decode) == parts
     assert sum(length for length, _ in parts) == len(ids)
 
 
 def test_an_end_is_settled_when_a_token_is_sampled():
     """Other tokens after it do not change a token's step: a baseline may depend on the step's number."""
     for after in itertools.product((1, 2, 3), repeat=2):
-        parts = cut((2, 2, *after), ((3, 0.5), (5, 0.25), (7, 0.1)), decode)
+        parts = split_at_steps((2, 2, *after), ((3, 0.5), (5, 0.25), (7, 0.1)), decode)
         assert parts[0] == (2, 0.5)
 
 
 def test_bytes_of_an_incomplete_character_are_no_text():
     """A decoder shows them as a replacement character until the last of them is there."""
     whole = {0: "", 1: "a", 2: "a�", 3: "aé", 4: "aéb"}
-    assert cut((0, 0, 0, 0), ((1, 1.0), (2, 2.0), (3, 3.0)), lambda ids: whole[len(ids)]) == [
+    assert split_at_steps((0, 0, 0, 0), ((1, 1.0), (2, 2.0), (3, 3.0)), lambda ids: whole[len(ids)]) == [
         (1, 1.0),
         (2, 2.0),
         (1, 3.0),

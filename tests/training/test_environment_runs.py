@@ -25,8 +25,8 @@ from rlvr.training.sft.sft import demonstration_batch
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.runner import VerifierErrors
 from tests.helpers.files import lines
-from tests.helpers.played import digits, played_groups, slow_digits
 from tests.helpers.runs import AfterStep, tiny
+from tests.helpers.turns import digits, played_groups, slow_digits
 
 
 def pack(environment=digits, *, verifier: str = "regex", demonstrations=()) -> Task:

@@ -17,9 +17,7 @@ from rlvr.core.types import (
     incorrect,
 )
 from rlvr.model.load.policy import Policy
-from tests.helpers.played import digits
-from tests.helpers.spoken import forever, one, played, talking_policy
-from tests.helpers.turn_rows import LIMITS, completions
+from tests.helpers.turns import LIMITS, completions, digits, forever, one, played, talking_policy
 
 
 @pytest.fixture(scope="module")

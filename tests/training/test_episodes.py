@@ -16,9 +16,19 @@ from rlvr.core.types import (
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import rollout
-from tests.helpers.played import digits, slow_digits
-from tests.helpers.spoken import Says, forever, one, played, talking_policy
-from tests.helpers.turn_rows import BUDGET, LIMITS, PROBLEMS, completions
+from tests.helpers.turns import (
+    BUDGET,
+    LIMITS,
+    PROBLEMS,
+    Says,
+    completions,
+    digits,
+    forever,
+    one,
+    played,
+    slow_digits,
+    talking_policy,
+)
 
 
 @pytest.fixture(scope="module")

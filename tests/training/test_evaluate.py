@@ -26,7 +26,7 @@ from rlvr.model.load.policy import Policy, load_policy
 from rlvr.runs.records import is_graded
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.evaluation.evaluate import evaluate, read_answers, summarize
-from rlvr.training.evaluation.passk import clustered
+from rlvr.training.evaluation.passk import estimate_mean
 
 PROBLEMS = [Problem(f"p{i}", f"{i}+{i}=", str(2 * i)) for i in range(6)]
 
@@ -199,7 +199,7 @@ def test_a_graded_verifier_has_a_score() -> None:
     result = summarize(graded_rows([0.9, 0.5], [0.7, 0.7], [0.1, 0.3]), [1])
     assert result["pass@1"] == 0.0
     assert result["score"] == pytest.approx((0.7 + 0.7 + 0.2) / 3)
-    estimate = clustered([0.7, 0.7, 0.2])
+    estimate = estimate_mean([0.7, 0.7, 0.2])
     assert result["score_ci"] == pytest.approx([estimate.low, estimate.high])
     assert "threshold" not in result
 

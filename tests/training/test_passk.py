@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from rlvr.training.evaluation.passk import (
-    clustered,
+    estimate_mean,
     estimate_pass_at_k,
     estimate_pass_power_k,
+    estimate_unbounded_mean,
     pass_at_k,
     pass_power_k,
     student_quantile,
-    unbounded,
 )
 
 
@@ -79,7 +79,7 @@ def test_interval_by_hand() -> None:
 @pytest.mark.parametrize("problems", [2, 10, 30, 128, 1319])
 def test_equal_values_have_an_interval(value: float, problems: int) -> None:
     """Where every problem gives the same number the interval has a width, and ends at 0 or 1 with the mean."""
-    estimate = clustered([value] * problems)
+    estimate = estimate_mean([value] * problems)
     assert estimate.mean == value
     assert 0 <= estimate.low <= value <= estimate.high <= 1
     assert estimate.high - estimate.low > 3 / (problems + 4)
@@ -88,7 +88,7 @@ def test_equal_values_have_an_interval(value: float, problems: int) -> None:
 
 def test_all_right_says_what_the_binomial_says() -> None:
     """All of 30 right: Clopper and Pearson's lower end is .884, Wilson's .886; this one is below. Mirrored at 0."""
-    estimate, mirrored = clustered([1.0] * 30), clustered([0.0] * 30)
+    estimate, mirrored = estimate_mean([1.0] * 30), estimate_mean([0.0] * 30)
     assert 0.85 < estimate.low < 0.025 ** (1 / 30)
     assert (mirrored.low, mirrored.high) == pytest.approx((0, 1 - estimate.low))
 
@@ -97,7 +97,7 @@ def test_all_right_says_what_the_binomial_says() -> None:
 def test_the_mean_lies_inside(confidence: float) -> None:
     """Whatever the values and the confidence."""
     for values in ([1.0] * 9 + [0.0], [1.0] * 500 + [0.99], [0.01] * 40, [0.2, 0.9], [0.0] * 3 + [1.0] * 2):
-        estimate = clustered(values, confidence)
+        estimate = estimate_mean(values, confidence)
         assert 0 <= estimate.low < estimate.high <= 1
         assert estimate.low <= estimate.mean <= estimate.high
 
@@ -166,18 +166,18 @@ def test_student_quantile(probability: float, freedom: int, expected: float) -> 
 
 def test_interval_of_scores_of_any_size() -> None:
     """Scores -3, 0, 6: mean 1, standard error sqrt(21 / 3), 4.302653 of them to both sides; nothing is cut."""
-    estimate = unbounded([-3.0, 0.0, 6.0])
+    estimate = estimate_unbounded_mean([-3.0, 0.0, 6.0])
     assert estimate.mean == 1.0
     assert estimate.low == pytest.approx(1 - 4.302653 * math.sqrt(7), abs=1e-5)
     assert estimate.high == pytest.approx(1 + 4.302653 * math.sqrt(7), abs=1e-5)
-    assert math.isnan(unbounded([2.0]).low)
-    assert math.isnan(unbounded([2.0, 2.0]).high)
+    assert math.isnan(estimate_unbounded_mean([2.0]).low)
+    assert math.isnan(estimate_unbounded_mean([2.0, 2.0]).high)
 
 
 def test_values_outside_0_and_1_are_refused() -> None:
     """The bounded interval says which values it cannot take."""
     with pytest.raises(ValueError, match=r"from -0\.5 to 1\.0; expected numbers in \[0, 1\]"):
-        clustered([1.0, -0.5])
+        estimate_mean([1.0, -0.5])
 
 
 def test_equals_the_cluster_robust_error() -> None:
@@ -191,11 +191,11 @@ def test_equals_the_cluster_robust_error() -> None:
 
 def test_one_problem_has_no_interval() -> None:
     """A single problem says nothing about others: no standard error, and the interval is everything."""
-    estimate = clustered([0.25])
+    estimate = estimate_mean([0.25])
     assert math.isnan(estimate.standard_error)
     assert (estimate.mean, estimate.low, estimate.high) == (0.25, 0.0, 1.0)
     with pytest.raises(ValueError, match="no problems"):
-        clustered([])
+        estimate_mean([])
 
 
 def test_pass_power_k_averages() -> None:

@@ -109,7 +109,7 @@ def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str] | warm
 
 
 # Replies that come at other times in each run.
-WITH_TURNS = ("--run.environment", "tests.helpers.played:slow_digits", "--rollout.max-turns", "3")
+WITH_TURNS = ("--run.environment", "tests.helpers.turns:slow_digits", "--rollout.max-turns", "3")
 
 
 @pytest.mark.slow

@@ -23,8 +23,7 @@ from tests.helpers import overlap
 from tests.helpers.files import lines
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
-from tests.helpers.regressions import unlearning
-from tests.helpers.resuming import check_same, results, small
+from tests.helpers.resuming import check_same, results, small, unlearning
 from tests.helpers.runs import Warned, make_run
 from tests.helpers.settings import with_settings
 

@@ -14,7 +14,7 @@ from rlvr.training.problems.draws import _permutation, further_problems, items_o
 from rlvr.training.records import rollout_metrics
 from rlvr.training.rollout.rollout import occurrences, rollout
 from rlvr.training.step.rewards import group_rewards, informative_groups, shuffle_verdicts, soft_overlong
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 PROBLEMS = [Problem(str(i), f"{i}?") for i in range(10)]
 

@@ -21,7 +21,7 @@ from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.sharding import full, make_mesh
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import save_checkpoint
-from rlvr.training.checkpoint.folders import checkpoint_folder, damage
+from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
 from rlvr.training.run import Run
 from tests.helpers import warm
 from tests.helpers.models import FAMILIES, make_model, make_tokens
@@ -182,7 +182,7 @@ def test_a_full_disk_ends_all_processes_in_one_line(tmp_path: Path, full_on: int
     for line in run_processes(2, write):
         assert re.match(r"cannot save .*step-000004: .*", line)
         assert "\n" not in line
-    assert damage(checkpoint_folder(tmp_path, 3)) is None
+    assert find_damage(checkpoint_folder(tmp_path, 3)) is None
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000003"]
 
 
@@ -215,7 +215,7 @@ def test_a_killed_run_is_resumed_by_any_number_of_processes(tmp_path: Path) -> N
     trained = [{name: value for name, value in expected[step].items() if name.startswith("model.")} for step in (2, 3)]
     assert 5e-4 < largest_difference(*trained) < 2e-3
     assert run_processes(3, killed) == [None] * 3
-    assert damage(checkpoint_folder(tmp_path / "parts", 2)) is None
+    assert find_damage(checkpoint_folder(tmp_path / "parts", 2)) is None
     for count in (3, 2, 1):
         shutil.copytree(tmp_path / "parts", tmp_path / f"by {count}")
         for found in run_processes(count, lambda rank, count=count: resumed(rank, count)):
@@ -310,7 +310,7 @@ def test_the_command_trains_in_shards_and_resumes_without(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resuming from step 2" in done.stdout
     for step in (2, 3):
-        assert damage(checkpoint_folder(tmp_path / "run", step)) is None
+        assert find_damage(checkpoint_folder(tmp_path / "run", step)) is None
 
 
 @pytest.mark.parametrize("processes,shard", [(1, 2), (2, 3)])

@@ -14,7 +14,7 @@ from rlvr.commands.cli import main as rlvr
 from rlvr.config import Config, to_json
 from rlvr.core.types import Problem
 from rlvr.launch import launch
-from rlvr.training.checkpoint.folders import since_best
+from rlvr.training.checkpoint.folders import count_since_best
 from rlvr.training.checkpoint.resume import find_checkpoint, started_from
 from tests.helpers.files import lines
 from tests.helpers.runs import tiny
@@ -161,4 +161,6 @@ def test_a_run_ends_when_it_gets_no_better(tmp_path: Path, capsys: pytest.Captur
 )
 def test_evaluations_since_the_best(tmp_path: Path, values: list[float], expected: int) -> None:
     """Counted by hand; of equal ones the first is the best."""
-    assert since_best(tmp_path, [{"step": step, "pass@1": value} for step, value in enumerate(values)]) == expected
+    assert (
+        count_since_best(tmp_path, [{"step": step, "pass@1": value} for step, value in enumerate(values)]) == expected
+    )

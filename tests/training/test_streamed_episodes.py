@@ -17,9 +17,18 @@ from rlvr.train import train
 from rlvr.training.rollout.episodes import Play
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import logs, make_run, threads
-from tests.helpers.played import digits, slow_digits
 from tests.helpers.runs import weights_of
-from tests.helpers.turn_rows import LIMITS, PROBLEMS, LastOfAll, completions, in_rounds, play_rows, unscored
+from tests.helpers.turns import (
+    LIMITS,
+    PROBLEMS,
+    LastOfAll,
+    completions,
+    digits,
+    in_rounds,
+    play_rows,
+    slow_digits,
+    unscored,
+)
 
 
 @pytest.fixture(scope="module")

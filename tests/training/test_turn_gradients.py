@@ -19,9 +19,9 @@ from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.rewards import credited_advantages, credited_rewards
 from rlvr.training.step.update import accumulate_gradient, accumulate_value_gradient, to_batch
 from tests.helpers.models import shake
-from tests.helpers.played import played_groups
 from tests.helpers.processes import run_processes
 from tests.helpers.sharded import ALONE, gradients, make_run
+from tests.helpers.turns import played_groups
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,16 +17,16 @@ import torch.distributed as dist
 from rlvr.config import VLLMConfig
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD
-from rlvr.training.checkpoint.folders import checkpoint_folder, damage
+from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import threads
-from tests.helpers.played import digits, slow_digits
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import AfterStep, weights_of
 from tests.helpers.sharded import largest_difference, load, make_run, same, state, trained_parts, weights
+from tests.helpers.turns import digits, slow_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -165,7 +165,7 @@ def test_a_run_of_two_that_was_killed_goes_on_byte_for_byte(tmp_path: Path, shar
         return trained_parts(run), dist.get_world_size()
 
     assert run_processes(2, killed) == [None] * 2
-    assert damage(checkpoint_folder(tmp_path / "parts", 2)) is None
+    assert find_damage(checkpoint_folder(tmp_path / "parts", 2)) is None
     assert not checkpoint_folder(tmp_path / "parts", 4).exists()
     for count in (2, 1):
         folder = f"by {count}"

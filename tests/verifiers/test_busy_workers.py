@@ -9,7 +9,7 @@ import pytest
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner.worker import seconds_waited
-from tests.helpers.busy import busy_processors
+from tests.helpers.machine import busy_processors
 
 TIMEOUT = 1.0
 

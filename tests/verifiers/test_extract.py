@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr.verifiers.extract import after_thinking, boxes, extract, is_placeholder, last_boxes
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 
 @pytest.mark.parametrize(

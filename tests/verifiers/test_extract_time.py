@@ -12,7 +12,7 @@ from rlvr.verifiers.choice import ChoiceVerifier
 from rlvr.verifiers.exact import ExactVerifier
 from rlvr.verifiers.extract import MAX_COMPLETION, extract
 from rlvr.verifiers.json_schema import json_text
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 SIZE = 40_000
 ENOUGH = 0.05  # seconds; below it noise decides

@@ -13,7 +13,7 @@ from rlvr.verifiers.instructions import CHECKS, ifbench, ifeval, read_instructio
 from rlvr.verifiers.instructions.english import count_syllables, sentences, tokens
 from rlvr.verifiers.instructions.ifeval import count_sentences
 from tests.helpers.files import GOLDEN, ROOT, lines
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 
 def verdict(reference: object, completion: str, **options: object) -> Verdict:

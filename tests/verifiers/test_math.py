@@ -14,7 +14,7 @@ from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers.math import MathVerifier, parse_answer, verify_math, verify_math_async, verify_math_batch
 from rlvr.verifiers.math.values.exact import BoundedWork, OutOfBudget, spend
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 from tests.helpers.verifiers import holds
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers.math import MathVerifier, verify_math
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 sympy = pytest.importorskip("sympy")
 X, Y = sympy.symbols("x y")

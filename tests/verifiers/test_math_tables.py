@@ -14,7 +14,7 @@ import pytest
 from rlvr.core.types import Verdict
 from rlvr.verifiers.math import verify_math
 from tests.helpers.files import GOLDEN, ROOT, DataSets, lines
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 TABLES = {path.stem.removeprefix("math_"): lines(path) for path in sorted(GOLDEN.glob("math_*.jsonl"))}
 RULES = TABLES.pop("rules")

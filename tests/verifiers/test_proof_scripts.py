@@ -18,7 +18,7 @@ from rlvr.verifiers.proof import coq as coq_module
 from rlvr.verifiers.proof.coq import Cache, Coq
 from rlvr.verifiers.proof.coq_script import ScriptError, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 COQ = pytest.mark.skipif(shutil.which("coqc") is None, reason="Coq is not installed (apt install coq)")
 GOLDEN = Path(__file__).parents[1] / "golden/proof_scripts.jsonl"

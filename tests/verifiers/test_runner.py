@@ -12,7 +12,7 @@ import pytest
 from rlvr.core.types import Problem, RunError, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import ErrorBudget, Runner, VerifierErrors
 from rlvr.verifiers.runner.base import check_references, verify_one
-from tests.helpers.workers import as_expected, pairs_of
+from tests.helpers.machine import as_expected, pairs_of
 
 
 def test_verdicts_come_in_order(poison):

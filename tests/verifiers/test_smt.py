@@ -9,7 +9,7 @@ import pytest
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import Problem
 from rlvr.verifiers.smt import literal, z3_program
-from tests.helpers.timing import processor_time
+from tests.helpers.machine import processor_time
 
 Z3 = pytest.mark.skipif(z3_program() is None, reason="z3 is not installed (pip install z3-solver)")
 XY = "(declare-const x Int)(declare-const y Int)(assert (= (+ x y) 12))(assert (= (- x y) 4))"

@@ -19,7 +19,7 @@ from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.processes import PoolError
 from tests.helpers.files import ROOT
-from tests.helpers.workers import alive, as_expected, gone_within, pairs_of
+from tests.helpers.machine import alive, as_expected, gone_within, pairs_of
 
 
 def test_workers_hold_neither_torch_nor_the_callers_main(poison):

@@ -16,15 +16,16 @@ from rlvr.sampling.vllm.engine import Output, Request
 from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.server import StaleWeights
 from rlvr.sampling.vllm.servers import Router
-from tests.helpers.played import digits, slow_digits
-from tests.helpers.turn_rows import (
+from tests.helpers.turns import (
     LIMITS,
     PROBLEMS,
     LastOfAll,
     completions,
+    digits,
     in_rounds,
     interrupt_without_replies,
     play_rows,
+    slow_digits,
     unscored,
 )
 from tests.helpers.vllm_servers import (

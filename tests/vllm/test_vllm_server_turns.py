@@ -12,8 +12,7 @@ import pytest
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
-from tests.helpers.played import digits
-from tests.helpers.turn_rows import LastOfAll, completions, play_rows, unscored
+from tests.helpers.turns import LastOfAll, completions, digits, play_rows, unscored
 from tests.helpers.vllm_policies import make_policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]

@@ -14,14 +14,15 @@ import pytest
 from rlvr.core.types import Problem, Reply, RunError, Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.sampling.vllm.engine import CPU_BLOCK
-from tests.helpers.played import digits, slow_digits
-from tests.helpers.turn_rows import (
+from tests.helpers.turns import (
     LIMITS,
     LastOfAll,
     completions,
+    digits,
     in_rounds,
     interrupt_without_replies,
     play_rows,
+    slow_digits,
     unscored,
 )
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, run_ahead

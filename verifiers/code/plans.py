@@ -87,10 +87,10 @@ class _Imports(_Rename):
         self.modules: set[str] = set()
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
-        kept = [alias for alias in node.names if alias.name not in _MODULES]
-        self.modules |= {alias.asname or alias.name for alias in node.names if alias not in kept}
-        self.found = self.found or len(kept) < len(node.names)
-        return ast.Import(kept) if kept else ast.Pass()
+        others = [alias for alias in node.names if alias.name not in _MODULES]
+        self.modules |= {alias.asname or alias.name for alias in node.names if alias not in others}
+        self.found = self.found or len(others) < len(node.names)
+        return ast.Import(others) if others else ast.Pass()
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
         if node.module not in _MODULES:

@@ -22,7 +22,7 @@ from typing import Any
 
 from rlvr.sandbox.testcode import instrument as live
 from rlvr.sandbox.testcode.instrument import called_name
-from rlvr.verifiers.code import facts as known
+from rlvr.verifiers.code import facts
 from rlvr.verifiers.code.facts import Key, NotProved, State, Value, is_scalar, shorten_text
 
 _CLOSE = frozenset("isclose allclose array_equal".split())
@@ -86,10 +86,10 @@ class Proof:
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
         self.tree, self.names = tree, frozenset(names)
-        self.modules = known.read_imports(tree)
-        self.classes = known.find_classes(tree, self.names)
+        self.modules = facts.read_imports(tree)
+        self.classes = facts.find_classes(tree, self.names)
         self.state, self.demands = State(), Demands()
-        self.scope = Scope(0, None, set().union(*map(known.find_bound_names, tree.body)))
+        self.scope = Scope(0, None, set().union(*map(facts.find_bound_names, tree.body)))
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
         # For each argument node the containers passed there; which nodes are names; the containers read after that.
@@ -135,7 +135,7 @@ class Proof:
             visit(statement)
             if isinstance(statement, live.ENDS):
                 break
-            self.conditional += known.leaves(statement) and not isinstance(statement, ast.FunctionDef)
+            self.conditional += facts.leaves(statement) and not isinstance(statement, ast.FunctionDef)
         self.conditional = before
 
     def _stmt_Pass(self, node: ast.stmt) -> None:
@@ -148,7 +148,7 @@ class Proof:
         unusual = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs
         if node.decorator_list or unusual or arguments.defaults or node.name in self.scope.functions:
             raise NotProved(f"the function {node.name} has decorators, defaults or unusual parameters")
-        if known.leaves(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+        if facts.leaves(node, (ast.Yield, ast.YieldFrom, ast.Await)):
             raise NotProved(f"the generator {node.name}")
         self.scope.functions[node.name] = node
 
@@ -161,7 +161,7 @@ class Proof:
         if function.name in self._active:
             raise NotProved(f"{function.name} calls itself")
         self._active.append(function.name)
-        names = set(parameters).union(*map(known.find_bound_names, function.body))
+        names = set(parameters).union(*map(facts.find_bound_names, function.body))
         outside, self.scope = self.scope, self.enter(names, above)
         self.within += 1
         for parameter, value in zip(parameters, values):
@@ -251,7 +251,7 @@ class Proof:
         source = self.value(node.iter)
         self.conditional += source.answer
         # If a turn of the loop may end early, names may keep their values from before.
-        early = known.leaves(node, (ast.Break, ast.Continue))
+        early = facts.leaves(node, (ast.Break, ast.Continue))
         self._weakly += early
         self.loop(source, node.target, lambda: self.block(node.body), _count(node))
         self._weakly -= early
@@ -260,7 +260,7 @@ class Proof:
 
     def _stmt_If(self, node: ast.If) -> None:
         test = self.use(self.value(node.test))
-        if test.answer and known.leaves(node):
+        if test.answer and facts.leaves(node):
             raise NotProved("an answer decides whether the tests go on")
         self.conditional += 1
         before = self.state.copy()
@@ -271,20 +271,20 @@ class Proof:
         self.conditional -= 1
 
     def _stmt_Raise(self, node: ast.Raise) -> None:
-        if node.exc is None or called_name(node.exc) not in known.EXCEPTIONS:
+        if node.exc is None or called_name(node.exc) not in facts.EXCEPTIONS:
             raise NotProved("raise of something else than a builtin exception")
         for part in node.exc.args if isinstance(node.exc, ast.Call) else []:
             self.use(self.value(part))
 
     def _stmt_Try(self, node: ast.Try) -> None:
         """Execute `try: f(0); assert False`, with handlers that only look at the exception."""
-        if node.finalbody or known.leaves(node) or known.find_bound_names(node) - {h.name for h in node.handlers}:
+        if node.finalbody or facts.leaves(node) or facts.find_bound_names(node) - {h.name for h in node.handlers}:
             raise NotProved("a try that binds names, or goes on elsewhere")
         self.conditional += 1
         self.block(node.body)
         for handler in node.handlers:
             kinds: list[Any] = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-            if not all(isinstance(kind, ast.Name) and kind.id in known.EXCEPTIONS for kind in kinds):
+            if not all(isinstance(kind, ast.Name) and kind.id in facts.EXCEPTIONS for kind in kinds):
                 raise NotProved("a handler of something else than builtin exceptions")
             if handler.name:
                 self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text=self.unknown()))
@@ -295,9 +295,9 @@ class Proof:
     def _stmt_With(self, node: ast.With) -> None:
         """Execute `with pytest.raises(ValueError): f(0)`."""
         call = node.items[0].context_expr
-        raises = isinstance(call, ast.Call) and known.read_dotted_name(call.func, self.modules) == "pytest.raises"
+        raises = isinstance(call, ast.Call) and facts.read_dotted_name(call.func, self.modules) == "pytest.raises"
         given = call.args if raises and isinstance(call, ast.Call) else []
-        kinds = given and all(isinstance(arg, ast.Name) and arg.id in known.EXCEPTIONS for arg in given)
+        kinds = given and all(isinstance(arg, ast.Name) and arg.id in facts.EXCEPTIONS for arg in given)
         one = len(node.items) == 1 and node.items[0].optional_vars is None and len(node.body) == 1
         if not (kinds and one and isinstance(node.body[0], ast.Expr)):
             raise NotProved("a context other than pytest.raises around one call")
@@ -306,7 +306,7 @@ class Proof:
     # Asserts.
 
     def _stmt_Assert(self, node: ast.Assert) -> None:
-        for atom in known.split_condition(node.test):
+        for atom in facts.split_condition(node.test):
             self._atom(atom)
 
     def _atom(self, atom: ast.expr) -> None:
@@ -467,7 +467,7 @@ class Proof:
             found = self._comprehension(node)
         elif visit is not None:
             found = visit(node)
-        elif isinstance(node, known.EXPRESSIONS):
+        elif isinstance(node, facts.EXPRESSIONS):
             parts = [self.use(self.value(part)) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
             if isinstance(node, ast.FormattedValue) and any(part.answer and part.places for part in parts):
                 raise NotProved("the text of what may be an object")
@@ -500,7 +500,7 @@ class Proof:
         if node.id in self.names:
             raise NotProved(f"the program's {node.id} is used, and not called")
         path = self.modules.get(node.id, "")
-        if not (node.id in known.FUNCTIONS | {"__name__"} or (path and known.is_allowed(path))):
+        if not (node.id in facts.FUNCTIONS | {"__name__"} or (path and facts.is_allowed(path))):
             raise NotProved(f"the name {node.id} is not known")
         return Value(text=node.id)
 
@@ -588,15 +588,15 @@ class Proof:
         return Value(parts, answer, self.unknown(), origin, base.given)
 
     def _expr_Attribute(self, node: ast.Attribute) -> Value:
-        path = known.read_dotted_name(node, self.modules)
+        path = facts.read_dotted_name(node, self.modules)
         if path:
-            if not known.is_allowed(path):
+            if not facts.is_allowed(path):
                 raise NotProved(f"{ast.unparse(node)} is not known")
             return Value(text=path)
         base = self.value(node.value)
         if "object" in self.state.kinds(base.places):
             return self.operation([], ast.unparse(node))
-        if node.attr not in known.ATTRIBUTES:
+        if node.attr not in facts.ATTRIBUTES:
             raise NotProved(f"the attribute {node.attr}")
         self.use(base)
         return self.make_container(self.state.parts(base) | base.places, answer=base.answer)
@@ -616,7 +616,7 @@ class Proof:
         first, *rest = generators
         source = self.value(first.iter)
         self.within += 1
-        above, self.scope = self.scope, self.enter(known.find_bound_names(first.target), self.scope)
+        above, self.scope = self.scope, self.enter(facts.find_bound_names(first.target), self.scope)
 
         def once() -> None:
             if any(self.use(self.value(test)).answer for test in first.ifs):
@@ -663,19 +663,19 @@ class Proof:
             return self._ask(node, "object" if name in self.classes else "answer", statement=statement)
         if isinstance(func, ast.Attribute) and self._is_of_program(func):
             return self._ask(node, "answer", statement=statement)
-        path = known.read_dotted_name(func, self.modules)
+        path = facts.read_dotted_name(func, self.modules)
         if path:
-            if not known.is_allowed(path):
+            if not facts.is_allowed(path):
                 raise NotProved(f"{ast.unparse(func)} is not known")
             return self._library(node, [])
         if isinstance(func, ast.Attribute):
             base = self.value(func.value)
             if "object" in self.state.kinds(base.places):
                 return self._ask(node, "answer")
-            if func.attr not in known.METHODS | known.CHANGING:
+            if func.attr not in facts.METHODS | facts.CHANGING:
                 raise NotProved(f"the method {func.attr} is not known")
             return self._library(node, [base])
-        if owner is not None or name not in known.FUNCTIONS:
+        if owner is not None or name not in facts.FUNCTIONS:
             raise NotProved(f"{ast.unparse(func)} is called, which is not known")
         return self._library(node, [])
 
@@ -691,53 +691,53 @@ class Proof:
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
         given = [self._check_lambda(part) if isinstance(part, ast.Lambda) else self.value(part) for part in nodes]
         objects = [value for value in given if "object" in self.state.kinds(value.places)]
-        if objects and name in known.READING and isinstance(node.func, ast.Name):
+        if objects and name in facts.READING and isinstance(node.func, ast.Name):
             return self.operation([], f"{name} of {ast.unparse(nodes[0])}")
-        changes = name in known.CHANGING_FUNCTIONS or (base and name in known.CHANGING)
+        changes = name in facts.CHANGING_FUNCTIONS or (base and name in facts.CHANGING)
         target, *added = (*base, *given) or (Value(),)
-        for value in added if changes and name in known.ADDING else (target, *added):
+        for value in added if changes and name in facts.ADDING else (target, *added):
             self.use(value)
         answer = any(value.answer for value in (*base, *given))
         parts: frozenset[int] = frozenset().union(*(self.state.parts(value) for value in (*base, *given)))
-        self._check_known(node, name, shown=any(value.answer and value.places for value in (*base, *given)))
+        self._check_known(node, name, shows=any(value.answer and value.places for value in (*base, *given)))
         if changes:
             self.change(target, *added)
             return Value(parts, answer, self.unknown())
         found = self._compute(node, name, target, added, answer=answer)
-        if name in known.SCALAR:
+        if name in facts.SCALAR:
             return found if is_scalar(found) else replace(found, text=self.unknown("?n"))
         if name == "deepcopy":
             return replace(found, places=self.state.make("own"))
         arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
-        if name in known.LAZY:
+        if name in facts.LAZY:
             return replace(found, places=self.state.make("lazy", parts | arguments))
         made = self.state.make("own", parts)
-        return replace(found, places=made if name in known.FRESH else made | arguments | parts)
+        return replace(found, places=made if name in facts.FRESH else made | arguments | parts)
 
     def _compute(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
         """Return a value computed from a target and others, with its text, origin and arguments; without its places."""
-        random = known.read_dotted_name(node.func, self.modules).split(".")[0] == "random" or name in known.RANDOM
+        random = facts.read_dotted_name(node.func, self.modules).split(".")[0] == "random" or name in facts.RANDOM
         if random:
             rows = rows_of(self.text(target)) if name == "choice" else None
             flat = rows is not None and all(row[0] not in "([{" for row in rows)
-            return Value(answer=answer, text=self.unknown("?rn" if flat or name in known.SCALAR else "?r"))
+            return Value(answer=answer, text=self.unknown("?rn" if flat or name in facts.SCALAR else "?r"))
         if not (node.args or isinstance(node.func, ast.Attribute)):
             return Value(answer=answer, text=self.unknown())
         text = self.text(target)
         # A value that was drawn at random is not sorted yet.
-        if (name in known.KEEPING and not others) or (name == "sorted" and "?r" not in text):
+        if (name in facts.KEEPING and not others) or (name == "sorted" and "?r" not in text):
             return Value(answer=answer, text=text, origin=target.origin, given=target.given)
         how = f"{name}({', '.join(map(self.text, others))}) of "
-        origin = how + target.origin if target.origin and name not in known.SIZES else ""
+        origin = how + target.origin if target.origin and name not in facts.SIZES else ""
         given = tuple((*texts, *(shorten_text(how + text) for text in texts)) for texts in target.given)
         return Value(answer=answer, text=shorten_text(how + text), origin=origin, given=given)
 
-    def _check_known(self, node: ast.Call, name: str, *, shown: bool) -> None:
-        if name == "type" and shown:
+    def _check_known(self, node: ast.Call, name: str, *, shows: bool) -> None:
+        if name == "type" and shows:
             raise NotProved("the type of an answer")
-        if name in known.SHOWING and shown:
+        if name in facts.SHOWING and shows:
             raise NotProved("the text of what may be an object")
-        if name == "isinstance" and not known.is_type(node.args[-1]):
+        if name == "isinstance" and not facts.is_type(node.args[-1]):
             raise NotProved("isinstance of another type than a builtin one")
         if name == "seed":
             raise NotProved("seeds that the program may draw from, too")
@@ -745,11 +745,11 @@ class Proof:
     def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}
         for part in ast.walk(node.body):
-            if isinstance(part, ast.Name) and part.id not in own | known.FUNCTIONS:
+            if isinstance(part, ast.Name) and part.id not in own | facts.FUNCTIONS:
                 raise NotProved("a lambda that reads other names than its own")
             if isinstance(part, (ast.Lambda, ast.NamedExpr, *_COMPREHENSIONS)):
                 raise NotProved("a lambda of an unknown kind")
-            if isinstance(part, ast.Attribute) and part.attr not in known.METHODS | known.ATTRIBUTES:
+            if isinstance(part, ast.Attribute) and part.attr not in facts.METHODS | facts.ATTRIBUTES:
                 raise NotProved("a lambda that reads an attribute")
         return Value()
 
@@ -764,7 +764,7 @@ class Proof:
             self.handed.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
             if isinstance(part, ast.Name):
                 self.named.add(id(part))
-                if self.scope.owner(part.id) is None and part.id not in known.TYPES:
+                if self.scope.owner(part.id) is None and part.id not in facts.TYPES:
                     raise NotProved("a function is passed to the program")
         made = self.operation(values, ast.unparse(node.func))
         if statement and isinstance(node.func, ast.Name) and kind == "answer":
@@ -799,7 +799,7 @@ class Proof:
 
 
 def _count(node: ast.AST) -> int:
-    return len({name for part in ast.iter_child_nodes(node) for name in known.find_bound_names(part)})
+    return len({name for part in ast.iter_child_nodes(node) for name in facts.find_bound_names(part)})
 
 
 def _text_of(node: Any, texts: list[str]) -> str:

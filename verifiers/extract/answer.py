@@ -1,9 +1,4 @@
-"""Finding the answer in a completion: the last box, else a marked answer, else (lenient) the last expression.
-
-`extract` returns the answer's text and how it was found, or why there is none. Every step takes time in proportion to
-the text, of which at most MAX_COMPLETION characters are read. `boxed`, `marks` and `lenient` find answers, `rejected`
-and `retracted` say which of them the completion does not give: negated, called wrong, taken back.
-"""
+"""The answer of a completion, or the part of it that a verifier of text compares; references as text."""
 
 from __future__ import annotations
 
@@ -69,7 +64,7 @@ def _find_boxed(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) 
         if is_taken_back(text, end, contents[-1]):
             return Extracted(None, "the boxed answer is taken back")
         if mode != "strict" and _contradicts_box(text, end, ", ".join(contents), equal):
-            return Extracted(None, "the text behind the box announces another answer")
+            return Extracted(None, "the text after the box announces another answer")
         if other := find_alternative(text, end):
             contents, word = [*contents, other], " or "
     return Extracted(contents[0] if len(contents) == 1 else word.join(filter(None, contents)), "box")
@@ -177,8 +172,6 @@ def is_placeholder(text: str) -> bool:
         return True
     return not (text[0].isalnum() or any(c.isalnum() or c in "∞∅πℝ\\{}" for c in text))
 
-
-# The part of a completion that a text verifier compares, and references as text.
 
 Part = Literal["all", "last_line", "marked", "strict"]
 

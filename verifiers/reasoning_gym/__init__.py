@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rlvr.core import after_fork
 from rlvr.core.registry import did_you_mean, register
 from rlvr.core.types import (
     Problem,
@@ -32,7 +33,6 @@ from rlvr.core.types import (
     unparseable,
 )
 from rlvr.sandbox import Limits, Result, RunStatus, Session
-from rlvr.sandbox import after_fork as forks
 from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
 from rlvr.verifiers.extract.answer import excerpt, read_answer
 
@@ -127,23 +127,23 @@ class ReasoningGym:
         return [made if isinstance(made, Verdict) else self._verdict(made[3], next(replies)) for made in prepared]
 
     def _verdict(self, answer: str, reply: Mapping[str, Any]) -> Verdict:
-        shown = excerpt(answer)
+        quote = excerpt(answer)
         if "failed" in reply:
             return error(f"reasoning-gym: {reply['failed']}")
         if "broken" in reply:
             return bad_reference(f"the problem cannot be read: {reply['broken']}")
         if "raised" in reply:
-            return unparseable(f"not in the form that is asked for: the scorer raised {reply['raised']}", shown)
+            return unparseable(f"not in the form that is asked for: the scorer raised {reply['raised']}", quote)
         score = reply.get("score")
         if type(score) is not float:
             if reply.get("ended") == "timeout":
-                return Verdict(Status.TIMEOUT, 0.0, f"scoring it takes more than {self.seconds} s", shown)
-            return limit(f"scoring it ended its process: {reply.get('ended', 'no score')}", shown)
+                return Verdict(Status.TIMEOUT, 0.0, f"scoring it takes more than {self.seconds} s", quote)
+            return limit(f"scoring it ended its process: {reply.get('ended', 'no score')}", quote)
         if score >= 1:
-            return correct(shown)
+            return correct(quote)
         if score <= self.least or not self.graded:
-            return incorrect(f"scored {score:.4g}", shown)
-        return Verdict(Status.PARTIAL, score, f"scored {score:.4g}", shown)
+            return incorrect(f"scored {score:.4g}", quote)
+        return Verdict(Status.PARTIAL, score, f"scored {score:.4g}", quote)
 
 
 def _read_row(reference: Any, answer: str) -> Row:
@@ -204,7 +204,7 @@ class Grader:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._reset()
-        forks.register(self)
+        after_fork.register(self)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rlvr.core import after_fork
 from rlvr.core.printable import printable
 from rlvr.core.tracebacks import describe_raised, raised_at, raised_by_user, users_traceback
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, RunError, Verdict, error, limit
-from rlvr.sandbox import after_fork as forks
 
 logger = logging.getLogger("rlvr.verifiers")
 
@@ -47,7 +47,7 @@ class FailureLog:
     def __init__(self) -> None:
         self._seen: set[str] = set()
         self._lock = threading.Lock()
-        forks.register(self)
+        after_fork.register(self)
 
     def after_fork(self) -> None:
         """In a forked child: make a new lock, since another thread of the parent may have held it."""

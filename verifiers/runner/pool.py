@@ -15,8 +15,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+from rlvr.core import after_fork
 from rlvr.core.types import Status, Verdict
-from rlvr.sandbox import after_fork as forks
 from rlvr.verifiers.runner.base import Failure, log_failure, make_failure
 from rlvr.verifiers.runner.blame import Deaths, Hangs
 from rlvr.verifiers.runner.processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer
@@ -65,7 +65,7 @@ class WorkerPool:
         # The server dies with the thread that starts it. So the pool's thread does that, whichever thread calls.
         self._thread = threading.Thread(target=self._run, name="rlvr-verifier-pool", daemon=True)
         self._thread.start()
-        forks.register(self)
+        after_fork.register(self)
 
     def after_fork(self) -> None:
         """In a forked child: the processes and the thread are the parent's. Close the copies of its connections."""

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from rlvr.core import after_fork
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
-from rlvr.sandbox import after_fork as forks
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
 from rlvr.verifiers.runner.base import Failure, call_guarded, describe, log_failure, logger, misspelt_traits, verify_one
 from rlvr.verifiers.runner.pool import WorkerPool
@@ -121,7 +121,7 @@ class Runner:
         self._lock = threading.Lock()
         self._pool: WorkerPool | None = None
         self._closed = False
-        forks.register(self)
+        after_fork.register(self)
 
     def after_fork(self) -> None:
         """In a forked child: forget the pool, whose thread and processes are the parent's. The next call makes one."""
@@ -333,11 +333,11 @@ def _find_distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:
     places: list[int] = []
     seen: dict[tuple[str, str], list[int]] = {}
     for problem, completion in pairs:
-        held = seen.setdefault((problem.id, completion), [])
-        place = next((p for p in held if _are_equal(unique[p][0], problem)), None)
+        same = seen.setdefault((problem.id, completion), [])
+        place = next((p for p in same if _are_equal(unique[p][0], problem)), None)
         if place is None:
             place = len(unique)
-            held.append(place)
+            same.append(place)
             unique.append((problem, completion))
         places.append(place)
     return unique, places

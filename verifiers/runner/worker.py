@@ -148,7 +148,7 @@ def _supervise(
             return
         kind, number = REQUEST.unpack(data)
         if kind == KILL:
-            for pid in [pid for pid, held in numbers.items() if held == number]:
+            for pid in [pid for pid, other in numbers.items() if other == number]:
                 _kill_group(pid)
         else:
             numbers[_fork(fds[0], verifier, memory_bytes, (control, *wake))] = number
@@ -273,10 +273,10 @@ def _limit_memory(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm") as file:
-            held = int(file.read().split()[0]) * resource.getpagesize()
+            size = int(file.read().split()[0]) * resource.getpagesize()
     except FileNotFoundError:
-        held = 0
-    total = held + memory_bytes
+        size = 0
+    total = size + memory_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         total = min(total, hard)

@@ -37,7 +37,7 @@ from rlvr.reward_model.training import (
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.checkpoint.checkpoint import written_whole
-from rlvr.training.checkpoint.folders import list_checkpoints, unfinished
+from rlvr.training.checkpoint.folders import folder_of_unfinished, list_checkpoints
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard
 from rlvr.training.supervision.signals import StopRequest, same_command, stop_requested, stopped
@@ -114,7 +114,7 @@ def train_all(
 def what_is_left(config: RewardConfig) -> str:
     """Return where the same command would begin if the training were killed now."""
     for number in range(config.run.models):
-        saved = list_checkpoints(unfinished(model_folder(config, number)))
+        saved = list_checkpoints(folder_of_unfinished(model_folder(config, number)))
         if saved:
             step, folder = saved[-1]
             return f"run {same_command(config)} to resume {training_of(config, number)} from step {step} ({folder})"

@@ -46,7 +46,7 @@ from rlvr.core.types import Completion, Group, Problem, RunError, Turn, Verdict
 from rlvr.distributed import Apart, gather, in_thread
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.sharding import fill, leads
-from rlvr.training.checkpoint.folders import STEP, damage
+from rlvr.training.checkpoint.folders import STEP, find_damage
 from rlvr.training.problems.draws import STATE
 
 # What a checkpoint holds of the training, and how it is written: from the weights, or from a copy of them.
@@ -261,7 +261,7 @@ def save_checkpoint(
 def safe(folder: Path) -> str:
     """Return the end of the line that says why `folder` was not written: which checkpoint before it is whole."""
     beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
-    whole = [path for path in beside if damage(path) is None]
+    whole = [path for path in beside if find_damage(path) is None]
     resume = "run the same command (without --run.overwrite) to resume from it"
     return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
 

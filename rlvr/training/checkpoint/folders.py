@@ -23,7 +23,7 @@ def checkpoint_folder(out_dir: Path, step: int) -> Path:
     return out_dir / "checkpoints" / f"step-{step:06d}"
 
 
-def unfinished(made: Path) -> Path:
+def folder_of_unfinished(made: Path) -> Path:
     """Return the folder that holds the checkpoints of a supervised training until its model is whole, in `made`."""
     return made.with_name(made.name + UNFINISHED)
 
@@ -36,14 +36,14 @@ def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
 
 def list_whole(out_dir: Path, say: Callable[[str], None]) -> list[tuple[int, Path]]:
     """Return the checkpoints that are not damaged as (step, folder), oldest first. `say` gets a line for each other."""
-    found = [(step, folder, damage(folder)) for step, folder in list_checkpoints(out_dir)]
+    found = [(step, folder, find_damage(folder)) for step, folder in list_checkpoints(out_dir)]
     for _, folder, reason in found:
         if reason is not None:
             say(f"{folder} is damaged ({reason}), and left out")
     return [(step, folder) for step, folder, reason in found if reason is None]
 
 
-def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
+def find_newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
     """Return the newest checkpoint that is not damaged, as (step, folder); None where there are no checkpoints.
 
     Newer, damaged ones are reported with `say`, and renamed (`move`) so that nothing takes them for checkpoints. Raises
@@ -51,7 +51,7 @@ def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True
     """
     damaged: list[tuple[Path, str]] = []
     for step, folder in reversed(list_checkpoints(out_dir)):
-        reason = damage(folder)
+        reason = find_damage(folder)
         if reason is not None:
             damaged.append((folder, reason))
             continue
@@ -70,7 +70,7 @@ def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True
     return None
 
 
-def damage(folder: Path) -> str | None:
+def find_damage(folder: Path) -> str | None:
     """Return how a checkpoint is damaged, None where it is not: a file is missing or has the wrong size.
 
     Compares the sizes of files with those in state.json, and of safetensors files with their headers.
@@ -121,7 +121,7 @@ def best_steps(out_dir: Path, evaluations: Sequence[Evaluation], steps: Collecti
     return [max(era, key=quality)["step"] for era in found if era]
 
 
-def since_best(out_dir: Path, evaluations: Sequence[Evaluation]) -> int:
+def count_since_best(out_dir: Path, evaluations: Sequence[Evaluation]) -> int:
     """Return how many evaluations have been made since the best one, of those that can be compared with the last."""
     return next((number_since_best(era) for era in group_comparable(out_dir, evaluations)[-1:]), 0)
 
@@ -140,16 +140,16 @@ def describe_checkpoints(out_dir: Path, evaluations: Sequence[Evaluation]) -> li
     by_step = {e["step"]: e for e in evaluations}
     best = best_steps(out_dir, evaluations, steps)[-1:]
     name = "last checkpoint, and the best" if best == [last] else "last checkpoint"
-    lines = [f"{name}: {checkpoint_folder(out_dir, last)}{measured(by_step.get(last))}"]
+    lines = [f"{name}: {checkpoint_folder(out_dir, last)}{describe_result(by_step.get(last))}"]
     if best and best != [last]:
         start = out_dir / "start"
         origin = start if start.exists() else "the model before the first step"
         where = checkpoint_folder(out_dir, best[0]) if best[0] else origin
-        lines.append(f"best checkpoint: {where}{measured(by_step[best[0]])}")
+        lines.append(f"best checkpoint: {where}{describe_result(by_step[best[0]])}")
     return lines
 
 
-def measured(evaluation: Evaluation | None) -> str:
+def describe_result(evaluation: Evaluation | None) -> str:
     """Return an evaluation's result in words that follow a path."""
     if evaluation is None:
         return ""
@@ -163,9 +163,9 @@ def has_checkpoints(folder: Path) -> bool:
     return any(not path.name.endswith(PARTIAL) for path in folder.glob("checkpoints/step-*"))
 
 
-def tunes(folder: Path) -> bool:
+def has_fine_tuning(folder: Path) -> bool:
     """Return whether the folder of a run has a fine-tuned model, or checkpoints of the fine-tuning."""
-    return is_fine_tuned(folder) or has_checkpoints(unfinished(folder / "start"))
+    return is_fine_tuned(folder) or has_checkpoints(folder_of_unfinished(folder / "start"))
 
 
 def is_fine_tuned(folder: Path) -> bool:
@@ -175,4 +175,4 @@ def is_fine_tuned(folder: Path) -> bool:
 
 def newest_step(out_dir: Path) -> int:
     """Return the step of the newest undamaged checkpoint; 0 if there is none."""
-    return max((step for step, folder in list_checkpoints(out_dir) if not damage(folder)), default=0)
+    return max((step for step, folder in list_checkpoints(out_dir) if not find_damage(folder)), default=0)

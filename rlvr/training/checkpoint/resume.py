@@ -20,7 +20,7 @@ from rlvr.config.shared import TurnSettings
 from rlvr.config.training import read_config
 from rlvr.core.printable import note
 from rlvr.runs.folder import TRAINING, Record, RunFolder, read_record, texts
-from rlvr.training.checkpoint.folders import has_checkpoints, newest_step, tunes, unfinished
+from rlvr.training.checkpoint.folders import folder_of_unfinished, has_checkpoints, has_fine_tuning, newest_step
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
@@ -122,8 +122,8 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
         flag="--run.out-dir",
         record=lambda held: {**wanted, "history": history(held, wanted, step) if held else []},
         difference=difference_to,
-        loses=lambda held: has_checkpoints(folder) or (tunes(folder) and not starts_alike(held)),
-        stays=lambda held: ("start", unfinished(folder / "start").name) if starts_alike(held) else (),
+        loses=lambda held: has_checkpoints(folder) or (has_fine_tuning(folder) and not starts_alike(held)),
+        stays=lambda held: ("start", folder_of_unfinished(folder / "start").name) if starts_alike(held) else (),
         overwrite=config.run.overwrite,
         inputs=texts({**wanted, "run": {k: v for k, v in wanted["run"].items() if k != "out_dir"}}),
     )
@@ -231,14 +231,14 @@ def began_with(out_dir: Path, asked: Path) -> Path | None:
     place = held.get("start_from") if isinstance(held, dict) else None
     if not isinstance(place, str):
         return None
-    from rlvr.training.checkpoint.folders import damage
+    from rlvr.training.checkpoint.folders import find_damage
 
     if not has_checkpoints(out_dir):
         return None
     folder = Path(place)
     if os.path.realpath(asked) not in map(os.path.realpath, (folder, folder.parent, folder.parent.parent)):
         return None
-    reason = damage(folder) if folder.is_dir() else "no such folder"
+    reason = find_damage(folder) if folder.is_dir() else "no such folder"
     if reason is not None:
         raise ValueError(
             f"--run.start-from {asked}: the run in {out_dir} began with {folder}, and cannot be resumed without it "
@@ -256,14 +256,14 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = note) -> Path:
     name = f"--run.start-from {path}"
     if not path.is_dir():
         raise ValueError(f"{name}: {'a file' if path.exists() else 'no such folder'}; expected a checkpoint of a run")
-    from rlvr.training.checkpoint.folders import damage, list_whole
+    from rlvr.training.checkpoint.folders import find_damage, list_whole
 
     if (path / "state.json").exists():
-        reason = damage(path)
+        reason = find_damage(path)
         if reason is not None:
             raise ValueError(f"{name}: the checkpoint is damaged ({reason}); name another")
         return path
-    whole = [path / "start"] if damage(path / "start") is None else []
+    whole = [path / "start"] if find_damage(path / "start") is None else []
     whole += [folder for _, folder in list_whole(path, say)]
     if not whole:
         hint = "for a model that no run saved there is --model.name"

@@ -26,14 +26,14 @@ from rlvr.distributed import gather, share
 from rlvr.runs.log import turn_records
 from rlvr.training.evaluation.passk import (
     Estimate,
+    best_of_k_by_problem,
     best_of_kl,
-    clustered,
+    estimate_mean,
     estimate_pass_at_k,
     estimate_pass_power_k,
+    estimate_unbounded_mean,
     is_right,
-    majorities,
-    selected,
-    unbounded,
+    maj_at_k_by_problem,
     vote,
 )
 from rlvr.training.rollout.episodes import Play, Seed, Speaks, play
@@ -63,13 +63,13 @@ class Answers:
         for key, row in keyed(path):
             if lacking := [name for name in VERDICT if name not in row]:
                 raise ValueError(f"{path}: sample {key[1]} of {key[0]!r} has no field {lacking[0]!r}")
-            self.held[key] = short(row)
+            self.held[key] = shorten_answer(row)
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append answers to the file, and hold their short forms. Raises RunError where it cannot be written."""
         if self.path is not None:
             append_answers(self.path, rows)
-        self.held.update(((row["id"], row["sample"]), short(row)) for row in rows)
+        self.held.update(((row["id"], row["sample"]), shorten_answer(row)) for row in rows)
 
     def order(self, keys: Sequence[Key]) -> None:
         """Write the file anew, atomically: the answers of `keys` in their order, then others, once each.
@@ -78,7 +78,7 @@ class Answers:
         """
         if self.path is None:
             return
-        places = {(row["id"], row["sample"]): place for row, place in scanned(self.path)}
+        places = {(row["id"], row["sample"]): place for row, place in scan_answers(self.path)}
         wanted = set(keys)
         with self.path.open("rb") as lines:
 
@@ -90,15 +90,15 @@ class Answers:
             write_whole(self.path, map(line, [*keys, *(key for key in places if key not in wanted)]))
 
 
-def short(row: Mapping[str, Any]) -> Answer:
+def shorten_answer(row: Mapping[str, Any]) -> Answer:
     """Return what the numbers of an evaluation are made of: long texts as hashes, names and words held once."""
     texts = {"completion": row["completion"], "extracted": vote(row)}
     rest = {name: value for name, value in row.items() if name not in TEXTS and name not in texts}
     found = {sys.intern(name): sys.intern(held) if isinstance(held, str) else held for name, held in rest.items()}
-    return found | {name: _hashed(text) for name, text in texts.items()}
+    return found | {name: _hash_long(text) for name, text in texts.items()}
 
 
-def _hashed(text: str | None) -> str | None:
+def _hash_long(text: str | None) -> str | None:
     if text is None or len(text) <= LONGEST:
         return text
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -115,11 +115,11 @@ def read_answers(path: Path | None) -> dict[Key, Answer]:
 def keyed(path: Path | None) -> Iterator[tuple[Key, Answer]]:
     """Yield the answers of a file, each with its problem and sample, as `read_answers` does; none without a file."""
     if path is not None and path.exists():
-        for row, _ in scanned(path):
+        for row, _ in scan_answers(path):
             yield (row["id"], row["sample"]), row
 
 
-def scanned(path: Path) -> Iterator[tuple[Answer, tuple[int, int]]]:
+def scan_answers(path: Path) -> Iterator[tuple[Answer, tuple[int, int]]]:
     """Yield the answers of a file one by one, each with the place and length of its line, in bytes.
 
     A last line cut off by a crash is removed from the file. Raises ValueError naming a line that is not an answer.
@@ -239,10 +239,10 @@ def answer(
     completions = [completion for group in groups for completion in group]
     if len(completions) != len(keys):
         raise ValueError(f"the sampler returned {len(completions)} completions for {len(keys)} seeds")
-    return verified([(*key, completion) for key, completion in zip(keys, completions)], verifier, others)
+    return verify_answers([(*key, completion) for key, completion in zip(keys, completions)], verifier, others)
 
 
-def verified(
+def verify_answers(
     rows: Sequence[tuple[Problem, int, Completion]], verifier: BatchVerifier, others: Mapping[str, BatchVerifier]
 ) -> list[Answer]:
     """Return the answers of (problem, sample, completion), with the verdicts of the verifier and of each of the others.
@@ -367,7 +367,7 @@ def score_estimate(rows: Sequence[Answer]) -> Estimate:
         scores.setdefault(row["id"], []).append(row["score"])
     means = [math.fsum(values) / len(values) for values in scores.values()]
     bounded = all(0 <= row["score"] <= 1 for row in rows)
-    return clustered(means) if bounded else unbounded(means)
+    return estimate_mean(means) if bounded else estimate_unbounded_mean(means)
 
 
 def _pass_at(
@@ -395,9 +395,12 @@ def _chosen_of(rows: Sequence[Answer], ks: Sequence[int], threshold: float | Non
     """Return maj@k and best@k from k = 2 on; problems with fewer samples that can be used are left out."""
     result: Answer = {}
     for k in (k for k in ks if k > 1):
-        for name, values in (("maj", majorities(rows, k, threshold)), ("best", selected(rows, k, threshold))):
+        for name, values in (
+            ("maj", maj_at_k_by_problem(rows, k, threshold)),
+            ("best", best_of_k_by_problem(rows, k, threshold)),
+        ):
             if values:
-                estimate = clustered(list(values.values()))
+                estimate = estimate_mean(list(values.values()))
                 result[f"{name}@{k}"] = estimate.mean
                 result[f"{name}@{k}_ci"] = [estimate.low, estimate.high]
         if f"best@{k}" in result:

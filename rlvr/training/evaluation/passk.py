@@ -58,7 +58,9 @@ class Estimate:
     high: float
 
 
-def clustered(values: Sequence[float], confidence: float = 0.95, *, weights: Sequence[float] | None = None) -> Estimate:
+def estimate_mean(
+    values: Sequence[float], confidence: float = 0.95, *, weights: Sequence[float] | None = None
+) -> Estimate:
     """Return the mean of one number per problem, each in [0, 1], with an interval that holds at and near 0 and 1.
 
     Samples of one problem are not independent; problems are. So the standard error is that of the mean of the
@@ -93,7 +95,7 @@ def clustered(values: Sequence[float], confidence: float = 0.95, *, weights: Seq
     return Estimate(mean, error, max(0.0, min(centre - reach, mean)), min(1.0, max(centre + reach, mean)))
 
 
-def unbounded(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+def estimate_unbounded_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Return the mean of one number per problem and its t interval, for numbers of any size (a reward model's scores).
 
     The bounds are nan for a single problem, and for values that are all equal. Raises ValueError without values.
@@ -141,12 +143,12 @@ def student_cdf(t: float, freedom: int) -> float:
 
 def estimate_pass_at_k(counts: Iterable[tuple[int, int]], k: int, confidence: float = 0.95) -> Estimate:
     """Return pass@k averaged over problems, from the (samples, right ones) of each; samples may differ."""
-    return clustered([pass_at_k(n, c, k) for n, c in counts], confidence)
+    return estimate_mean([pass_at_k(n, c, k) for n, c in counts], confidence)
 
 
 def estimate_pass_power_k(counts: Iterable[tuple[int, int]], k: int, confidence: float = 0.95) -> Estimate:
     """Return pass^k averaged over problems, from the (samples, right ones) of each."""
-    return clustered([pass_power_k(n, c, k) for n, c in counts], confidence)
+    return estimate_mean([pass_power_k(n, c, k) for n, c in counts], confidence)
 
 
 # maj@k and best-of-k from n samples of each problem: what is right of k samples when one answer has to be given.
@@ -226,7 +228,7 @@ def check(n: int, k: int) -> None:
         raise ValueError(f"{k} of {n} samples; expected 1 <= k <= samples")
 
 
-def majorities(rows: Sequence[Answer], k: int, threshold: float | None = None) -> dict[str, float]:
+def maj_at_k_by_problem(rows: Sequence[Answer], k: int, threshold: float | None = None) -> dict[str, float]:
     """Return maj@k of each problem with k answers or more, by id.
 
     An answer is what the verifier extracted; where it extracts nothing, the completion.
@@ -238,7 +240,7 @@ def majorities(rows: Sequence[Answer], k: int, threshold: float | None = None) -
     }
 
 
-def selected(rows: Sequence[Answer], k: int, threshold: float | None = None) -> dict[str, float]:
+def best_of_k_by_problem(rows: Sequence[Answer], k: int, threshold: float | None = None) -> dict[str, float]:
     """Return best@k of each problem with k answers or more that a selector scored, by id."""
     scored = [row for row in rows if row.get("selector_score") is not None]
     return {

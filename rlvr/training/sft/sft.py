@@ -27,7 +27,12 @@ from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.model.optim.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.training.checkpoint.checkpoint import Snapshot, SnapshotWriter, Weights, load_checkpoint, take_snapshot
-from rlvr.training.checkpoint.folders import checkpoint_folder, delete_old_checkpoints, newest_whole, unfinished
+from rlvr.training.checkpoint.folders import (
+    checkpoint_folder,
+    delete_old_checkpoints,
+    find_newest_whole,
+    folder_of_unfinished,
+)
 from rlvr.training.problems.draws import items_of_step
 from rlvr.training.rollout.episodes import Play, replies
 from rlvr.training.sft.demonstrations import Demonstration
@@ -47,7 +52,7 @@ def discard(made: Path) -> None:
 
     First they lose their name, so that none is taken for damaged after an interruption.
     """
-    folder = unfinished(made)
+    folder = folder_of_unfinished(made)
     partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     if folder.exists():
@@ -89,7 +94,7 @@ class SupervisedCheckpoints(SnapshotWriter):
         flush: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(accelerator, sharded=sharded, beside=saving.beside)
-        self.folder = unfinished(made)
+        self.folder = folder_of_unfinished(made)
         self.what, self.saving, self.config, self.stop, self.say = what, saving, config, stop, say
         self.rewind, self.flush = rewind, flush
 
@@ -123,7 +128,7 @@ class SupervisedCheckpoints(SnapshotWriter):
 
     def _restore(self, weights: Weights, optimizer: torch.optim.Optimizer, gradients: GradientWatch) -> int:
         main = self.accelerator.is_main_process
-        found = newest_whole(self.folder, self.say, move=main)
+        found = find_newest_whole(self.folder, self.say, move=main)
         step = 0
         if found is not None:
             step, folder = found

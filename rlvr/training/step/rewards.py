@@ -234,7 +234,7 @@ def step_rewards(
     else:
         start = sum(lengths[:-1])
         last = [turn.length for turn in completion.turns if turn.sampled][-1:] or [len(completion.token_ids)]
-        parts = cut(completion.token_ids[start : start + last[0]], steps, decode)
+        parts = split_at_steps(completion.token_ids[start : start + last[0]], steps, decode)
         reward, rest = rewards.pop(), lengths.pop() - last[0]
         lengths += [length for length, _ in parts]
         rewards += [score for _, score in parts]
@@ -265,7 +265,7 @@ def turns_of(completion: Completion) -> tuple[list[int], list[float]]:
     return lengths, rewards
 
 
-def cut(ids: Sequence[int], steps: Sequence[tuple[int, float]], decode: Decode) -> list[tuple[int, float]]:
+def split_at_steps(ids: Sequence[int], steps: Sequence[tuple[int, float]], decode: Decode) -> list[tuple[int, float]]:
     """Return the tokens of each step, and its score; at least one step.
 
     A token belongs to the step in which it begins, that is, by the number of ends that the text of the tokens before it
@@ -317,11 +317,12 @@ def credited_advantages(
     scores = [[None if found is None else 0.0 for found in row] for row in steps]
     added = cost_advantages(scores, costs, algo.row.kl_baseline)
     return [
-        [raised(a, more) for a, more in zip(row, others, strict=True)] for row, others in zip(rows, added, strict=True)
+        [add_to_steps(a, more) for a, more in zip(row, others, strict=True)]
+        for row, others in zip(rows, added, strict=True)
     ]
 
 
-def raised(advantage: Advantage, amount: float) -> Advantage:
+def add_to_steps(advantage: Advantage, amount: float) -> Advantage:
     """Return the advantage with an amount added in each step."""
     if isinstance(advantage, Steps):
         return Steps(tuple(value + amount for value in advantage.values), advantage.lengths)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
-from rlvr.training.checkpoint.folders import is_fine_tuned, kept_steps, list_checkpoints, unfinished
+from rlvr.training.checkpoint.folders import folder_of_unfinished, is_fine_tuned, kept_steps, list_checkpoints
 
 if TYPE_CHECKING:
     from rlvr.distributed import Processes
@@ -172,7 +172,7 @@ def what_is_left(config: Config) -> str:
     saved = list_checkpoints(config.run.out_dir)
     if saved:
         return f"run {same_command(config)} to resume from step {saved[-1][0]} ({saved[-1][1]})"
-    tuned, again = list_checkpoints(unfinished(config.run.out_dir / "start")), "start again"
+    tuned, again = list_checkpoints(folder_of_unfinished(config.run.out_dir / "start")), "start again"
     if is_fine_tuned(config.run.out_dir):
         again = "resume after the fine-tuning"
     elif tuned:

@@ -21,16 +21,6 @@ from rlvr.sandbox import host
 from rlvr.sandbox import host as packages
 from rlvr.sandbox.limits import MAX_WALL, Limits
 
-# Register stub packages, so that rlvr/__init__ and rlvr/sandbox/__init__ are not executed in the server.
-_BOOT = """
-import sys
-for name in ("rlvr", "rlvr.sandbox"):
-    package = type(sys)(name)
-    package.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
-    sys.modules[name] = package
-from rlvr.sandbox.jail.server import main
-main(sys.argv[2])
-"""
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 KILL = b"K"
@@ -100,7 +90,17 @@ class Server:
             "tests": self._tests,
             "landlock_at_most": self.setting.landlock_at_most,
         }
-        command = [host.interpreter(), "-s", "-S", "-P", "-B", "-c", _BOOT, host.package_root(), json.dumps(argument)]
+        command = [
+            host.interpreter(),
+            "-s",
+            "-S",
+            "-P",
+            "-B",
+            "-c",
+            host.boot_code("server"),
+            host.package_root(),
+            json.dumps(argument),
+        ]
         with theirs:
             self.process = subprocess.Popen(
                 command,

@@ -25,15 +25,6 @@ from typing import IO, Literal
 from rlvr.sandbox import host
 from rlvr.sandbox.limits import MAX_WALL, check_count, check_seconds
 
-_BOOT = """
-import sys
-for name in ("rlvr", "rlvr.sandbox"):
-    package = type(sys)(name)
-    package.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
-    sys.modules[name] = package
-from rlvr.sandbox.jail.confine import main
-main(sys.argv[2])
-"""
 _LOADERS = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
 _TASKS = 64
 _PLACE, _AGE = "rlvr-external-", 60.0  # names of temporary directories; seconds until an abandoned one is removed
@@ -145,7 +136,16 @@ def run_external(
         "status": status,
         "parent": os.getpid(),
     }
-    launcher = [host.interpreter(), "-I", "-S", "-B", "-c", _BOOT, host.package_root(), json.dumps(job)]
+    launcher = [
+        host.interpreter(),
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        host.boot_code("confine"),
+        host.package_root(),
+        json.dumps(job),
+    ]
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, open(ready, "rb") as said:
         try:
             process = subprocess.Popen(

@@ -222,6 +222,22 @@ def hidden_paths() -> tuple[str, ...]:
     return tuple(kept)
 
 
+def boot_code(module: str) -> str:
+    """Return the code that calls `main` of a module of `jail`, with the package root and its argument in sys.argv.
+
+    Stub packages keep rlvr/__init__ and rlvr/sandbox/__init__ from being executed there.
+    """
+    return f"""
+import sys
+for name in ("rlvr", "rlvr.sandbox"):
+    package = type(sys)(name)
+    package.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
+    sys.modules[name] = package
+from rlvr.sandbox.jail.{module} import main
+main(sys.argv[2])
+"""
+
+
 @cache
 def package_root() -> str:
     """Return the directory that holds the package rlvr."""

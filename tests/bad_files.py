@@ -180,6 +180,9 @@ OTHERS = {
     "answers_score/answers.jsonl": ANSWER.replace(b"1.0", b'"high"'),
     "answers_latin/answers.jsonl": ANSWER[:-3] + b'\xe9"}\n',
     "answers_none/answers.jsonl": b"",
+    "answers_other/answers.jsonl": ANSWER.replace(b'"a"', b'"z"'),
+    "answers_cut/answers.jsonl": ANSWER[:20],
+    "answers_bare/answers.jsonl": b'{"id": "a", "sample": 0, "score": 1}\n',
 }
 
 

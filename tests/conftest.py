@@ -11,9 +11,8 @@ import pytest
 
 from rlvr.commands.report import curves
 from tests.bad_files import lay_out
-from tests.helpers.files import DataSets
+from tests.helpers.files import DataSets, mark_slow
 from tests.helpers.pictures import small_picture
-from tests.helpers.slow import mark_slow
 
 NAMED = os.environ.get("RLVR_DATA", "")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.helpers.files import ROOT
-from tests.helpers.slow import slow_tests
+from tests.helpers.files import ROOT, slow_tests
 
 
 def functions(file: str) -> set[str]:

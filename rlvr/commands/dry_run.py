@@ -61,13 +61,13 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
 
     Raises ValueError for what would stop the run and shows without weights, such as prompts that are too long.
     """
-    from rlvr.commands.task import corpus
+    from rlvr.commands.task import collect_corpus
     from rlvr.model.load.policy import load_rendering
     from rlvr.model.text.context import fit_task, run_limit
     from rlvr.training.checkpoint.folders import list_checkpoints
 
     run, r, folder = config.run, config.rollout, config.run.out_dir
-    rendering, settings = load_rendering(config.model, corpus=corpus(task))
+    rendering, settings = load_rendering(config.model, corpus=collect_corpus(task))
     rendering.announce(task.environment)
     limit = run_limit(config, settings)
     say(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out")

@@ -18,7 +18,7 @@ from rich.table import Table
 from rlvr.commands.arguments import key_values, parse
 from rlvr.commands.console import Display, color_status
 from rlvr.commands.machine import check_device
-from rlvr.commands.task import check_names, check_turns, make_pack, with_environment, with_verifier
+from rlvr.commands.task import apply_environment, apply_verifier, check_names, check_turns, make_pack
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spell
@@ -152,7 +152,7 @@ class EvalArgs(PassKSettings, ModelOnTask):
 
 def load_task(args: EvalArgs) -> Task:
     """Return the pack, with the verifier that was asked for."""
-    task = with_verifier(with_environment(seal_task(make_pack(args, "--")), args, "--"), args, "--")
+    task = apply_verifier(apply_environment(seal_task(make_pack(args, "--")), args, "--"), args, "--")
     check_turns(task, args, "--")
     if args.verifier is not None or args.verifier_option:
         check_references(task.verifier, chosen_problems(task, args))

@@ -131,7 +131,7 @@ def task_of(config: Config) -> Task | None:
 
 def settings_for(config: Config, task: Task | None) -> Any:
     """Return transformers' config of a run's model. That of a well-known model needs no network."""
-    from rlvr.commands.task import corpus
+    from rlvr.commands.task import collect_corpus
     from rlvr.model.load.policy import load_rendering
     from rlvr.model.memory.known_models import known_settings
     from rlvr.model.memory.plan import model_settings
@@ -140,4 +140,4 @@ def settings_for(config: Config, task: Task | None) -> Any:
         known = None if Path(config.model.name).exists() else known_settings(config.model.name)
         return model_settings(config) if known is None else known
     assert task is not None
-    return load_rendering(config.model, corpus=corpus(task))[1]
+    return load_rendering(config.model, corpus=collect_corpus(task))[1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlvr.commands.arguments import take_option
 from rlvr.commands.dry_run import show
-from rlvr.commands.task import build_task, check_names, corpus
+from rlvr.commands.task import build_task, check_names, collect_corpus
 from rlvr.commands.train import load_recipe, recipe_config, split_recipe
 from rlvr.core.files.models import find_model
 from rlvr.core.registry import did_you_mean
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     from rlvr.model.load.policy import load_rendering
     from rlvr.model.text.context import run_limit  # torch takes seconds, for which a wrong name does not wait
 
-    rendering, settings = load_rendering(config.model, corpus=corpus(task))
+    rendering, settings = load_rendering(config.model, corpus=collect_corpus(task))
     rendering.announce(task.environment)
     for line in show(config, task, problem, rendering, run_limit(config, settings)):
         print(line)

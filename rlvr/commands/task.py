@@ -37,12 +37,12 @@ HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
 def build_task(config: Config) -> Task:
     """Return the run's pack, with the verifier that was asked for; its references are checked."""
     run = config.run
-    task = with_verifier(make_pack(run, "--run."), run, "--run.")
+    task = apply_verifier(make_pack(run, "--run."), run, "--run.")
     if run.verifier is not None or run.verifier_option:
         check_references(task.verifier, [*task.train, *task.test])
-    task = with_environment(task, run, "--run.")
+    task = apply_environment(task, run, "--run.")
     if run.leave_out is not None:
-        task = without(task, run.leave_out)
+        task = leave_problems_out(task, run.leave_out)
     if not task.train:
         raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
     return task
@@ -50,11 +50,11 @@ def build_task(config: Config) -> Task:
 
 def make_pack(settings: TaskSettings, at: str) -> Task:
     """Return the pack that settings name, with their options. at: prefix of the flags in messages."""
-    made: Task = make_task(settings.task, **task_options(settings, at))
+    made: Task = make_task(settings.task, **read_task_options(settings, at))
     return made
 
 
-def with_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
+def apply_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
     """Return the task with the verifier that the settings name; where they name none its own, with their options.
 
     That verifier has not read the references yet.
@@ -66,16 +66,16 @@ def with_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
         return task
     own = f"the verifier of task {task.name!r} ({describe(task.verifier)})"
     notes = () if "unevaluated" in options else task.notes  # they say which value was chosen for it
-    return dataclasses.replace(task, verifier=with_verifier_options(task.verifier, options, own), notes=notes)
+    return dataclasses.replace(task, verifier=apply_verifier_options(task.verifier, options, own), notes=notes)
 
 
-def task_options(settings: TaskSettings, at: str) -> dict[str, Any]:
+def read_task_options(settings: TaskSettings, at: str) -> dict[str, Any]:
     """Return the options of the pack that settings name, `data` among them."""
     options: dict[str, Any] = key_values(settings.task_option, f"{at}task-option")
     return options if settings.data is None else {**options, "data": settings.data}
 
 
-def with_verifier_options(verifier: Verifier, options: Mapping[str, str], whose: str) -> Verifier:
+def apply_verifier_options(verifier: Verifier, options: Mapping[str, str], whose: str) -> Verifier:
     """Return a verifier with other values of its options; in a mixture those of each pack's verifier that has them."""
     if not isinstance(verifier, RoutedVerifier):
         changed: Verifier = with_options(verifier, options, whose)
@@ -99,13 +99,13 @@ def check_names(config: Any, at: str = "--") -> None:
         if name in ("run", "pairs", "monitor") and dataclasses.is_dataclass(value):  # eval.verifier is no such name
             check_names(value, f"{at}{name}.")
         elif name == "task" and isinstance(value, str):
-            TASKS.check_options(value, task_options(config, at))
+            TASKS.check_options(value, read_task_options(config, at))
         elif name in REGISTERED and isinstance(value, str):
             options = getattr(config, f"{name}_option", ())
             REGISTERED[name].check_options(value, key_values(options, f"{at}{name}-option"))
 
 
-def without(task: Task, path: Path) -> Task:
+def leave_problems_out(task: Task, path: Path) -> Task:
     """Return the task without the training problems and demonstrations whose ids a file names; its fingerprint changes.
 
     A profile of the whole pack still fits. Raise ValueError for a line without an id, for a line of `rlvr audit` whose
@@ -154,7 +154,7 @@ def read_ids(path: Path) -> dict[str, str]:
     return ids
 
 
-def with_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:
+def apply_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:
     """Return the task with the environment that the settings name; where they name none its own, with their options."""
     options = key_values(settings.environment_option, f"{at}environment-option")
     if settings.environment is not None:
@@ -196,22 +196,22 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
     return judge_with(task, monitor).verifier
 
 
-def corpus(task: Task) -> Iterator[str]:
+def collect_corpus(task: Task) -> Iterator[str]:
     """Yield the texts that give a tiny model its alphabet: demonstrations with the first replies, held-out prompts."""
     for problem, said in task.demonstrations:
         yield said if isinstance(said, str) else "\n".join(said)
-        yield prompt_words(problem.prompt)
+        yield join_prompt(problem.prompt)
     for problem in task.test:
-        yield prompt_words(problem.prompt)
+        yield join_prompt(problem.prompt)
     if task.environment is not None:
-        from rlvr.training.rollout.episodes import replayed
+        from rlvr.training.rollout.episodes import replay
 
         yield getattr(task.environment, "announcement", "")
         for problem, said in task.demonstrations[:HEARD]:
             turns = [said] if isinstance(said, str) else said
-            yield from (reply.text for reply in replayed(task.environment, problem, turns, seed=0))
+            yield from (reply.text for reply in replay(task.environment, problem, turns, seed=0))
 
 
-def prompt_words(prompt: Prompt) -> str:
+def join_prompt(prompt: Prompt) -> str:
     """Return what a prompt says, without roles."""
     return prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt)

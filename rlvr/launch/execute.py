@@ -16,7 +16,7 @@ from rlvr.commands.dry_run import dry_run
 from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.report.page import write_report
-from rlvr.commands.task import corpus
+from rlvr.commands.task import collect_corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.core.types import Task, Verifier
@@ -116,7 +116,7 @@ def open_policy(config: Config, task: Task, accelerator: Accelerator) -> Policy:
     if accelerator.num_processes > 1:  # each process has its own GPU
         model = dataclasses.replace(model, device=str(accelerator.device))
     mesh = make_mesh(model.shard, accelerator.device)
-    policy = load_policy(model, corpus=corpus(task), seed=config.run.seed, mesh=mesh)
+    policy = load_policy(model, corpus=collect_corpus(task), seed=config.run.seed, mesh=mesh)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     policy.announce(task.environment)
     return policy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlvr.commands.task import make_pack, with_verifier
+from rlvr.commands.task import apply_verifier, make_pack
 from rlvr.config import ModelConfig
 from rlvr.config.settings import ADVANCED, COUNT
 from rlvr.config.shared import (
@@ -41,7 +41,7 @@ class SampledArgs(BatchSizeSetting, VerifierSettings, LengthSettings, LoadSettin
 
         Raises ValueError for a pack without any and for one with an environment.
         """
-        task = with_verifier(make_pack(self, ""), self, "")
+        task = apply_verifier(make_pack(self, ""), self, "")
         if task.environment is not None:
             raise ValueError(f"task {self.task!r} has an environment; expected completions of one turn")
         problems = list(task.train[: self.max_problems])

@@ -41,10 +41,10 @@ from rlvr.training.run import Run
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard, sft
 from rlvr.training.step.adaptive_coefficients import (
     adapted_state,
-    is_reset,
     reference_tensors,
-    reset,
+    reset_reference,
     restore_reference,
+    was_reset,
 )
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest
@@ -153,7 +153,7 @@ def restore_start_reference(learner: Learner, out_dir: Path, folder: Path) -> No
     """Give the reference policy the weights of the run's start, if it was reset after the checkpoint `folder`."""
     if learner.reference is not None and learner.algo.reference_every and not (folder / REFERENCE).exists():
         learner.policy.load_weights(checkpoint_folder(out_dir, 0))
-        reset(learner, mix=1.0)
+        reset_reference(learner, mix=1.0)
 
 
 def rollback_state(learner: Learner) -> Mapping[str, Any]:
@@ -194,7 +194,7 @@ class CheckpointSaver(SnapshotWriter):
             state = dict[str, Any]()
             if self.accelerator.is_main_process:
                 state = {"log": self.run.reporter.log.position(), **adapted_state(learner), **rollback_state(learner)}
-            held = reference_tensors(learner) if is_reset(learner, step) else None
+            held = reference_tensors(learner) if was_reset(learner, step) else None
             drawn = self.run.worker.draws.state()
             parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)
             return take_snapshot(step, *parts, copied=self.beside)

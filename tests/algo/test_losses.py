@@ -30,7 +30,7 @@ from rlvr.algo.losses import (
     vespo,
 )
 from rlvr.config import AlgoConfig
-from rlvr.training.step.adaptive_coefficients import adapted
+from rlvr.training.step.adaptive_coefficients import adapt_coefficient
 from tests.helpers.batches import loss_of, make_batch
 from tests.helpers.files import GOLDEN
 
@@ -294,10 +294,10 @@ def test_adaptive_kl_agrees_with_verl():
     expected = reference()["verl"]["adaptive_kl"]
     coef = expected["start"]
     for kl, completions, wanted in expected["coefficients"]:
-        coef = adapted(coef, kl, expected["target"], expected["horizon"], completions)
+        coef = adapt_coefficient(coef, kl, expected["target"], expected["horizon"], completions)
         assert coef == pytest.approx(wanted, abs=1e-9)
-    assert adapted(0.1, 0.03, 0.02, 500, 64) == pytest.approx(0.1 * (1 + 0.2 * 64 / 500))
-    assert adapted(0.1, 0.0, 0.02, 100, 1000) == 0.0
+    assert adapt_coefficient(0.1, 0.03, 0.02, 500, 64) == pytest.approx(0.1 * (1 + 0.2 * 64 / 500))
+    assert adapt_coefficient(0.1, 0.0, 0.02, 100, 1000) == 0.0
 
 
 @pytest.mark.parametrize("normalize", ["token", "sequence", "constant"])

@@ -29,7 +29,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from rlvr.commands.task import corpus
+from rlvr.commands.task import collect_corpus
 from rlvr.config import ModelConfig, OptimConfig, SFTConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
@@ -93,7 +93,7 @@ def make_policy(way: str, task: Task, seed: int) -> Policy:
     """The tiny model, its weights stored and computed with as the way has it."""
     stored, computed, _ = WAYS[way]
     settings = ModelConfig(weights=stored, dtype=computed, device="cpu")  # type: ignore[arg-type]
-    return load_policy(settings, corpus=corpus(task), seed=seed)
+    return load_policy(settings, corpus=collect_corpus(task), seed=seed)
 
 
 class Enough(Exception):

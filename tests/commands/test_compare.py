@@ -79,27 +79,6 @@ def test_the_figure_and_the_table_of_a_command(tmp_path, capsys):
     assert str(out) in printed
 
 
-@pytest.mark.parametrize(
-    ("runs", "message"),
-    [
-        ([], "name at least one run"),
-        (["nowhere"], "nowhere: no metrics.jsonl"),
-        (["x="], "expected label=FOLDER,FOLDER"),
-        (["={a}"], "expected label=FOLDER,FOLDER"),
-        (["x={a}", "x={a}"], "two conditions are labelled 'x'"),
-        (["{empty}"], "nothing to draw"),
-    ],
-)
-def test_what_cannot_be_compared(runs, message, tmp_path, capsys):
-    """One line, exit code 2."""
-    a, empty = make_run(tmp_path / "a", last=0.5), tmp_path / "empty"
-    empty.mkdir()
-    (empty / "metrics.jsonl").write_text("")
-    assert main(["compare", *(run.format(a=a, empty=empty) for run in runs), "--out", str(tmp_path / "x.png")]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "x.png").exists()
-
-
 def test_where_the_figure_goes(tmp_path, capsys):
     """The path that is printed is the file's; a folder is refused, and nothing is written beside it."""
     a = make_run(tmp_path / "a", last=0.5)
@@ -184,40 +163,3 @@ def test_other_problems_with_the_same_ids(tmp_path, capsys, changed):
     assert ("paired by their ids alone" in printed) == bool(changed)
     for name in changed:
         assert f"{name} is" in printed
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--eval", "A"], "expected two evaluations or more"),
-        (["--eval", "A", "nowhere"], "nowhere: no such file"),
-        (["--eval", "A", "B", "--k", "0"], "--k 0"),
-        (["--eval", "A", "B", "--k", "9"], "no problem has 9 scored samples"),
-        (["--eval", "A", "B", "--threshold", "nan"], "--threshold nan"),
-        (["--eval", "A", "OTHER"], "no problem in common"),
-        (["--eval", "A", "BROKEN"], "not an answer of an evaluation"),
-        (["--eval", "A", "CUT"], "its last line is cut off"),
-        (["--eval", "A", "BARE"], "an answer has no field 'correct'"),
-        (["--eval", "A", "B", "--out", "x.png"], "--eval prints a table"),
-        (["run", "--eval", "A", "B"], "one at a time"),
-        (["run", "--k", "2"], "it is read only with --eval"),
-        ([], "or --eval FILE FILE"),
-    ],
-)
-def test_bad_input_is_one_line(tmp_path, capsys, argv, message):
-    """Exit code 2; no file is changed, one that is cut off either."""
-    paths = {name: write(tmp_path / name, {"p": "1"}) for name in ("A", "B")}
-    paths["OTHER"] = write(tmp_path / "OTHER", {"z": "1"})
-    for name, text in (
-        ("BROKEN", "{}\n"),
-        ("CUT", '{"id": "p", "sam'),
-        ("BARE", '{"id": "p", "sample": 0, "score": 1}\n'),
-    ):
-        (tmp_path / name).write_text(text)
-        paths[name] = str(tmp_path / name)
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert main(["compare", *(paths.get(token, token) for token in argv)]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

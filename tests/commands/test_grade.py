@@ -90,50 +90,6 @@ def test_arguments():
     assert (args.file, args.workers, args.timeout, args.output) == (Path("f.jsonl"), 3, 0.5, Path("o"))
 
 
-GOOD = LINES[0]
-
-
-@pytest.mark.parametrize(
-    ("lines", "arguments", "message"),
-    [
-        ([GOOD], "--verifier maths", "no verifier 'maths'; did you mean math?"),
-        ([GOOD], "--verifier math --verifier-option extrac=strict", "has no option 'extrac'; did you mean extract?"),
-        ([GOOD], "--verifier math --verifier-option extract=loose", "'loose'; expected one of strict, marked, lenient"),
-        ([GOOD], "--verifier length --verifier-option max=many", "max: 'many'; expected a whole number, or None"),
-        ([GOOD], "--verifier unit_tests --verifier-option packages=nosuch", "'nosuch' is not in site-packages"),
-        ([GOOD], "--verifier length --verifier-option max=0", "length from 0 to 0: expected"),
-        ([GOOD], "--verifier nowhere:check", "no module 'nowhere' can be imported"),
-        ([GOOD, "{not json"], "--verifier math", "line 2: not JSON"),
-        ([GOOD, "[" * 100_000], "--verifier math", "line 2: not JSON"),
-        ([GOOD, "", "3"], "--verifier math", "line 3: a whole number; expected an object"),
-        ([GOOD, {"completion": "x"}], "--verifier math", "line 2: no reference"),
-        (
-            [GOOD, {"completion": "x"}],
-            "--verifier combine --verifier-option parts=length,exact",
-            "line 2: no reference",
-        ),
-        ([{"reference": "x"}], "--verifier math", "line 1: no completion"),
-        ([{"reference": "x", "completion": None}], "--verifier math", "line 1: completion is null"),
-        ([{**GOOD, "expected": "yes"}], "--verifier math", "line 1: expected is 'yes'; expected true or false"),
-        ([], "--verifier math", "is empty"),
-        (["", "  "], "--verifier math", "is empty"),
-        ([GOOD], "--verifier math --workers 0", "--workers 0: expected a number from 1 to 1,024"),
-        ([GOOD], "--verifier math --timeout soon", "--timeout soon: expected a number"),
-        ([GOOD], "--verifier math --frob", "no flag --frob; none is spelt like it"),
-        ([GOOD], "", "--verifier must be given"),
-        ([GOOD], "--verifier math --output /nowhere/out.jsonl", "No such file or directory"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(write, capsys, lines, arguments, message):
-    """What was found, where, and what was expected; nothing on standard output, no traceback."""
-    assert main([write(lines), *arguments.split()]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
-    assert captured.err.count("\n") == 1
-    assert message in captured.err
-
-
 SHOUTING = """
 from rlvr import register
 
@@ -157,30 +113,6 @@ def test_a_function_of_ones_own_needs_no_references(write, tmp_path, monkeypatch
     ):
         assert main([path, "--verifier", *arguments]) == 0
         assert "error" not in capsys.readouterr().out
-
-
-def test_missing_file(capsys, tmp_path):
-    """The path is named."""
-    assert main(["--verifier", "math", str(tmp_path / "none.jsonl")]) == 2
-    assert "none.jsonl" in capsys.readouterr().err
-    assert main(["--verifier", "math"]) == 2
-    assert "FILE must be given" in capsys.readouterr().err
-
-
-def test_bytes_that_are_not_text(tmp_path, capsys):
-    """The line is named."""
-    path = tmp_path / "latin.jsonl"
-    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"reference": "\xe9", "completion": "x"}\n')
-    assert main(["--verifier", "exact", str(path)]) == 2
-    assert "line 2: not text in UTF-8 (byte 0xe9 at column 16)" in capsys.readouterr().err
-
-
-def test_the_input_is_not_overwritten(write, capsys):
-    """A slip of the hand must not cost the data."""
-    path = write(LINES)
-    assert main(["--verifier", "math", path, "--output", path]) == 2
-    assert "is the input file" in capsys.readouterr().err
-    assert len(Path(path).read_text().splitlines()) == 5
 
 
 def test_references_that_cannot_be_read(write, capsys):

@@ -20,7 +20,7 @@ from rlvr.core.types import Completion, Group, Status, Verdict
 from rlvr.runs.log import rollout_records
 from rlvr.training.step.rewards import credited_advantages, credited_rewards, group_rewards
 from rlvr.verifiers.runner.base import verify_one
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import with_settings
 
 STEPS, PROBLEMS = 3, 4
 FORMS = ("\\boxed{{{}}}", "the answer is {}", "\\boxed{{{}1}}", "no idea")  # strict, only lenient, wrong, none

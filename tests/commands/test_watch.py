@@ -187,32 +187,6 @@ def test_a_pipe_gets_a_line_for_each_step(folder):
     assert [text.count(f"step {step}  reward") for step in (3, 4, 5, 6, 7)] == [0, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    "arguments, expected",
-    [
-        (["nowhere"], "no such folder"),
-        ([__file__], "no such folder, but a file"),
-        (["."], "expected the folder of a run"),
-        (["RUN", "--verdict", "corect"], "correct"),
-        (["RUN", "--step", "99"], "no rollouts of it; the last is 4"),
-        (["RUN", "--step", "0"], "--step 0"),
-        (["RUN", "--interval", "0"], "--interval 0"),
-        (["RUN", "--characters", "0"], "--characters 0"),
-        (["RUN", "--colour"], "--colour"),
-        ([], "rlvr watch"),
-    ],
-)
-def test_bad_input(folder, arguments, expected, capsys, monkeypatch):
-    """One line, exit code 2."""
-    (folder.parent / "empty").mkdir()
-    monkeypatch.chdir(folder.parent / "empty")
-    assert rlvr(["watch", *[str(folder) if word == "RUN" else word for word in arguments]]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1
-    assert expected in error
-
-
 def test_a_tail_of_nothing(tmp_path):
     """A file that is not there yet has no lines, and then those that are written."""
     tail = Tail(tmp_path / "x.jsonl")

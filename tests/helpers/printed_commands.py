@@ -15,7 +15,7 @@ from pathlib import Path
 from rlvr.commands.arguments import parse, take_option
 from rlvr.commands.cli import COMMANDS
 from rlvr.commands.completion import arguments_of
-from rlvr.commands.task import check_names, make_pack, with_verifier
+from rlvr.commands.task import apply_verifier, check_names, make_pack
 from rlvr.commands.train import SFTRun, load_recipe, recipe_config, run_config
 from rlvr.commands.verify_resume import settings_of
 from rlvr.config.pipeline import PipelineConfig
@@ -233,4 +233,4 @@ def read_recipe(command: str, name: str, flags: list[str]) -> None:
     check_names(config)
     if config.run.verifier is None and config.run.verifier_option and (EXCERPTS / config.run.task).exists():
         run = dataclasses.replace(config.run, data=EXCERPTS / config.run.task)
-        with_verifier(make_pack(run, "--run."), run, "--run.")
+        apply_verifier(make_pack(run, "--run."), run, "--run.")

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
-from rlvr.config import AlgoConfig, Config, CriticConfig, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import (
+    SAMPLERS,
+    AlgoConfig,
+    Config,
+    CriticConfig,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+)
+from rlvr.config.settings import carry
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Group, Problem, Sampler
 from rlvr.model.load.policy import Policy, load_policy
@@ -26,8 +39,26 @@ from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
 from tests.helpers.models import shake
-from tests.helpers.settings import with_settings
 from tests.helpers.verifiers import PROBLEMS, NeverRight, OddDigits
+
+# Configs with other settings in some groups.
+
+
+def with_settings(config: Config, **groups: dict[str, Any]) -> Config:
+    """The config with other settings in some groups. A `name` in `sampler` also changes the group's class."""
+    for group, values in sorted(groups.items()):  # algo before critic
+        held = getattr(config, group)
+        if group == "algo":
+            algo = dataclasses.replace(held.for_algorithm(values.get("name", held.name)), **values)
+            critic = (config.critic or CriticConfig()) if algo.row.critic else None
+            config = dataclasses.replace(config, algo=algo, critic=critic)
+            continue
+        if group == "sampler":
+            held = carry(held, SAMPLERS[values.get("name", held.name)])
+            values = {key: value for key, value in values.items() if key != "name"}
+        config = dataclasses.replace(config, **{group: dataclasses.replace(held, **values)})
+    return config
+
 
 CHARACTERS = "0123456789+= "  # one token each
 SHORT_PROMPT = "0="

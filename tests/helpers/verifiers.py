@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rlvr.core.registry import register
 from rlvr.core.types import Problem, Task, Verdict, correct, error, incorrect
 from rlvr.verifiers.math import verify_math
 
@@ -86,3 +87,24 @@ class NeverRight(OddDigits):
 def holds(gold: str, answer: str) -> bool:
     """Whether `math` accepts the boxed answer."""
     return verify_math(gold, f"So \\boxed{{{answer}}}").correct
+
+
+# Verifiers with a name in the registry. Imports no torch: worker processes that run them start fast.
+
+
+@register("seven_is_in_it")
+def seven_is_in_it(problem, completion):
+    """Check that a 7 occurs."""
+    return "7" in completion
+
+
+@register("share_of_sevens")
+def registered_share_of_sevens(problem, completion):
+    """Return a graded proxy of `seven_is_in_it`."""
+    return completion.count("7") / max(len(completion), 1)
+
+
+@register("share_of_ones")
+def share_of_ones(problem, completion):
+    """Return a proxy that has nothing to do with `seven_is_in_it`."""
+    return completion.count("1") / max(len(completion), 1)

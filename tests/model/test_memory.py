@@ -34,8 +34,7 @@ from rlvr.model.memory.plan import STAGES, advice, make_plan, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.training.step.update import update
 from tests.helpers.files import ROOT
-from tests.helpers.runs import make_run, rollouts_of
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import make_run, rollouts_of, with_settings
 from tests.helpers.shapes import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B
 
 GIB = 2**30

@@ -20,7 +20,7 @@ from rlvr.reward_model.preferences import PreferencePair, write_pairs
 from rlvr.training.checkpoint.folders import list_checkpoints
 from tests.helpers import warm
 from tests.helpers.files import lines
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import with_settings
 from tests.helpers.sharded import tiny_policy
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main as cli
-from rlvr.commands.task import build_task, without
+from rlvr.commands.task import build_task, leave_problems_out
 from rlvr.config import Config, RunConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Problem
@@ -107,7 +107,7 @@ def test_audit_lists_and_training_leaves_out(
     whole = build_task(Config(run=RunConfig(task="jsonl", data=mine, task_option=("test_share=0",))))
     assert task.fingerprint != whole.fingerprint
     out.write_text("m3\nm6\n")
-    assert without(whole, out).fingerprint == task.fingerprint
+    assert leave_problems_out(whole, out).fingerprint == task.fingerprint
 
 
 def test_a_clean_pack_passes(packs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +119,7 @@ def test_a_clean_pack_passes(packs: tuple[Path, Path], tmp_path: Path, capsys: p
     assert "ok    training prompts that repeat held-out ones" in capsys.readouterr().out
     assert out.read_text() == ""
     task = make_task("arithmetic", num_train=5)
-    assert without(task, out) is task
+    assert leave_problems_out(task, out) is task
 
 
 BAD = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main as cli
-from rlvr.commands.task import without
+from rlvr.commands.task import leave_problems_out
 from rlvr.config import CurriculumConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Problem, Task
@@ -113,14 +113,14 @@ def test_a_list_of_other_data_is_refused(
 ) -> None:
     """Its ids are other problems there: another prompt, another order; ids that are absent are counted."""
     whole, found = audited
-    assert [p.id for p in without(whole, found).train] == ["m0", "m1", "m2", "m4", "m5"]
+    assert [p.id for p in leave_problems_out(whole, found).train] == ["m0", "m1", "m2", "m4", "m5"]
     for prompt in ("Add 3 and 4.", "Add 3 and 3. Box it."):
         other = build_task("x", train=[Problem("m3", prompt, "7"), *problems("n", ["?"])], test=[])
         with pytest.raises(ValueError, match=r"problem 'm3' has another prompt than in the audit"):
-            without(other, found)
+            leave_problems_out(other, found)
     found.write_text(found.read_text() + "m9\nm5\n")
     with caplog.at_level(logging.WARNING):
-        assert len(without(whole, found).train) == 4
+        assert len(leave_problems_out(whole, found).train) == 4
     assert "1 of its 3 ids are not in the task" in caplog.text
 
 
@@ -146,7 +146,7 @@ def test_found_overwrites_lists_only(
 def test_a_profile_of_the_whole_pack_fits_what_is_left(audited: tuple[Task, Path], tmp_path: Path) -> None:
     """And a profile of what is left; the line tells whose pass rates they are; the fingerprints differ."""
     whole, found = audited
-    left = without(whole, found)
+    left = leave_problems_out(whole, found)
     profile = tmp_path / "profile.jsonl"
 
     def write(fingerprint: str, **more: str | None) -> None:

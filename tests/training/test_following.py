@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from rlvr.config import AlgoConfig, ModelConfig
 from rlvr.launch import launch
 from rlvr.train import train
-from rlvr.training.step.adaptive_coefficients import adapt_coefficients, adapted, reset
+from rlvr.training.step.adaptive_coefficients import adapt_coefficient, adapt_coefficients, reset_reference
 from tests.helpers.files import lines
 from tests.helpers.models import shake
 from tests.helpers.resuming import check_same, results, small
@@ -56,7 +56,7 @@ def test_the_coefficient_is_that_of_the_formula(tmp_path):
     found = lines(tmp_path / "metrics.jsonl")
     assert found[0]["kl_coef"] == 0.1
     for before, after in pairwise(found):
-        assert after["kl_coef"] == adapted(before["kl_coef"], before["kl"], 1e-4, 200, 16)
+        assert after["kl_coef"] == adapt_coefficient(before["kl_coef"], before["kl"], 1e-4, 200, 16)
     assert found[1]["kl_coef"] < 0.1  # the first step begins at the reference
     assert found[2]["kl_coef"] > found[1]["kl_coef"]
 
@@ -67,7 +67,7 @@ def test_a_reset_mixes_the_policy_in(tmp_path, mix):
     run = make_run(tmp_path, reference=True, algo={"kl_coef": 0.1, "reference_every": 1, "reference_mix": mix})
     before = {name: w.clone() for name, w in run.learner.reference.model.named_parameters()}
     shake(run.learner.policy, 0.1, 1)
-    reset(run.learner, mix)
+    reset_reference(run.learner, mix)
     present = dict(run.learner.policy.model.named_parameters())
     for name, weight in run.learner.reference.model.named_parameters():
         torch.testing.assert_close(weight, mix * present[name].detach() + (1 - mix) * before[name], atol=1e-6, rtol=0)
@@ -166,4 +166,4 @@ def test_what_cannot_follow_is_refused(tmp_path, groups, message):
 @pytest.mark.parametrize(("completions", "factor"), [(20, 0.8), (50, 0.5), (100, 0.0), (1000, 0.0)])
 def test_a_coefficient_never_falls_below_zero(completions, factor):
     """A KL of 0 lowers it by a fifth for as many completions as kl_horizon says; by hand, down to 0."""
-    assert adapted(0.3, 0.0, 1e-3, 20, completions) == pytest.approx(0.3 * factor)
+    assert adapt_coefficient(0.3, 0.0, 1e-3, 20, completions) == pytest.approx(0.3 * factor)

@@ -22,7 +22,7 @@ from tests.helpers.verifiers import seven_with_parts, share_of_sevens, sums
 
 PACK = '''
 from rlvr import Problem, Task, register, register_task
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import with_settings
 
 
 @register("has_digit")

@@ -28,8 +28,8 @@ from rlvr.training.checkpoint.folders import list_checkpoints
 from rlvr.training.monitor.alarm import AlarmStop, alarm_record, find_signs
 from rlvr.training.monitor.guards import GuardStop
 from rlvr.training.monitor.monitor import monitor_metrics, repeated_ngrams, spearman
-from tests.helpers.registered import share_of_ones, share_of_sevens
 from tests.helpers.runs import changed
+from tests.helpers.verifiers import registered_share_of_sevens, share_of_ones
 
 STEPS = 60
 WORTH = ("worth", "score_within", "score_range", "proxy_range")
@@ -284,7 +284,7 @@ def test_a_run_whose_reward_is_not_the_truth_raises_the_alarm(tmp_path, capsys):
 
 def test_a_run_on_its_own_truth_does_not(tmp_path):
     """The graded reward and the rule are of one mind: it learns, and there is no alarm."""
-    launch(watched(tmp_path, "share_of_sevens"), task=task(share_of_sevens))
+    launch(watched(tmp_path, "share_of_sevens"), task=task(registered_share_of_sevens))
     metrics = lines(tmp_path / "metrics.jsonl")
     assert metrics[-1]["monitor/score"] > metrics[0]["monitor/score"]
     assert not any(row["monitor/suspicious"] for row in metrics)

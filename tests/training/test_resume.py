@@ -30,7 +30,7 @@ from rlvr.training.checkpoint.resume import RESUMABLE, difference
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import with_settings
 
 MONITORED = Config(monitor=MonitorConfig("math"))
 SMALL = (

@@ -24,8 +24,7 @@ from tests.helpers.files import lines
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
 from tests.helpers.resuming import check_same, results, small, unlearning
-from tests.helpers.runs import Warned, make_run
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import Warned, make_run, with_settings
 
 
 def summary(out_dir: Path) -> list[tuple[int, float]]:

@@ -15,7 +15,7 @@ from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import load_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from tests.helpers.processes import run_processes
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import with_settings
 from tests.helpers.sharded import largest_difference, make_run, same, state, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")

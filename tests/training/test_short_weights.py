@@ -18,8 +18,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.adamw import Beside
 from rlvr.model.optim.optimizer import optimizer as optim
 from tests.helpers.resuming import check_same, results, small
-from tests.helpers.runs import make_run
-from tests.helpers.settings import with_settings
+from tests.helpers.runs import make_run, with_settings
 
 OFTEN = {"verifier_option": ("pattern=7", "match=search")}  # a reward that most groups earn in part
 SHORT = {"model": {"weights": "bfloat16"}, "run": OFTEN}

@@ -172,12 +172,6 @@ def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
     return bullets == num_bullets
 
 
-@check("detectable_format:constrained_response")
-def constrained_response(text: str) -> bool:
-    """One of "My answer is yes.", "My answer is no.", "My answer is maybe." occurs."""
-    return any(answer in text for answer in _CONSTRAINED)
-
-
 @check("detectable_format:number_highlighted_sections")
 def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
     """At least `num_highlights` parts *highlighted* or **highlighted**."""
@@ -243,27 +237,22 @@ def capital_word_frequency(text: str, *, capital_frequency: int, capital_relatio
     return _RELATIONS[capital_relation](count, capital_frequency)
 
 
-@check("change_case:english_capital")
-def english_capital(text: str) -> bool:
-    """No small letters."""
-    return text.isupper()
-
-
-@check("change_case:english_lowercase")
-def english_lowercase(text: str) -> bool:
-    """No capital letters."""
-    return text.islower()
-
-
-@check("punctuation:no_comma")
-def no_comma(text: str) -> bool:
-    """No comma."""
-    return "," not in text
-
-
 def _split_outer(text: str, divider: str) -> list[str] | None:
     """Return the parts between dividers, without blank ones at the ends; None if one in the middle is blank."""
     parts = [part.strip() for part in text.split(divider)]
     if not all(parts[1:-1]):
         return None
     return [part for part in parts if part]
+
+
+# The checks without parameters that one expression decides.
+CHECKS |= {
+    # One of "My answer is yes.", "My answer is no.", "My answer is maybe." occurs.
+    "detectable_format:constrained_response": lambda text: any(answer in text for answer in _CONSTRAINED),
+    # No small letters.
+    "change_case:english_capital": lambda text: text.isupper(),
+    # No capital letters.
+    "change_case:english_lowercase": lambda text: text.islower(),
+    # No comma.
+    "punctuation:no_comma": lambda text: "," not in text,
+}

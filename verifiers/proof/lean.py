@@ -25,7 +25,7 @@ import secrets
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse
@@ -181,6 +181,16 @@ _MAPPED_MB = 16384  # address space for the compiled libraries, which Lean maps
 _KEPT = 4096
 
 
+def probe(judge: Callable[[Statement, str], Verdict], name: str) -> str:
+    """Return why a Lean of this name cannot be trusted, or "" if it judges the known proofs rightly."""
+    for right, block in PROBES:
+        verdict = judge(PROBE, block)
+        if verdict.correct != right or verdict.score is None:
+            done = "not refused a wrong proof" if verdict.correct else "not accepted a right proof"
+            return f"{name} has {done}: {in_one_line(verdict.reason)}"
+    return ""
+
+
 class Place(NamedTuple):
     """Where Lean is. program: the executable; prefix: its installation; library: folders of compiled modules."""
 
@@ -221,7 +231,7 @@ class Lean:
         if known is None:
             try:
                 self._place = self._find()
-                known = self._probe()
+                known = probe(self.judge, self._place.program)
             except (OSError, ValueError, subprocess.SubprocessError) as failed:
                 known = in_one_line(str(failed))[:300]
             with self._lock:
@@ -244,14 +254,6 @@ class Lean:
             ]
         real = os.path.join(prefix, "bin", "lean")  # elan's own `lean` starts it, which the sandbox does not let it do
         return Place(real if os.path.exists(real) else os.path.realpath(program), prefix, tuple(library))
-
-    def _probe(self) -> str:
-        for right, block in PROBES:
-            verdict = self.judge(PROBE, block)
-            if verdict.correct != right or verdict.score is None:
-                done = "not refused a wrong proof" if verdict.correct else "not accepted a right proof"
-                return f"{self._place.program if self._place else 'lean'} has {done}: {verdict.reason}"
-        return ""
 
     def judge(self, statement: Statement, block: str) -> Verdict:
         """Return the verdict on a block that `lean_script.tactic_block` has read."""
@@ -402,15 +404,11 @@ class LeanServer:
         return ""
 
     def _probe(self) -> str:
-        for right, block in PROBES:
-            verdict = self._verdict(PROBE, block)
-            if isinstance(verdict, Verdict) and verdict.correct == right and verdict.score is not None:
-                continue
-            if isinstance(verdict, Verdict) and verdict.correct:
-                return f"the Lean server {self._client.url} has not refused a wrong proof"
-            why = verdict.reason if isinstance(verdict, Verdict) else verdict
-            return f"the Lean server {self._client.url} has not accepted a right proof: {in_one_line(why)}"
-        return ""
+        def judge(statement: Statement, block: str) -> Verdict:
+            verdict = self._verdict(statement, block)
+            return verdict if isinstance(verdict, Verdict) else error(verdict)
+
+        return probe(judge, f"the Lean server {self._client.url}")
 
     def judge(self, statement: Statement, block: str) -> Verdict:
         """Return the verdict on a block that `lean_script.tactic_block` has read.

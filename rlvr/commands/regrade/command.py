@@ -19,7 +19,7 @@ from rich.table import Table
 from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.console import Display
 from rlvr.commands.regrade.changes import Changes, Regraded, is_same_verdict, verdict_fields, verdict_of
-from rlvr.commands.task import build_task, with_verifier
+from rlvr.commands.task import apply_verifier, build_task
 from rlvr.config import Config
 from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.config.shared import TaskSettings
@@ -141,7 +141,7 @@ def settings_of_run(args: RegradeArgs) -> tuple[Config, Task, Verifier]:
             f"(fingerprint {record['fingerprint']} then, {task.fingerprint} now); restore them"
         )
     asked = TaskSettings(verifier=args.verifier, verifier_option=args.verifier_option)
-    return config, task, with_verifier(task, asked, "--").verifier
+    return config, task, apply_verifier(task, asked, "--").verifier
 
 
 def named_problems(task: Task, run: Path) -> dict[str, Problem]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr.commands.machine import check_device, check_optimizer_extra
 from rlvr.commands.rm.folder import reward_folder
-from rlvr.commands.task import check_names, make_pack, with_verifier
+from rlvr.commands.task import apply_verifier, check_names, make_pack
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 from rlvr.core.types import Task, Verifier
 from rlvr.reward_model.preferences import read_pairs, split_by_prompt
@@ -53,7 +53,7 @@ def prepare(config: RewardConfig) -> tuple[Task, Verifier] | None:
 def pack(config: PairsConfig) -> tuple[Task, Verifier]:
     """Return the pack that is sampled, and the verifier that tells its completions apart."""
     check_names(config, "--pairs.")
-    task = with_verifier(make_pack(config, "--pairs."), config, "--pairs.")
+    task = apply_verifier(make_pack(config, "--pairs."), config, "--pairs.")
     if task.environment is not None:
         raise ValueError(f"task {config.task!r} has an environment; pairs are made of completions of one turn")
     if len(task.train) < 2:

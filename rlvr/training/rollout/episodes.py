@@ -461,7 +461,7 @@ def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play,
     background: Background[Sequence[Reply]] = Background(plan.limits.reply_seconds)
     found: dict[int, Sequence[Reply]] = {}
     for number, (problem, turns) in enumerate(demonstrations):
-        background.submit(number, partial(replayed, plan.environment, problem, turns, seed))
+        background.submit(number, partial(replay, plan.environment, problem, turns, seed))
     try:
         while len(found) < len(demonstrations):
             for number, outcome in background.collect(wait=True):
@@ -476,7 +476,7 @@ def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play,
     return [found[number] for number in range(len(demonstrations))]
 
 
-def replayed(environment: Environment, problem: Problem, turns: Sequence[str], seed: int) -> Sequence[Reply]:
+def replay(environment: Environment, problem: Problem, turns: Sequence[str], seed: int) -> Sequence[Reply]:
     """Return the replies to all turns but the last. Raises RunError where the environment ends before."""
     episode = Episode(problem, (), (seed, "demonstration", problem.id))
     made: list[Reply] = []

@@ -19,7 +19,7 @@ LARGEST_ERROR = 0.2
 BONUS = "entropy_bonus"  # the weight of the entropy bonus, also where none is given
 
 
-def adapted(coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+def adapt_coefficient(coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
     """Return coef (1 + e n / horizon), e = kl / target - 1 within +-.2 (arXiv:1909.08593, section 2.2), n completions.
 
     As verl's AdaptiveKLController and TRL's former one. Never below 0, however many completions there are.
@@ -41,7 +41,7 @@ def adapt_coefficients(
         found["kl_coef"] = algo.kl_coef
         if "kl" in stats:
             scored = sum(verdict.score is not None for group in groups for verdict in group.verdicts)
-            state["kl_coef"] = adapted(algo.kl_coef, stats["kl"], algo.kl_target, algo.kl_horizon, scored)
+            state["kl_coef"] = adapt_coefficient(algo.kl_coef, stats["kl"], algo.kl_target, algo.kl_horizon, scored)
     if algo.entropy_target is not None:
         found["entropy_coef"] = algo.entropy_coef
         if "entropy" in stats:
@@ -51,12 +51,12 @@ def adapt_coefficients(
             state[BONUS] = min(max(weight + change, 0.0), algo.entropy_coef_max)
             state["entropy_coef"] = state[BONUS] if low else 0.0
     if algo.reference_every and step % algo.reference_every == 0:
-        reset(learner, algo.reference_mix)
+        reset_reference(learner, algo.reference_mix)
     return found
 
 
 @torch.no_grad()
-def reset(learner: Learner, mix: float) -> None:
+def reset_reference(learner: Learner, mix: float) -> None:
     """Set the reference policy's weights to mix x the policy's + (1 - mix) x its own, each in its own dtype."""
     assert learner.reference is not None
     present = dict(learner.policy.model.named_parameters())
@@ -65,7 +65,7 @@ def reset(learner: Learner, mix: float) -> None:
         own.copy_(new if mix == 1 else torch.lerp(own.float(), new.float(), mix))
 
 
-def is_reset(learner: Learner, step: int) -> bool:
+def was_reset(learner: Learner, step: int) -> bool:
     """Return whether the reference policy has been reset by the end of a step (from 1): a checkpoint must hold it."""
     every = learner.algo.reference_every
     return learner.reference is not None and 0 < every <= step

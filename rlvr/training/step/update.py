@@ -93,7 +93,7 @@ QUANTILES = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 MAX_VALUES = 2**24  # torch.quantile takes no more
 
 
-def mismatch(difference: Tensor) -> dict[str, float]:
+def measure_mismatch(difference: Tensor) -> dict[str, float]:
     """Return metrics of `difference` (n,): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
 
     Its mean and largest absolute value; quantiles of the ratio exp(difference); and the effective sample size
@@ -188,7 +188,7 @@ def update(
             if not (policy_learns and critic.shares_trunk):
                 sums.update(accumulate_value_gradient(learner, minibatch))
             critic_norms.append(critic_step(learner, step))
-    stats = averages(sums, len(norms), len(critic_norms))
+    stats = average_stats(sums, len(norms), len(critic_norms))
     if critic is not None:
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
@@ -215,7 +215,7 @@ def mismatch_stats(
     parts = [part.cpu() for part in gather(differences, learner.accelerator)]
     if not parts:
         return {}
-    stats = mismatch(torch.cat(parts))
+    stats = measure_mismatch(torch.cat(parts))
     # With top-p or top-k the two are logprobs of different distributions.
     if config.rollout.top_p == 1 and config.rollout.top_k == 0:
         bound, sampler = config.sampler.mismatch_alarm, config.sampler.name
@@ -223,7 +223,7 @@ def mismatch_stats(
     return stats
 
 
-def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str, float]:
+def average_stats(sums: Counter[str], updates: int, critic_updates: int) -> dict[str, float]:
     """Average a step's sums: losses per update, pair statistics per pair, everything else per token.
 
     The loss is that of all sampled rows; those without signal add nothing to it. Per token means per token that was
@@ -315,10 +315,10 @@ def accumulate_gradient(
         parameters += learner.critic.parameters()
     fill_gradients(parameters, minibatch)
     sum_gradients(parameters, learner.accelerator)
-    return sum_stats(read(sums), learner.accelerator, device)
+    return sum_stats(to_floats(sums), learner.accelerator, device)
 
 
-def read(sums: Mapping[str, Tensor]) -> dict[str, float]:
+def to_floats(sums: Mapping[str, Tensor]) -> dict[str, float]:
     """Return scalars as numbers, by one transfer from the device."""
     return dict(zip(sums, torch.stack([value.double() for value in sums.values()]).tolist(), strict=True))
 
@@ -369,7 +369,7 @@ def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, f
         (loss * weight).backward()
     fill_gradients(critic.parameters(), minibatch)
     sum_gradients(critic.parameters(), learner.accelerator)
-    return sum_stats(read(sums), learner.accelerator, device)
+    return sum_stats(to_floats(sums), learner.accelerator, device)
 
 
 def critic_loss(learner: Learner, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:

@@ -199,38 +199,6 @@ def test_two_stages_of_one_name_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, text, reward, ppo, ppo-differences"),
-        (["--set", "ppo.run.steps"], "expected STAGE.SETTING=value"),
-        (["--set", "ppo.eval.k='1 8"], "expected STAGE.SETTING=value"),
-        (["--set", "ppo=1"], "expected STAGE.SETTING=value"),
-        (["--set", "ppo.help="], "expected STAGE.SETTING=value"),
-        (["--set", "ppo.run.steps=3 --run.seed 4"], "expected STAGE.SETTING=value"),
-        (["--set", "ppo.run.out-dir=elsewhere"], "each stage has its own folder"),
-        (["--set", "ppo-differences.max_problems=-3"], "stage ppo-differences: "),
-        (["--set", "ppo-differences.task=none"], "stage ppo-differences: no task 'none'"),
-        (["--set", "sft.sft.data=none.jsonl"], "stage sft: sft.data none.jsonl: no such file"),
-        (["--set", "ppo.run.verifier=none"], "stage ppo: no verifier 'none'"),
-        (["--model", ""], "model is empty"),
-        (["--set", "ppo.algo.epochs=none"], "stage ppo"),
-        (["--set", "ppo.algo.none=1"], "stage ppo"),
-        (["--seeds", "1", "1"], "one is there twice"),
-        (["--seeds", "-1"], "expected numbers of 0 or more"),
-        (["--model", "./none/at/all"], "none/at/all"),
-        (["--none"], "--none"),
-    ],
-)
-def test_bad_input_is_one_line(tmp_path, capsys, flags, message):
-    """Exit code 2, before anything is written."""
-    assert main(["pipeline", "instructgpt", "--out-dir", str(tmp_path / "out"), *flags]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_recipes_of_other_commands(capsys):
     """A pipeline is no training run, and the other way round: the line names the command."""
     assert main(["train", "instructgpt"]) == 2

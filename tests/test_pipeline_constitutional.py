@@ -212,31 +212,6 @@ def test_bad_constitutions(tmp_path, text, message):
         read_constitution(path)
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("label.confidence=1.5", "confidence"),
-        ("label.form=what?", "form 'what?': expected {first}, {principle}, {prompt}, {second} in it"),
-        ("label.judge=./none/at/all", "none/at/all"),
-        ("label.samples=1", "samples"),
-        ("revise.critique_form='{prompt} {nothing}'", "critique_form"),
-        ("revise.revisions=0", "revisions"),
-        ("revise.constitution=CONSTITUTION", "no line with critique and revision"),
-        ("revise.nothing=1", "nothing"),
-        ("judges.sft.steps=1", "no stage 'judges'"),
-    ],
-)
-def test_bad_settings_are_one_line(tmp_path, capsys, setting, message):
-    """Exit code 2, before anything is written."""
-    (tmp_path / "c.jsonl").write_text('{"principle": "be good"}')
-    setting = setting.replace("CONSTITUTION", str(tmp_path / "c.jsonl"))
-    assert main(["pipeline", "constitutional", "--out-dir", str(tmp_path / "out"), "--set", setting]) == 2
-    printed = capsys.readouterr().err
-    assert message in printed.replace("critique-form", "critique_form")
-    assert printed.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("named", ["label.judge=org/judge", "label.judge_option=url=http://127.0.0.1:9/v1 model=judge"])
 def test_a_judge_that_is_named_is_not_trained(tmp_path, named):
     """A model's name, or a server: the stage `judge` is not there, and the settings have it."""

@@ -42,7 +42,8 @@ def v1() -> Any:
 
 
 def _is_ours(folder: Path) -> bool:
-    return (folder / "runner" / "budget.py").exists()
+    """Whether a folder is this one, in a checkout of rlvr."""
+    return (folder / "runner" / "blame.py").exists()
 
 
 def load_tasks(module: str, config: Mapping[str, Any], most: int) -> list[Any]:

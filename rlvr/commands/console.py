@@ -182,7 +182,7 @@ def describe_evaluation(result: Mapping[str, Any], ks: Sequence[int]) -> str:
     return "  ".join(f"{name} {result[name]:.3f}" for name in names)
 
 
-def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
+def make_evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of every evaluation: pass@k with 95 % intervals over problems, and the share truncated.
 
     The smallest k also by strict and lenient extraction; the mean score where the verifier grades.

@@ -16,7 +16,7 @@ from typing import Any
 from rlvr.core.files.write import advise
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import RunError
-from rlvr.training.supervision.signals import Stopped, fitted
+from rlvr.training.supervision.signals import Stopped, fit_to_terminal
 
 # What a user can cause (bad input, a missing file, a name that does not exist), and what ends a run.
 EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
@@ -40,7 +40,7 @@ def run_guarded(command: Callable[[], int]) -> int:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as error:
         if text := str(error) or ("" if isinstance(error, Stopped) else "interrupted"):
-            print(fitted(text), file=sys.stderr)
+            print(fit_to_terminal(text), file=sys.stderr)
         return error.exit_code if isinstance(error, Stopped) else 128 + signal.SIGINT
     except EXPECTED_ERRORS as error:
         print(error_line(error), file=sys.stderr)

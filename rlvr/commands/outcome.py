@@ -16,7 +16,7 @@ from rlvr.config.shared import TurnSettings
 from rlvr.runs.records import is_graded, pass_names, with_interval
 
 
-def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
+def describe_outcome(evaluations: Sequence[Mapping[str, Any]]) -> str:
     """Return one sentence on pass@k (the smallest k) before and after, with intervals; "" without evaluations.
 
     A graded score is named too.
@@ -37,7 +37,7 @@ def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def saved_models(config: Config) -> list[tuple[str, Path]]:
+def list_saved_models(config: Config) -> list[tuple[str, Path]]:
     """Return the models that a run saved as (label, folder), the one to evaluate next first.
 
     That is the last checkpoint, or the fine-tuned policy where no step was trained.
@@ -51,7 +51,7 @@ def saved_models(config: Config) -> list[tuple[str, Path]]:
     return [("fine-tuned model", start)] if (start / "state.json").exists() else []
 
 
-def eval_command(config: Config, model: Path) -> str:
+def build_eval_command(config: Config, model: Path) -> str:
     """Return the shell command that evaluates a model on the whole test split with the run's evaluation settings."""
     run, e, m = config.run, config.eval, config.model
     sampling = config.eval_sampling()
@@ -78,16 +78,16 @@ def eval_command(config: Config, model: Path) -> str:
         ("--attention", [] if m.attention == "auto" else [m.attention]),
         ("--environment", [] if run.environment is None else [run.environment]),
         ("--environment-option", run.environment_option),
-        *turn_flags(config.rollout),
+        *list_turn_flags(config.rollout),
         ("--device", [] if m.device == "auto" else [m.device]),
         ("--out-dir", [run.out_dir / f"eval-{model.name}"]),
     ]
     words = [word for name, values in flags if values for word in (name, *map(str, values))]
     words += ["--trust-remote-code"] * m.trust_remote_code
-    return f"{program()} eval {shlex.join(words)}"
+    return f"{find_program()} eval {shlex.join(words)}"
 
 
-def turn_flags(settings: RolloutConfig) -> list[tuple[str, Sequence[Any]]]:
+def list_turn_flags(settings: RolloutConfig) -> list[tuple[str, Sequence[Any]]]:
     """Return the flags of prompts' length and of turns that are not at their defaults."""
     defaults = RolloutConfig()
     names = ["max_prompt_tokens", *(field.name for field in fields(TurnSettings))]
@@ -98,7 +98,7 @@ def turn_flags(settings: RolloutConfig) -> list[tuple[str, Sequence[Any]]]:
     ]
 
 
-def program() -> str:
+def find_program() -> str:
     """Return how a shell calls this installation: `rlvr` where PATH leads to it, else `PYTHON -m rlvr`."""
     found, here = shutil.which("rlvr"), Path(sys.executable).absolute()
     if found and Path(found).absolute().parent == here.parent:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.machine import check_device
-from rlvr.commands.outcome import program
+from rlvr.commands.outcome import find_program
 from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound
 from rlvr.core.files.models import find_model
 from rlvr.core.types import RunError
@@ -89,7 +89,7 @@ def serve(args: ServeArgs) -> None:
         urls = [f"http://{reachable(args.host)}:{args.port + i}" for i in range(args.servers)]
         print(f"{args.model} is served without weights at {' '.join(urls)}")
         print("next, in another shell, with the recipe's name (weights come from the run):")
-        print(f"  {program()} train RECIPE --model.name {shlex.quote(args.model)} {flags(urls)}", flush=True)
+        print(f"  {find_program()} train RECIPE --model.name {shlex.quote(args.model)} {flags(urls)}", flush=True)
         stop.doing = "serving"
         watch(started)
 

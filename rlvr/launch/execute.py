@@ -11,9 +11,9 @@ from typing import Any
 from accelerate import Accelerator
 from transformers.utils.logging import disable_progress_bar
 
-from rlvr.commands.console import Display, evaluation_table
+from rlvr.commands.console import Display, make_evaluation_table
 from rlvr.commands.dry_run import dry_run
-from rlvr.commands.outcome import eval_command, saved_models, what_happened
+from rlvr.commands.outcome import build_eval_command, describe_outcome, list_saved_models
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.report.page import write_report
 from rlvr.commands.task import collect_corpus
@@ -242,16 +242,16 @@ def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:
     """Show the table of pass@k, what happened, where the checkpoints and the report are, and what to type next."""
     config, display = session.config, session.display
     if evaluations:
-        display.print_table(evaluation_table(evaluations))
+        display.print_table(make_evaluation_table(evaluations))
     for comparable in group_comparable(config.run.out_dir, evaluations)[-1:]:
-        display.say(what_happened(comparable), wrap=True)
-    checkpoints = saved_models(config)
+        display.say(describe_outcome(comparable), wrap=True)
+    checkpoints = list_saved_models(config)
     lines = describe_checkpoints(config.run.out_dir, evaluations)
     for line in lines or [f"{name}: {folder}" for name, folder in checkpoints]:
         display.say(line)
     display.say(f"report: {write_report(config.run.out_dir)}")
     if checkpoints and session.named:
         display.say("next, to measure it on all held-out problems:")
-        display.say(f"  {eval_command(config, checkpoints[0][1])}")
+        display.say(f"  {build_eval_command(config, checkpoints[0][1])}")
     for line in conclusions_of(config.run.out_dir):
         display.say(f"WARNING {line}", wrap=True)

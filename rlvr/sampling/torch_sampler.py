@@ -2,18 +2,355 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from rlvr.core.heartbeat import beat
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
-from rlvr.model.cpu.processor import use_one_thread_if_small
+from rlvr.model.cpu.processor import use_one_thread_if_small, use_threads
+from rlvr.model.decode.decoders import Decoder, SharedDecoder
 from rlvr.model.load.policy import Policy
+from rlvr.model.optim.health import NotFinite
 from rlvr.model.probe.trial import Decoders
-from rlvr.sampling.batching import ContinuousBatch
+
+# Continuous batching: rows that are decoded together, of which finished ones leave and for which waiting ones enter.
+#
+# What a row draws depends on its own seed and tokens alone, so the order of entering changes nothing but rounding.
+
+# Draw one token per row: temperature, top-k, top-p and the inverse of the cumulative distribution.
+
+
+def uniforms(seeds: Sequence[int], count: int) -> Tensor:
+    """Return (len(seeds), count) float32 numbers in [0, 1); row i is the Philox stream with the key seeds[i].
+
+    They have 24 bits, so that rounding cannot turn one into a 1. A longer row begins with the shorter one.
+    """
+    drawn = np.empty((len(seeds), count), dtype=np.float32)
+    for row, seed in zip(drawn, seeds):
+        np.random.Generator(np.random.Philox(key=seed)).random(out=row, dtype=np.float32)
+    return torch.from_numpy(drawn)
+
+
+def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Return tokens (B,) and their log-probabilities (B,) under the distribution that they are drawn from.
+
+    logits (B, V) float32, uniform (B,). Temperature 0 takes the most likely token, with log-probability 0. Where a row
+    has NaN, or its largest logit is not finite, the log-probability is NaN, for `check_finite`: nothing here makes the
+    host wait for the device.
+    """
+    if sampling.temperature == 0:
+        tokens = logits.argmax(-1)  # it treats NaN as the largest
+        best = logits.gather(1, tokens[:, None])[:, 0]
+        return tokens, best - best
+    scaled = logits if sampling.temperature == 1 else logits / sampling.temperature
+    logprobs = truncate(scaled, sampling).log_softmax(-1)
+    probs = logprobs.exp()
+    cumulative = probs.cumsum(-1)
+    total = cumulative[:, -1:].contiguous()
+    # The first token whose cumulative mass exceeds u; if rounding leaves none, the last one with any mass.
+    token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
+    token = torch.minimum(token, torch.searchsorted(cumulative, total)).clamp_(max=logits.shape[1] - 1)
+    if logits.is_cuda:
+        # The parallel sum of a GPU need not ascend where the mass is 0.
+        token = torch.where(probs.gather(1, token) > 0, token, probs.argmax(-1, keepdim=True))
+    return token[:, 0], logprobs.gather(1, token)[:, 0]
+
+
+def check_finite(logprobs: Tensor) -> None:
+    """Raise NotFinite where any log-probability (n, B) of the tokens drawn last is NaN or infinite."""
+    finite = logprobs.isfinite().all(0)
+    if not bool(finite.all()):
+        raise NotFinite(
+            f"the model's logits are NaN or infinite in {int((~finite).sum())} of {len(finite)} rows that are sampled; "
+            "its weights are broken, or the computation overflows (then --model.dtype float32 helps)"
+        )
+
+
+def truncate(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Return the logits (B, V) with those outside top-k, then outside top-p, set to -inf; ties at the border stay."""
+    if 0 < sampling.top_k < logits.shape[1]:
+        border = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < border, float("-inf"))
+    if sampling.top_p < 1:
+        ordered = logits.sort(dim=-1, descending=True).values
+        mass = ordered.softmax(-1).cumsum(-1)
+        # A token is kept if those before it hold less than top_p; the first always is.
+        last = (mass < sampling.top_p).sum(-1, keepdim=True).clamp(max=logits.shape[1] - 1)
+        logits = logits.masked_fill(logits < ordered.gather(1, last), float("-inf"))
+    return logits
+
+
+# Prompts up to this many tokens together, padding included, always share a forward pass; more than MOST never do.
+PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17
+# Rows enter when this share of the places is free: each time they enter together, they cost a pass of their own.
+FREE_SHARE = 0.25
+# Drawn tokens between two looks of the host on a GPU, where each look waits for all that was queued.
+STEPS_PER_LOOK = 8
+
+Done = Callable[[int, int, Completion], None]
+
+
+@dataclass(slots=True)
+class Row:
+    """Sample `sample` of prompt `prompt` in the making: up to `limit` tokens, which are kept in place `slot`."""
+
+    prompt: int
+    sample: int
+    slot: int
+    limit: int
+    drawn: int = 0
+    done: bool = False
+    recent: list[int] = field(default_factory=list)
+    """The last tokens, where stop strings are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a completion ended, an EOS token, a stop string or the limit of tokens, and after how many tokens."""
+
+    kind: Literal["eos", "stop", "length"]
+    length: int
+
+
+class ContinuousBatch:
+    """The completions of prompts (P lists of ids), one for each seed, at most `size` rows at once.
+
+    decoder_for: the class of the decoder for prompt p, which SharedDecoders share while others take turns. cache_bytes:
+    how many bytes of keys and values a SharedDecoder may hold; where they would not do, the youngest rows leave, and
+    are drawn again later (as long as one row is left). steps_per_look: tokens drawn until the host looks at them.
+    limits: tokens of a completion of each prompt; sampling.max_new_tokens unless given, which is the largest of them.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        decoder_for: Callable[[int], type[Decoder]],
+        *,
+        size: int,
+        cache_bytes: float = inf,
+        steps_per_look: int | None = None,
+        limits: Sequence[int] | None = None,
+    ) -> None:
+        self.policy, self.prompts, self.seeds, self.sampling = policy, prompts, seeds, sampling
+        self.decoder_for, self.cache_bytes = decoder_for, cache_bytes
+        device, limit = policy.device, sampling.max_new_tokens
+        self.limits = limits or [limit] * len(prompts)
+        self.steps_per_look = steps_per_look or (1 if device.type == "cpu" else STEPS_PER_LOOK)
+        order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
+        self.waiting = deque((p, g) for p in order for g in range(len(seeds[p])))
+        self.size = min(size, len(self.waiting))
+        self.free = list(range(self.size))[::-1]
+        self.tokens = torch.zeros(self.size, limit, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(self.size, limit, device=device)
+        self.numbers = torch.zeros(self.size, limit, device=device)
+        self.rows: list[Row] = []  # in the decoder's order; finished ones stay for a while
+        self.slots = torch.zeros(0, dtype=torch.long, device=device)
+        self.drawn = torch.zeros(0, dtype=torch.long, device=device)
+        self.decoder: Any = None
+        self.lengths = [0, 0]  # completions that are done, and their tokens
+
+    def run(self, on_row: Done) -> None:
+        """Draw all completions; call on_row(p, g, completion) for each when it is done."""
+        if not self.waiting:
+            return
+        parts, wasted = self._enter(), 0
+        logits = torch.cat(parts)
+        while self.rows:
+            beat()
+            pending: list[Tensor] = []
+            for step in range(min(self.steps_per_look, self._until_limit())):
+                if step:
+                    logits = self.decoder.step(pending[-1])
+                pending.append(self._draw(logits))
+            self._look(pending, on_row)
+            alive = sum(not row.done for row in self.rows)
+            # Dropping rows copies the cache, which costs about one step: wait until finished rows have cost as much.
+            wasted += (len(self.rows) - alive) * len(pending)
+            last = pending[-1]
+            if (
+                wasted >= len(self.rows)
+                or self._until_limit() == 0
+                or alive == 0
+                or (self.waiting and self._grows() and self._room(alive))
+            ):
+                last, wasted = self._keep([i for i, row in enumerate(self.rows) if not row.done], last), 0
+            last = self._fit(last)
+            parts = [*([self.decoder.step(last)] if self.rows else []), *self._enter()]
+            logits = torch.cat(parts) if len(parts) > 1 else parts[0] if parts else logits
+
+    def _until_limit(self) -> int:
+        """Return the steps until some row has all the tokens that it may have."""
+        return self.sampling.max_new_tokens - max(row.drawn for row in self.rows)
+
+    def _draw(self, logits: Tensor) -> Tensor:
+        """Draw a token of each row."""
+        with use_threads(logits.nbytes, logits.device):
+            token, logprob = draw(logits, self.numbers[self.slots, self.drawn], self.sampling)
+        self.tokens[self.slots, self.drawn], self.logprobs[self.slots, self.drawn] = token, logprob
+        self.drawn = self.drawn + 1
+        for row in self.rows:
+            row.drawn += 1
+        return token
+
+    def _look(self, pending: list[Tensor], on_row: Done) -> None:
+        """Finish the rows that ended with one of the tokens just drawn, k tensors (B,)."""
+        columns = torch.stack(pending)
+        first = self.drawn - len(pending)
+        steps = first + torch.arange(len(pending), device=first.device)[:, None]
+        check_finite(self.logprobs[self.slots, steps])
+        ended: list[tuple[Row, Ending]] = []
+        for row, ids in zip(self.rows, columns.T.tolist()):
+            if not row.done and (ending := self._find_ending(row, ids)):
+                row.done = True
+                ended.append((row, ending))
+        if ended:
+            longest = max(ending.length for _, ending in ended)
+            slots = torch.tensor([row.slot for row, _ in ended], device=self.slots.device)
+            tokens, logprobs = self.tokens[slots, :longest].tolist(), self.logprobs[slots, :longest].tolist()
+            for (row, ending), ids, values in zip(ended, tokens, logprobs):
+                self.lengths = [self.lengths[0] + 1, self.lengths[1] + ending.length]
+                on_row(row.prompt, row.sample, self._completion(ids, values, ending))
+
+    def _find_ending(self, row: Row, ids: list[int]) -> Ending | None:
+        """Return how a row ended with one of its last tokens, if it did."""
+        before = row.drawn - len(ids)
+        stop, eos = self.sampling.stop, self.policy.eos_ids
+        for i, token in enumerate(ids[: row.limit - before], start=1):
+            if token in eos:
+                return Ending("eos", before + i)
+            if stop:
+                # A stop string of n bytes lies within the last n tokens, the first of which may be a partial character.
+                row.recent = [*row.recent, token][-(max(len(text.encode()) for text in stop) + 8) :]
+                text = self.policy.decode(row.recent)
+                if any(string in text for string in stop):
+                    return Ending("stop", before + i)
+        return Ending("length", row.limit) if row.drawn >= row.limit else None
+
+    def _completion(self, tokens: list[int], logprobs: list[float], ending: Ending) -> Completion:
+        length = ending.length
+        text = self.policy.decode(tokens[: length - 1] if ending.kind == "eos" else tokens[:length])
+        if ending.kind == "stop":
+            ends = [text.find(string) + len(string) for string in self.sampling.stop if string in text]
+            text = text[: min(ends)] if ends else text
+        reason: Literal["stop", "length"] = "length" if ending.kind == "length" else "stop"
+        return Completion(text, tuple(tokens[:length]), tuple(logprobs[:length]), reason)
+
+    def _keep(self, kept: list[int], last: Tensor) -> Tensor:
+        """Keep these rows; return their last tokens, of `last` (B,)."""
+        if len(kept) == len(self.rows):
+            return last
+        index = torch.tensor(kept, dtype=torch.long, device=last.device)
+        if kept:
+            self.decoder.keep(index)
+        staying = set(kept)
+        self.free += [row.slot for i, row in enumerate(self.rows) if i not in staying]
+        self.rows = [self.rows[i] for i in kept]
+        self.slots, self.drawn = self.slots[index], self.drawn[index]
+        return last[index]
+
+    def _fit(self, last: Tensor) -> Tensor:
+        """Send the youngest rows back to the waiting ones until the next step's keys and values fit."""
+        while len(self.rows) > 1 and self._grows() and self.decoder.bytes_at_step() > self.cache_bytes:
+            newest = min(row.drawn for row in self.rows)
+            youngest = [i for i, row in enumerate(self.rows) if row.drawn == newest]
+            leaving = set(youngest[len(youngest) // 2 :])
+            again = [self.rows[i] for i in sorted(leaving) if not self.rows[i].done]
+            self.waiting.extendleft((row.prompt, row.sample) for row in reversed(again))
+            last = self._keep([i for i in range(len(self.rows)) if i not in leaving], last)
+        return last
+
+    def _room(self, alive: int) -> bool:
+        """Return whether enough places are free for rows to enter."""
+        return self.size - alive >= max(1, FREE_SHARE * self.size)
+
+    def _grows(self) -> bool:
+        """Return whether rows can enter while others are decoded."""
+        return isinstance(self.decoder, SharedDecoder)
+
+    def _enter(self) -> list[Tensor]:
+        """Let waiting rows enter while there are places; return their first logits."""
+        found: list[Tensor] = []
+        while self.waiting and self._room(len(self.rows)):
+            rows = self._next()
+            if not rows:
+                break
+            # Rows that were sent back may stand between those of another prompt: it is then read twice.
+            runs = [(p, len(list(run))) for p, run in itertools.groupby(p for p, _ in rows)]
+            prompts, counts = [self.prompts[p] for p, _ in runs], [count for _, count in runs]
+            if self.rows:
+                found.append(self.decoder.enter(prompts, counts))
+            else:
+                self.decoder = self.decoder_for(rows[0][0])(self.policy.causal)
+                found.append(self.decoder.start(prompts, counts))
+            self._add(rows)
+        return found
+
+    def _add(self, rows: list[tuple[int, int]]) -> None:
+        """Give rows that entered their places."""
+        made = [Row(p, g, self.free.pop(), self.limits[p]) for p, g in rows]
+        slots = torch.tensor([row.slot for row in made], device=self.slots.device)
+        numbers = uniforms([self.seeds[p][g] for p, g in rows], self.sampling.max_new_tokens)
+        self.numbers[slots] = numbers.to(self.numbers.device)
+        self.rows += made
+        self.slots = torch.cat([self.slots, slots])
+        self.drawn = torch.cat([self.drawn, torch.zeros_like(slots)])
+
+    def _next(self) -> list[tuple[int, int]]:
+        """Take the rows from the waiting ones that enter together; perhaps none."""
+        make = self.decoder_for(self.waiting[0][0])
+        shared = issubclass(make, SharedDecoder)
+        if self.rows and not (shared and type(self.decoder) is make):
+            return []
+        taken: list[tuple[int, int]] = []
+        budget = self._budget() if shared else inf
+        widths: list[int] = []
+        while self.waiting and len(taken) < len(self.free):
+            p, _ = self.waiting[0]
+            length = len(self.prompts[p])
+            if not taken or p != taken[-1][0]:
+                if taken and not self._joins(widths, length, make, self.decoder_for(p)):
+                    break
+                if taken and shared and not self.rows and self.cache_bytes < inf:
+                    break  # the first prompt alone tells how many bytes a token takes
+                budget -= length
+                widths.append(length)
+            budget -= self._expected_tokens()
+            if budget < 0 and (taken or self.rows):
+                break
+            taken.append(self.waiting.popleft())
+        return taken
+
+    def _joins(self, lengths: list[int], length: int, make: type[Decoder], own: type[Decoder]) -> bool:
+        """Return whether a prompt may be read with these: padding stays small."""
+        if own is not make or not issubclass(make, SharedDecoder):
+            return own is make and length == lengths[0]
+        padded = (len(lengths) + 1) * max(*lengths, length)
+        small = padded <= max(PADDED_PROMPTS, 2 * (sum(lengths) + length))
+        return small and padded <= MOST_PROMPT_TOKENS
+
+    def _expected_tokens(self) -> float:
+        """Return the tokens that a completion may come to have: the mean so far; half of the limit at first."""
+        count, tokens = self.lengths
+        return tokens / count if count else self.sampling.max_new_tokens / 2
+
+    def _budget(self) -> float:
+        """Return for how many more tokens there is space, once the present rows have become as long as expected."""
+        if not self.rows or self.cache_bytes == inf:
+            return inf
+        space = (self.cache_bytes - self.decoder.bytes_at_step()) / self.decoder.bytes_per_token()
+        return space - sum(max(0.0, self._expected_tokens() - row.drawn) for row in self.rows)
+
 
 # Share of the GPU memory that is free when sampling starts which keys and values may take.
 CACHE_SHARE = 0.6

@@ -104,11 +104,11 @@ class MessageSpeaker:
         role = self.tool_role if reply.role == "tool" else reply.role
         return self._hold([{"role": role, "content": reply.text}])
 
-    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
+    def add_marks(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
         """Return a turn's text: the server gives no other."""
         return text
 
-    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
+    def shorten_reply(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
         """Return a text cut to so many tokens of four characters, as Rendering's does."""
         return shorten(text, tokens, payload, lambda part, most: len(part) <= most * CHARACTERS)
 

@@ -12,9 +12,19 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rlvr.config import OptimConfig
-from rlvr.model.optim import adamw
-from rlvr.model.optim.adamw import BLOCK, MASTER, Beside, Bits8, BucketedAdamW, Float32, split_into_buckets
-from rlvr.model.optim.optimizer import check_optimizer, make_optimizer, optimizer_step
+from rlvr.model.optim import optimizer as adamw
+from rlvr.model.optim.optimizer import (
+    BLOCK,
+    MASTER,
+    Beside,
+    Bits8,
+    BucketedAdamW,
+    Float32,
+    check_optimizer,
+    make_optimizer,
+    optimizer_step,
+    split_into_buckets,
+)
 from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 SHAPES = [(70, 64), (300,), (5, 3), (64, 256)]

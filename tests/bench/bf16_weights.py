@@ -34,8 +34,7 @@ from rlvr.config import ModelConfig, OptimConfig, SFTConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Task
 from rlvr.model.load.policy import Policy, load_policy
-from rlvr.model.optim.adamw import MASTER, BucketedAdamW, Piece, flatten_local
-from rlvr.model.optim.optimizer import make_optimizer
+from rlvr.model.optim.optimizer import MASTER, BucketedAdamW, Piece, flatten_local, make_optimizer
 from rlvr.training.sft.sft import sft
 from rlvr.training.sft.sft import sft as sft_module
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlvr.commands.console import Display, evaluation_table
+from rlvr.commands.console import Display, make_evaluation_table
 
 RECORD = {
     "step": 3,
@@ -104,7 +104,7 @@ def evaluation(step: int, **more: Any) -> dict[str, Any]:
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
     """Two pass@k with intervals, strict and lenient extraction, truncation."""
     screen = io.StringIO()
-    Console(file=screen, width=200).print(evaluation_table([evaluation(0), evaluation(80)]))
+    Console(file=screen, width=200).print(make_evaluation_table([evaluation(0), evaluation(80)]))
     lines = [line.rstrip() for line in screen.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     assert "0.500 [0.40, 0.60]" in screen.getvalue()
@@ -116,7 +116,7 @@ def test_no_number_of_a_table_is_cut(columns: int, live: bool) -> None:
     """A graded score makes the table wider than 80 columns; into a file it is whole, a terminal breaks its lines."""
     display, screen = Display(), io.StringIO()
     display.console, display.live = Console(file=screen, force_terminal=live, width=columns), live
-    display.print_table(evaluation_table([evaluation(0, score=1.5, score_ci=[0.9, 2.1])]))
+    display.print_table(make_evaluation_table([evaluation(0, score=1.5, score_ci=[0.9, 2.1])]))
     [row] = [line for line in screen.getvalue().splitlines() if "0.500" in line]
     assert row.count("0.500 [0.40, 0.60]") == 2
     assert "1.500 [0.90, 2.10]" in row
@@ -127,8 +127,8 @@ def test_a_graded_score_has_a_column() -> None:
     """With its interval, where it has one; and none where the score is pass@1."""
     for more, cell in (({"score": 1.5, "score_ci": [0.9, 2.1]}, "1.500 [0.90, 2.10]"), ({"score": 2.0}, "2.000")):
         screen = io.StringIO()
-        Console(file=screen, width=120).print(evaluation_table([evaluation(0, **more)]))
+        Console(file=screen, width=120).print(make_evaluation_table([evaluation(0, **more)]))
         assert cell in screen.getvalue()
     screen = io.StringIO()
-    Console(file=screen, width=120).print(evaluation_table([evaluation(0, score=0.5, score_ci=[0.4, 0.6])]))
+    Console(file=screen, width=120).print(make_evaluation_table([evaluation(0, score=0.5, score_ci=[0.4, 0.6])]))
     assert "score" not in screen.getvalue()

@@ -13,7 +13,7 @@ import pytest
 
 from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
-from rlvr.commands.outcome import eval_command, program, saved_models, what_happened
+from rlvr.commands.outcome import build_eval_command, describe_outcome, find_program, list_saved_models
 from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
 from tests.helpers import warm
 from tests.helpers.files import ROOT
@@ -23,21 +23,21 @@ def test_the_sentence() -> None:
     """Before and after with intervals; one evaluation alone; a score where it says more; nothing without any."""
     first = {"step": 0, "num_problems": 128, "pass@8": 0.9, "pass@1": 0.46, "pass@1_ci": [0.404, 0.52], "score": 0.46}
     last = first | {"step": 80, "pass@1": 0.953, "pass@1_ci": [0.92, 0.97], "score": 0.953}
-    assert what_happened([first, last]) == (
+    assert describe_outcome([first, last]) == (
         "Held-out pass@1 went from 0.460 [0.404, 0.520] to 0.953 [0.920, 0.970] over 80 steps, on 128 problems "
         "(in brackets: 95 % intervals)."
     )
-    assert what_happened([first]) == "Held-out pass@1 is 0.460 [0.404, 0.520], at step 0, on 128 problems."
-    graded = what_happened([first | {"score": -1.0}, last | {"score": 2.0, "score_ci": None}])
+    assert describe_outcome([first]) == "Held-out pass@1 is 0.460 [0.404, 0.520], at step 0, on 128 problems."
+    graded = describe_outcome([first | {"score": -1.0}, last | {"score": 2.0, "score_ci": None}])
     assert "and score went from -1.000 to 2.000 over" in graded
-    assert what_happened([]) == ""
+    assert describe_outcome([]) == ""
 
 
 def evaluation_of(config: Config) -> EvalArgs:
     """The arguments that the printed command parses to."""
-    command = eval_command(config, Path("a folder/checkpoints/step-000080"))
-    assert command.startswith(f"{program()} eval ")
-    return parse(EvalArgs, shlex.split(command.removeprefix(f"{program()} eval ")), prog="rlvr eval")
+    command = build_eval_command(config, Path("a folder/checkpoints/step-000080"))
+    assert command.startswith(f"{find_program()} eval ")
+    return parse(EvalArgs, shlex.split(command.removeprefix(f"{find_program()} eval ")), prog="rlvr eval")
 
 
 TURNS = {"max_turns": 3, "turn_tokens": 20, "reply_tokens": 99, "context_tokens": 900, "reply_seconds": 7.5}
@@ -114,10 +114,10 @@ def test_the_command_judges_as_the_evaluation_did() -> None:
 def test_a_run_without_checkpoints_names_none(tmp_path: Path) -> None:
     """The fine-tuned policy where no step was trained; nothing in an empty folder."""
     config = Config(run=RunConfig(out_dir=tmp_path))
-    assert saved_models(config) == []
+    assert list_saved_models(config) == []
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "state.json").write_text("{}")
-    assert saved_models(config) == [("fine-tuned model", tmp_path / "start")]
+    assert list_saved_models(config) == [("fine-tuned model", tmp_path / "start")]
 
 
 @pytest.mark.slow

@@ -126,38 +126,6 @@ def test_other_lines_are_told(runs, file, old, new, expected):
     assert differences(runs) == {file: expected}
 
 
-@pytest.mark.parametrize(
-    "words, expected",
-    [
-        ([], "name a recipe first"),
-        (["tiny_maths"], "tiny_math"),
-        (["rm_pairs"], "rlvr rm rm_pairs"),
-        (["tiny_math", "--run.steps", "1"], "2 or more"),
-        (["tiny_math", "--kill-after", "6"], "from 1 to 5"),
-        (["tiny_math", "--kill-after", "0"], "from 1 to 5"),
-        (["tiny_math", "--kill-after", "x"], "from 1 to 5"),
-        (["tiny_math", "--kill-after"], "expected a value"),
-        (["tiny_math", "--run.overwrite"], "no meaning here"),
-        (["tiny_math", "--dry-run"], "no meaning here"),
-        (["tiny_math", "--run.stepz", "3"], "--run.steps"),
-        (["tiny_math", "--run.out-dir", "."], "is the current folder"),
-        (["tiny_math", "--run.out-dir", "full"], "not empty"),
-        (["tiny_math", "--model.name", "./nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input(tmp_path, words, expected, capsys, monkeypatch):
-    """One line, exit code 2, nothing is written."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("mine")
-    before = sorted(tmp_path.rglob("*"))
-    assert rlvr(["verify-resume", *words]) == 2
-    out, error = capsys.readouterr()
-    assert (out, error.count("\n")) == ("", 1)
-    assert expected in error
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_a_run_that_fails_is_named(tmp_path, capsys):
     """With its last line, which is in a file; exit code 2."""
     recipe = tmp_path / "broken.py"

@@ -6,6 +6,7 @@ And how far training and sampling are from their plain forward.
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import torch
@@ -18,132 +19,15 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.load.pretrained import switch_off_dropout
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.sampling.torch_sampler import TorchSampler
+from tests.helpers.files import GOLDEN
 
-WINDOW = 8
 PROMPT, NEW = 9, 31  # tokens of most prompts and of completions
-# Every family gets those that its config has.
-SIZES: dict[str, Any] = {
-    "vocab_size": 40,
-    "decoder_vocab_size": 40,
-    "vocab_size_per_layer_input": 40,
-    "unpadded_vocab_size": 40,
-    "max_position_embeddings": 128,
-    "n_positions": 128,
-    "initializer_range": 0.2,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-    "bos_token_id": 2,
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "word_embed_proj_dim", "lru_width"), 64),
-    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer"), 4),
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
-    **dict.fromkeys(("num_attention_heads", "num_heads", "n_heads", "n_head"), 4),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "linear_num_value_heads"), 4),
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "ffn_hidden_size"), 96),
-    **dict.fromkeys(("sliding_window", "sliding_window_size", "attention_chunk_size", "window_size"), WINDOW),
-    **dict.fromkeys(("attention_window_size", "local_attention", "index_topk", "rel_extent"), WINDOW),
-    "use_sliding_window": True,
-    "max_window_layers": 2,
-    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), 3.0),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
-    "num_experts_per_tok": 2,
-    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size"), 32),
-    **dict.fromkeys(("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"), 32),
-    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "n_shared_experts"), 1),
-    **dict.fromkeys(("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 16),
-    "q_lora_rank": 24,
-    "index_head_dim": 32,
-    "index_n_heads": 2,
-    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_d_state", "mamba_d_head"), 16),
-    **dict.fromkeys(("mamba_chunk_size", "mamba_head_dim", "ssm_state_size", "state_size"), 16),
-    "linear_num_key_heads": 2,
-    "linear_head_dim": 16,
-    "linear_num_heads": 4,
-    "swa_num_attention_heads": 4,
-    "swa_num_key_value_heads": 2,
-    "swa_head_dim": 16,
-    "mamba_n_heads": 8,
-    "mamba_num_heads": 4,
-    **dict.fromkeys(("mamba_dt_rank", "time_step_rank", "hidden_size_per_layer_input", "rotary_dim"), 8),
-}
-MIXED = ["sliding_attention", "full_attention"] * 2
-# These share keys of all heads, or need as many as queries.
-FULL_HEADS = "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_linear longcat_flash"
-FULL_HEADS += " minicpm3 sarvam_mla youtu"
-SPARSE = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 32, "indexer_budget": 8}
-SPARSE |= {"indexer_compress_ratio": 4}
-VISION = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-VISION |= {"image_size": 28, "patch_size": 14}
-# These amplify rounding: with larger weights their own forward differs by more than 1e-4 when its input is rounded.
-CALM = dict.fromkeys(("hrm_text", "qwen3_next", "qwen4_exp_text"), 0.1)
-CALM |= dict.fromkeys(("qwen3_5_moe", "qwen3_5_moe_text"), 0.05)
-# No tiny model is made of these: sizes that no config has, or libraries that are not installed.
-NOT_MADE = {"blt", "cpmant", "dots3_note", "dots3_note_text", "gemma3n", "gemma4_assistant", "gemma4_unified_assistant"}
-NOT_MADE |= {"musicgen", "musicgen_melody"}
-# Further options of a family; those of its text part under "text_config".
-OPTIONS: dict[str, dict[str, Any]] = {
-    **{family: {"num_key_value_heads": 4} for family in FULL_HEADS.split()},
-    "bamba": {"attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 32},
-    "cohere2": {"layer_types": MIXED},
-    "cohere_compass_text": {
-        "layer_types": MIXED,
-        "rope_parameters": {
-            name: {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]} for name in MIXED
-        },
-    },
-    "dbrx": {
-        "max_seq_len": 128,
-        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8},
-        "ffn_config": {"ffn_hidden_size": 32, "hidden_size": 64, "moe_top_k": 2},
-    },
-    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 4},
-    "gemma3": {
-        "vision_config": VISION | {"model_type": "siglip_vision_model"},
-        "text_config": {"final_logit_softcapping": None},  # the model with a vision part leaves it out
-    },
-    "gemma3_text": {"layer_types": MIXED},
-    "gemma3n_text": {"num_kv_shared_layers": 0, "layer_types": MIXED, "activation_sparsity_pattern": [0.0] * 4},
-    "git": {"vision_config": VISION},
-    "got_ocr2": {
-        "vision_config": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "mlp_dim": 32}
-        | {"image_size": 64, "patch_size": 16, "output_channels": 16, "window_size": 2, "global_attn_indexes": [0]}
-    },
-    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
-    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
-    "inkling2_loop_text": {
-        "n_layers_per_attn_res_block": 2,
-        "loop_layer_index_start": 2,
-        "loop_layer_index_end": 4,
-    },
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
-    "lfm2": {"layer_types": ["conv", "conv", "full_attention", "conv"], "block_ff_dim": 96},
-    "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"], "num_dense_layers": 1},
-    "longcat_flash": {"num_key_value_heads": 4, "ffn_hidden_size": 96, "expert_ffn_hidden_size": 32, "moe_topk": 2},
-    "mamba2": {"num_heads": 8, "n_groups": 1, "chunk_size": 16},
-    "minimax": {"block_size": 8},
-    "mllama": {"text_config": {"cross_attention_layers": [1]}, "vision_config": VISION},
-    "modernbert-decoder": {"cls_token_id": 2, "sep_token_id": 3, "local_attention": 16},
-    "moss_transcribe_diarize": {
-        "audio_config": {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32}
-        | {"num_mel_bins": 8, "max_source_positions": 16}
-    },
-    "nemotron_h": {"n_groups": 2},
-    "phi4_multimodal": {
-        "vision_config": VISION | {"crop_size": 28},
-        "audio_config": {"hidden_size": 32, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 32}
-        | {"ext_pw_out_channel": 32, "nemo_conv_channels": 32},
-    },
-    "qwen4_exp": {"text_config": SPARSE},
-    "qwen4_exp_text": SPARSE,
-    "reformer": {"is_decoder": True, "axial_pos_embds_dim": [32, 32], "axial_pos_shape": [8, 16]},
-    "roc_bert": {"pronunciation_vocab_size": 40, "shape_vocab_size": 40},
-    "smollm3": {"layer_types": MIXED},
-    "xmod": {"default_language": "en_XX"},
-    "zamba": {"layer_types": ["linear_attention", "hybrid"] * 2},
-    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * 2},
-    "zaya": {"num_experts_per_tok": 1},
-}
+_TABLE = json.loads((GOLDEN / "model_families.json").read_text())
+SIZES: dict[str, Any] = _TABLE["sizes"]  # every family gets those that its config has
+OPTIONS: dict[str, dict[str, Any]] = _TABLE["options"]  # further ones of a family; its text part's are in "text_config"
+# Families that amplify rounding: with larger weights their own forward differs by more than 1e-4 on a rounded input.
+CALM: dict[str, float] = _TABLE["calm"]
+NOT_MADE = set(_TABLE["not_made"])  # for sizes that no config has, or libraries that are not installed
 FAMILIES = sorted({*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} - NOT_MADE)
 LARGEST = 20_000_000  # parameters
 

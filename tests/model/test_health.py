@@ -21,8 +21,7 @@ from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.health import GradientWatch, NotFinite, check_weights, streak_of
-from rlvr.sampling.batching import check_finite, draw
-from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.torch_sampler import TorchSampler, check_finite, draw
 from rlvr.train import train
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run

@@ -11,9 +11,8 @@ from safetensors.torch import load, save
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import OptimConfig
-from rlvr.model.optim import adamw
-from rlvr.model.optim.adamw import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Pinned, Slabs
-from rlvr.model.optim.optimizer import optimizer_step
+from rlvr.model.optim import optimizer as adamw
+from rlvr.model.optim.optimizer import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Pinned, Slabs, optimizer_step
 from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 

@@ -14,8 +14,7 @@ from rlvr.config import ModelConfig
 from rlvr.core.types import Completion, Sampling
 from rlvr.model.decode.decoders import CacheDecoder, SharedDecoder
 from rlvr.model.load.policy import Policy, load_policy
-from rlvr.sampling.batching import ContinuousBatch
-from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.torch_sampler import ContinuousBatch, TorchSampler
 from tests.helpers.models import make_model
 
 CORPUS = ["0123456789+-= abcdefgh"]
@@ -50,7 +49,7 @@ class Watched(SharedDecoder):
 def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
     for name in ("steps", "entries", "peak"):
         monkeypatch.setattr(Watched, name, 0)
-    monkeypatch.setattr("rlvr.sampling.batching.SharedDecoder", Watched)
+    monkeypatch.setattr("rlvr.sampling.torch_sampler.SharedDecoder", Watched)
     return Watched
 
 

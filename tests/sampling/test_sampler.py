@@ -17,9 +17,8 @@ from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.core.types import Completion, Sampling
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.sampling.batching import draw, truncate, uniforms
 from rlvr.sampling.samplers import make_sampler
-from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.torch_sampler import TorchSampler, draw, truncate, uniforms
 from tests.helpers.models import make_model
 
 CORPUS = ["0123456789+-= abcdefgh"]

@@ -23,77 +23,10 @@ from tests.helpers.files import GOLDEN, lines
 
 PUBLISHED = GOLDEN / "published"
 SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
-SQUARES = "for _ in range(int(input())):\n    s = input()\n    print('yes' if s[:len(s)//2] == s[len(s)//2:] else 'no')"
-SORTS = """for _ in range(int(input())):
-    print('Yes' if sum(a != b for a, b in zip(input(), 'abc')) < 3 else 'No')"""
-SOLUTION = """class Solution:
-    def minOperations(self, nums: List[int], k: int) -> int:
-        seen = set()
-        for count, value in enumerate(reversed(nums), 1):
-            if value <= k:
-                seen.add(value)
-            if len(seen) == k:
-                return count
-"""
-PRIME_FIB = """def prime_fib(n):
-    a, b = 1, 2
-    while True:
-        if all(b % d for d in range(2, int(b ** 0.5) + 1)) if b < 10 ** 6 else b in (
-            28657 * 0 + 2971215073, 433494437, 99194853094755497):
-            n -= 1
-            if not n:
-                return b
-        a, b = b, a + b
-"""
-# By pack: its split, and by a word of the problem's prompt programs that are right and wrong.
-PROGRAMS = {
-    "code_contests": ("train", {"square": (SQUARES, SQUARES.replace("//2:]", "//2+1:]"))}),
-    "livecodebench": (
-        "test",
-        {
-            "three cards": (SORTS, SORTS.replace("< 3", "< 2")),
-            "class Solution": (SOLUTION, SOLUTION.replace("return count", "return count + 1")),
-            "divided by 3": ("print(float(input()) / 3)", "print(round(float(input()) / 3, 3))"),
-        },
-    ),
-    "apps": (
-        "train",
-        {
-            "print their sum": ("print(sum(map(int, input().split())))", "print(3)"),
-            "count_vowels": (
-                "def count_vowels(w):\n    return sum(c in 'aeiou' for c in w)",
-                "def count_vowels(w): return 2",
-            ),
-            "first number": (
-                "class Solution:\n    def rest(self, nums: List[int]): return nums[1:]",
-                "def rest(nums): return nums",
-            ),
-        },
-    ),
-    "taco": ("train", {"print their sum": ("a, b = map(int, input().split())\nprint(a + b)", "print(input())")}),
-    "humaneval_plus": (
-        "test",
-        {
-            "prime_fib": (PRIME_FIB, PRIME_FIB.replace("1, 2", "1, 3")),
-            "car_race": ("def car_race_collision(n): return n * n", "def car_race_collision(n): return 2 * n"),
-            "truncate": ("def truncate_number(x): return x % 1", "def truncate_number(x): return 0.5"),
-        },
-    ),
-    "mbpp_plus": (
-        "test",
-        {
-            "shared": (
-                "def similar_elements(a, b): return tuple(set(a) & set(b))",
-                "def similar_elements(a, b): return a",
-            ),
-            "non-prime": (
-                "def is_not_prime(n): return n < 2 or any(n % d == 0 for d in range(2, n))",
-                "def is_not_prime(n): return True",
-            ),
-            "squares": ("def square_nums(x): return [n * n for n in x]", "def square_nums(x): return x"),
-        },
-    ),
-}
+PROGRAMS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {}
+"""By pack: its split, and by a word of the problem's prompt programs that are right and wrong."""
+for row in lines(GOLDEN / "contest_programs.jsonl"):
+    PROGRAMS.setdefault(row["pack"], (row["split"], {}))[1][row["prompt"]] = row["right"], row["wrong"]
 
 
 def copy_of(name: str, folder: Path, split: str) -> Path:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr.config import Config
-from rlvr.model.optim.adamw import MASTER
+from rlvr.model.optim.optimizer import MASTER
 from rlvr.model.optim.sharding import local
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import load_checkpoint

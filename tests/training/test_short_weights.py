@@ -15,7 +15,7 @@ from rlvr.config import Config, ModelConfig
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.optim.adamw import Beside
+from rlvr.model.optim.optimizer import Beside
 from rlvr.model.optim.optimizer import optimizer as optim
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import make_run, with_settings

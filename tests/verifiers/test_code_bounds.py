@@ -149,7 +149,7 @@ import resource, sys, time
 from rlvr.verifiers import unit_tests as extract
 text = sys.stdin.buffer.read().decode()
 before, start = resource.getrusage(0).ru_maxrss, time.thread_time()
-extract.completed(extract.program_of(text), "def f():\\n", "f")
+extract.complete_program(extract.program_of(text), "def f():\\n", "f")
 print((resource.getrusage(0).ru_maxrss - before) // 1024, time.thread_time() - start)
 """
 

@@ -14,8 +14,7 @@ import torch
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.batching import truncate
-from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.torch_sampler import TorchSampler, truncate
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, run_ahead, same_draws, seeds_of, shake
 
 # vLLM warns of its own dependencies while it is imported and started

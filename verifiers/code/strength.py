@@ -93,7 +93,7 @@ class Proof:
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
         # For each argument node the containers passed there; which nodes are names; the containers read after that.
-        self.handed: dict[int, set[int]] = {}
+        self.passed_at: dict[int, set[int]] = {}
         self.named: set[int] = set()
         self.seen: set[int] = set()
         # Answers that are compared with numbers or texts after other calls of the program.
@@ -112,7 +112,7 @@ class Proof:
             if name.startswith("test"):
                 # A runner of tests calls these.
                 self.run(function, self.scope, ast.Call(ast.Name(name, ast.Load()), [], []))
-        if any(self.handed.get(node, set()) & self.seen for node in self.settled):
+        if any(self.passed_at.get(node, set()) & self.seen for node in self.settled):
             raise NotProved("an argument is read both as it was and as it is after the call")
         if not self.demands.are_firm():
             raise NotProved("a program that solves nothing may pass")
@@ -388,7 +388,7 @@ class Proof:
         containers = [self.state.containers[place] for place in value.places]
         now = [container.literal and container.passed == self.state.calls for container in containers] == [True]
         alone = all(self.state.holders(place) == 1 for place in self.state.reach(value.places))
-        nodes = [node for node, handed in self.handed.items() if handed & value.places]
+        nodes = [node for node, passed in self.passed_at.items() if passed & value.places]
         literal = all(isinstance(part, _LITERAL) for part in ast.walk(wanted))
         if not (now and alone and literal and len(nodes) == 1 and nodes[0] in self.named):
             return False
@@ -761,7 +761,7 @@ class Proof:
             if isinstance(part, ast.Lambda):
                 raise NotProved("a function is passed to the program")
             values.append(self.value(part))
-            self.handed.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
+            self.passed_at.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
             if isinstance(part, ast.Name):
                 self.named.add(id(part))
                 if self.scope.owner(part.id) is None and part.id not in facts.TYPES:

@@ -32,7 +32,7 @@ def bare(text: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words between white space without punctuation; what is only punctuation is none."""
+    """Return the words between white space, without punctuation. Punctuation alone is no word."""
     return bare(text).split()
 
 
@@ -395,7 +395,7 @@ def stairs(text: str) -> bool:
 
 @check("format:quote_unquote")
 def quote_unquote(text: str) -> bool:
-    """No quotation in " follows another at once, and none ends the text; one of the character " is none.
+    """No quotation in " directly follows another one, and none ends the text. A quoted " does not count.
 
     As published, a text without quotations follows it, and “ is no quotation mark.
     """

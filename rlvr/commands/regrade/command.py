@@ -25,7 +25,7 @@ from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.config.shared import TaskSettings
 from rlvr.config.training import read_config
 from rlvr.core.files.jsonl import parse_object
-from rlvr.core.files.write import write_whole, writing
+from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.types import Problem, Status, Task, Verdict, Verifier
 from rlvr.runs.folder import REGRADING, RunFolder, read_record, settings_folder
 from rlvr.runs.log import drop_cut_line
@@ -179,7 +179,7 @@ def judge(
     display.start("judging", total)
     with (
         Runner(verifier, workers=args.workers, timeout=args.timeout) as runner,
-        writing(path),
+        name_in_errors(path),
         path.open("a+b") as file,
     ):
         drop_cut_line(file)

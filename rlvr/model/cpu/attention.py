@@ -38,6 +38,7 @@ forward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 backward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 KeysAndValues = tuple[Tensor, Tensor]
 Prompts = tuple[np.ndarray, np.ndarray, np.ndarray, int]  # of a GroupRows
+RowTable = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class PackedAttention:
@@ -48,7 +49,7 @@ class PackedAttention:
     """
 
     def __init__(
-        self, prompts: Sequence[Rectangle], completions: Sequence[Rectangle], rows: tuple[np.ndarray, ...]
+        self, prompts: Sequence[Rectangle], completions: Sequence[Rectangle], rows: RowTable
     ) -> None:
         self.prompts, self.completions, self.rows = prompts, completions, rows
         self.sizes = [sum(part.count for part in parts) for parts in (prompts, completions)]
@@ -70,7 +71,7 @@ class PackedAttention:
             return self._in_rectangles(query, key, value, kept)
         kind = None if scores is None else scores.window, heads
         if kind not in self._tile_plans:
-            self._tile_plans[kind] = TilePlan(Spans.of_rows(*self.rows, window=kind[0]), heads, query.device)
+            self._tile_plans[kind] = TilePlan(Spans.of_rows(*self.rows, kind[0]), heads, query.device)
         return attend_by_tiles(query, key, value, self._tile_plans[kind], scores)
 
     def _in_rectangles(self, query: Tensor, key: Tensor, value: Tensor, kept: KeysAndValues | None) -> Tensor:

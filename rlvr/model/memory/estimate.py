@@ -15,7 +15,7 @@ from torch import nn
 
 from rlvr.config import Config, TorchSamplerConfig
 from rlvr.model.logprobs.scoring import logit_bytes
-from rlvr.model.optim.adamw import BLOCK, BUCKET
+from rlvr.model.optim.optimizer import BLOCK, BUCKET
 
 FP32, BF16 = 4, 2
 MOMENTS = {"adamw": 2 * FP32, "adamw8bit": 2 * (1 + FP32 / BLOCK)}  # bytes a weight of both moments
@@ -91,8 +91,8 @@ def shape_of(policy: Trained) -> Shape | None:
     """Return a model's shape, without the adapter that it trains; None where its config has other names for it."""
     config: Any = policy.causal.config.get_text_config()
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    sizes = [getattr(config, name, None) for name in names]
-    if not all(isinstance(size, int) for size in sizes):
+    sizes = [size for name in names if isinstance(size := getattr(config, name, None), int)]
+    if len(sizes) < len(names):
         return None
     hidden, layers, heads, mlp = sizes
     dim = getattr(config, "head_dim", None) or hidden // heads

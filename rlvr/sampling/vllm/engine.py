@@ -106,6 +106,7 @@ class Requests(Protocol):
 
     def on_more(self, wake: Callable[[], None]) -> None:
         """Have `wake` called from now on, in any thread, when there is something to take."""
+        return
 
 
 class Batch(Requests):
@@ -160,6 +161,7 @@ class Engine(Protocol):
 
     def report_to(self, report: Report) -> None:
         """Tell `report` from now on what happens to servers, if there are any, in place of Python's warnings."""
+        return
 
     def sample_everywhere(self, request: Request) -> list[Output]:
         """Return one output from each place where the weights lie: one in this process, one of each server."""

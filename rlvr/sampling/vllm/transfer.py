@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from rlvr.core.http import ServerLost, ServerSilent, is_local

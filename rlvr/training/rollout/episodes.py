@@ -181,9 +181,9 @@ class Speaks(Protocol):
 
     def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]: ...
 
-    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str: ...
+    def add_marks(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str: ...
 
-    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str: ...
+    def shorten_reply(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str: ...
 
     def check_turns(self) -> None: ...
 
@@ -361,7 +361,7 @@ class Episodes:
             reason = f"the environment gave no reply within {self.plan.limits.reply_seconds:g} s"
             self._finish(row, "error", error(reason))
         elif isinstance(outcome, BaseException):
-            self._finish(row, "error", error(f"the environment raised {shown(outcome)}"))
+            self._finish(row, "error", error(f"the environment raised {describe_error(outcome)}"))
         elif isinstance(outcome, Ended):
             unscored = outcome.verdict is not None and outcome.verdict.score is None
             self._finish(row, "error" if unscored else self._reason(episode), outcome.verdict)
@@ -448,12 +448,14 @@ def answer(environment: Environment, episode: Episode, said: str) -> Step:
             opening = next(episode.world)
             if opening is not None:
                 raise TypeError(f"it began with {opening!r:.80}; expected a bare `yield` first, which gives a turn")
-        return checked(episode.world.send(said))
+        return check_reply(episode.world.send(said))
     except StopIteration as stop:
         return Ended(None if stop.value is None else Verdict.of(stop.value))
 
 
-def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play, seed: int) -> list[Sequence[Reply]]:
+def collect_replies(
+    demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play, seed: int
+) -> list[Sequence[Reply]]:
     """Return what the environment replies to each turn of demonstrations but the last.
 
     Raises RunError where it fails, and where it ends before the last turn, naming the demonstration.
@@ -468,7 +470,7 @@ def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play,
                 if isinstance(outcome, BaseException):
                     name = demonstrations[number][0].id
                     late = f"TimeoutError: no reply within {plan.limits.reply_seconds:g} s"
-                    text = late if isinstance(outcome, Overdue) else shown(outcome)
+                    text = late if isinstance(outcome, Overdue) else describe_error(outcome)
                     raise RunError(f"demonstration {name!r}: {text}") from outcome
                 found[number] = outcome
     finally:
@@ -492,7 +494,7 @@ def replay(environment: Environment, problem: Problem, turns: Sequence[str], see
     return made
 
 
-def checked(reply: Any) -> Reply:
+def check_reply(reply: Any) -> Reply:
     """Return what an environment yielded, text without lone surrogates. Raise TypeError or ValueError for no Reply."""
     if not isinstance(reply, Reply):
         raise TypeError(f"it yielded {reply!r:.80}; expected a Reply")
@@ -517,7 +519,7 @@ def close(episode: Episode) -> Any:
         pass
 
 
-def shown(problem: BaseException) -> str:
+def describe_error(problem: BaseException) -> str:
     """Return an exception as its type and the first line of its text."""
     text = str(problem).strip().split("\n")[0][:SHOWN]
     return f"{type(problem).__name__}: {text}".rstrip(": ")

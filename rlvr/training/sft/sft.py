@@ -34,7 +34,7 @@ from rlvr.training.checkpoint.folders import (
     folder_of_unfinished,
 )
 from rlvr.training.problems.draws import items_of_step
-from rlvr.training.rollout.episodes import Play, replies
+from rlvr.training.rollout.episodes import Play, collect_replies
 from rlvr.training.sft.demonstrations import Demonstration
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import microbatches
@@ -214,7 +214,7 @@ def demonstration_batch(
     turns = [[said] if isinstance(said, str) else list(said) for _, said in demonstrations]
     found: Sequence[Sequence[Reply]] = [()] * len(turns)
     if plan is not None:
-        found = replies([(problem, said) for (problem, _), said in zip(demonstrations, turns)], plan, seed)
+        found = collect_replies([(problem, said) for (problem, _), said in zip(demonstrations, turns)], plan, seed)
     groups = []
     for (problem, _), said, heard in zip(demonstrations, turns, found, strict=True):
         completion = demonstrated(policy, said, heard, plan)

@@ -113,13 +113,13 @@ class StopRequest:
         """
         if self.quiet:
             return
-        text = fitted(text)
+        text = fit_to_terminal(text)
         if sys.stderr.isatty():
             text = CLEAR_LINE + text + "\n" * (self.bars() - 1)
         os.write(2, f"{text}\n".encode())
 
 
-def fitted(text: str) -> str:
+def fit_to_terminal(text: str) -> str:
     """Return a line for stderr, broken between words if that is a terminal."""
     if not sys.stderr.isatty():
         return text

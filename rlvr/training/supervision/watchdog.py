@@ -21,7 +21,7 @@ import rlvr
 from rlvr.core.heartbeat import HEARTBEAT
 from rlvr.core.types import RunError
 from rlvr.distributed import Processes, in_thread
-from rlvr.training.supervision.signals import fitted, leave
+from rlvr.training.supervision.signals import fit_to_terminal, leave
 
 # Which process keeps the others waiting, judged from the signs that all of them give.
 
@@ -227,7 +227,7 @@ class Watch:
                     else ""
                 )
             if line and not self._ended.is_set():
-                os.write(2, f"error: {fitted(line)}\n".encode())
+                os.write(2, f"error: {fit_to_terminal(line)}\n".encode())
                 leave(1)
 
     def _look(self) -> str:
@@ -299,12 +299,12 @@ def naming_lost(processes: Processes) -> Iterator[None]:
             raise
         line = next(iter(str(error).splitlines()), "")
         raise RunError(
-            f"{missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without it; "
+            f"{name_missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without it; "
             f"run the same command to resume from the last checkpoint ({line[:120]})"
         ) from error
 
 
-def missing(processes: Processes) -> str:
+def name_missing(processes: Processes) -> str:
     """Return which processes do not say that they are there; "a process" where that cannot be told."""
     others: list[int] = []
     try:

@@ -6,6 +6,7 @@ Those of plain text are in `tests/golden/bad_files.jsonl`; the others are made h
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import stat
 import zipfile
@@ -27,6 +28,18 @@ OTHERS = {
     "run_gz/rollouts-0000.jsonl.gz": gzip.compress(b'{"step": 1}\n' * 500)[:-12],
     "answers_latin/answers.jsonl": ANSWER[:-3] + b'\xe9"}\n',
 }
+
+
+def line(**changes: object) -> bytes:
+    """Return the good line with other fields; a field that is ... is left out."""
+    fields = {**json.loads(GOOD), **changes}
+    return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode() + b"\n"
+
+
+def read_golden(name: str) -> list[tuple[str, str]]:
+    """Return the rows of a table in tests/golden: command lines, each with the words that its error holds."""
+    rows = (GOLDEN / name).read_text("utf-8").splitlines()
+    return [text.partition(" => ")[::2] for text in rows if text and not text.startswith("#")]
 
 
 def lay_out(folder: Path) -> None:

@@ -81,10 +81,10 @@ def describe_os_error(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename is not None:
         subject = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-    elif error.errno in FULL and (places := full_places()):
+    elif error.errno in FULL and (places := find_full_places()):
         subject = " and ".join(places)
     else:
-        subject = f"in {where(error)}" if error.__traceback__ else errno.errorcode.get(error.errno, str(error.errno))
+        subject = f"in {locate(error)}" if error.__traceback__ else errno.errorcode.get(error.errno, str(error.errno))
     return "; ".join(filter(None, (f"{subject}: {reason}", advise(error))))
 
 
@@ -125,7 +125,7 @@ def drop_output() -> None:
         pass
 
 
-def full_places() -> list[str]:
+def find_full_places() -> list[str]:
     """Return the folders whose disk is full: where a command runs, of temporary files, of the hub; each disk once."""
     cache = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
     found: dict[int, str] = {}
@@ -137,7 +137,7 @@ def full_places() -> list[str]:
     return list(found.values())
 
 
-def where(error: BaseException) -> str:
+def locate(error: BaseException) -> str:
     """Return the line of code that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}, {frame.name}"

@@ -82,7 +82,7 @@ def check_model_flag(flags: Sequence[str]) -> None:
     check_path(take_option(flags, "--model.name")[0])
 
 
-def expand(flags: Sequence[str]) -> list[str]:
+def expand_flags(flags: Sequence[str]) -> list[str]:
     """Return the flags with the short form of run.dry_run written out."""
     return [re.sub(r"^--(no-)?dry[-_]run(?=$|=)", r"--run.\1dry-run", flag) for flag in flags]
 
@@ -92,7 +92,7 @@ def recipe_config(module: ModuleType, argv: Sequence[str], prog: str, kind: type
     kind = kind or type(module.CONFIG)
     return parse(
         kind,
-        expand(argv) if issubclass(kind, Config) else argv,
+        expand_flags(argv) if issubclass(kind, Config) else argv,
         prog=prog,
         description=(module.__doc__ or "").strip(),
         default=module.CONFIG,

@@ -15,7 +15,7 @@ from typing import Any
 from rlvr.commands.arguments import take_option
 from rlvr.commands.machine import check_device
 from rlvr.commands.task import check_names
-from rlvr.commands.train import check_model_flag, expand, load_recipe, recipe_config, split_recipe
+from rlvr.commands.train import check_model_flag, expand_flags, load_recipe, recipe_config, split_recipe
 from rlvr.core.files.write import check_place
 from rlvr.core.types import RunError
 from rlvr.runs.reading import Tail, all_rollouts, read_lines
@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(flags):
         print(USAGE)
         return 0
-    asked, flags = take_option(expand(flags), "--kill-after")
+    asked, flags = take_option(expand_flags(flags), "--kill-after")
     check_model_flag(flags)
     base, steps, settings = settings_of(name, flags)
     kill_after = kill_step(asked, steps)

@@ -158,7 +158,7 @@ def check_fields(holder: Any, at: str = "") -> None:
     for setting in settings_of(type(holder)):
         name, value = at + spell(setting.name, at), getattr(holder, setting.name)
         if setting.bound is not None:
-            message = why_out(name, value, setting.bound)
+            message = explain_bound(name, value, setting.bound)
             require([(message is None, message or "")])
         require([(fits(value, setting.hint), f"{name} {value!r:.80}: expected {describe_type(setting.hint)}")])
         if typing.get_origin(setting.hint) is typing.Literal:
@@ -166,7 +166,7 @@ def check_fields(holder: Any, at: str = "") -> None:
             require([(value in words, f"{name} {value!r}: expected one of {', '.join(map(str, words))}")])
 
 
-def why_out(name: str, value: Any, bound: Bound) -> str | None:
+def explain_bound(name: str, value: Any, bound: Bound) -> str | None:
     """Return the line that says why a setting (a number, several, or None) does not fit; None where it does."""
     for number in value if isinstance(value, tuple | list) else [value]:
         if number is None:

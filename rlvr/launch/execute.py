@@ -34,7 +34,7 @@ from rlvr.runs.log import RunLog, append_event
 from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
-from rlvr.training.callbacks import Reporter, TrackerCallback, recorded_end
+from rlvr.training.callbacks import Reporter, TrackerCallback, record_end
 from rlvr.training.checkpoint.folders import describe_checkpoints, list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
 from rlvr.training.monitor.guards import GuardStop, RollBack
@@ -45,7 +45,7 @@ from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end, is_due
 from rlvr.training.saving import restore, roll_back
 from rlvr.training.sft.sft import accumulate_mix
 from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.signals import stop_requested, stopped, what_is_left
+from rlvr.training.supervision.signals import describe_what_is_left, make_stopped, stop_requested
 from rlvr.training.supervision.watchdog import naming_lost, watching
 from rlvr.verifiers.runner import Runner
 
@@ -57,7 +57,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
     Raises ValueError for what cannot work and shows only now: the folder, the processes, the model.
     """
     config = session.config
-    session.stop.left = lambda: what_is_left(config)
+    session.stop.left = lambda: describe_what_is_left(config)
     check_optimizer(config.optim, pick_device(config.model.device))
     disable_progress_bar()
     folder = train_folder(config, session.task.fingerprint)
@@ -74,7 +74,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
         stack.callback(session.display.close)
         claim(session, folder, stack)
         with (
-            recorded_end(session.reporter),
+            record_end(session.reporter),
             naming_lost(session.accelerator),
             watching(session.accelerator, config.run.stall_timeout, session.reporter.warn),
         ):
@@ -179,7 +179,7 @@ def open_run(session: Session, stack: ExitStack) -> None:
     session.start = restore(learner, task, reporter, session.display.say, stop)
     check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
     if stop_requested(stop, accelerator):
-        raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
+        raise make_stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
     stop.doing = "starting the sampler"
     sampler = stack.enter_context(open_sampler(config.sampler, policy, reporter.warn))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator, shares=task.shares)
@@ -224,11 +224,11 @@ def carry_on(run: Run, start: int, display: Display) -> None:
         regression = run.evaluate(start)
         if stop_requested(stop, run.learner.accelerator):
             in_log = f"after the evaluation of step {start}, which is in {run.reporter.log.path('eval')}"
-            raise stopped(stop, config, in_log)
+            raise make_stopped(stop, config, in_log)
         run.act_on_regression(start, regression)
     ended = train(run, start)
     if ended:
-        raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
+        raise make_stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
     stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
     if run.has_converged(run.reporter.last_step):
         display.say(describe_early_end(run.reporter.last_step, config.eval.patience), wrap=True)

@@ -1,4 +1,8 @@
-"""Sampling with the trainer's own transformers model."""
+"""Sampling with the trainer's own transformers model, by continuous batching.
+
+Finished rows leave the batch, and waiting ones enter. What a row draws depends on its own seed and tokens alone, so the
+order of entering changes nothing but rounding.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,16 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
 from rlvr.model.probe.trial import Decoders
 
-# Continuous batching: rows that are decoded together, of which finished ones leave and for which waiting ones enter.
-#
-# What a row draws depends on its own seed and tokens alone, so the order of entering changes nothing but rounding.
+# Prompts up to this many tokens together, padding included, always share a forward pass; more than MOST never do.
+PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17
+# Rows enter when this share of the places is free: each time they enter together, they cost a pass of their own.
+FREE_SHARE = 0.25
+# Drawn tokens between two looks of the host on a GPU, where each look waits for all that was queued.
+STEPS_PER_LOOK = 8
 
-# Draw one token per row: temperature, top-k, top-p and the inverse of the cumulative distribution.
+Done = Callable[[int, int, Completion], None]
+# Share of the GPU memory that is free when sampling starts which keys and values may take.
+CACHE_SHARE = 0.6
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:
@@ -86,16 +95,6 @@ def truncate(logits: Tensor, sampling: Sampling) -> Tensor:
         last = (mass < sampling.top_p).sum(-1, keepdim=True).clamp(max=logits.shape[1] - 1)
         logits = logits.masked_fill(logits < ordered.gather(1, last), float("-inf"))
     return logits
-
-
-# Prompts up to this many tokens together, padding included, always share a forward pass; more than MOST never do.
-PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17
-# Rows enter when this share of the places is free: each time they enter together, they cost a pass of their own.
-FREE_SHARE = 0.25
-# Drawn tokens between two looks of the host on a GPU, where each look waits for all that was queued.
-STEPS_PER_LOOK = 8
-
-Done = Callable[[int, int, Completion], None]
 
 
 @dataclass(slots=True)
@@ -350,10 +349,6 @@ class ContinuousBatch:
             return inf
         space = (self.cache_bytes - self.decoder.bytes_at_step()) / self.decoder.bytes_per_token()
         return space - sum(max(0.0, self._expected_tokens() - row.drawn) for row in self.rows)
-
-
-# Share of the GPU memory that is free when sampling starts which keys and values may take.
-CACHE_SHARE = 0.6
 
 
 class TorchSampler(Sampler):

@@ -78,14 +78,16 @@ class TrackerCallback(TrainerCallback):
         self.accelerator = accelerator
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.accelerator.log({tracked(name): value for name, value in metrics.items() if name != "step"}, step=step)
+        self.accelerator.log(
+            {tracker_name(name): value for name, value in metrics.items() if name != "step"}, step=step
+        )
 
     def on_evaluate(self, step: int, record: Mapping[str, Any]) -> None:
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float) and name != "step"}
-        self.accelerator.log({f"eval/{tracked(name)}": value for name, value in numbers.items()}, step=step)
+        self.accelerator.log({f"eval/{tracker_name(name)}": value for name, value in numbers.items()}, step=step)
 
 
-def tracked(name: str) -> str:
+def tracker_name(name: str) -> str:
     """Return a metric's name as every tracker takes it: pass_at_8 and pass_hat_8 for pass@8 and pass^8."""
     return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_").replace("^", "_hat_"), flags=re.ASCII)
 
@@ -165,7 +167,7 @@ class Reporter:
 
 
 @contextmanager
-def recorded_end(reporter: Reporter) -> Iterator[None]:
+def record_end(reporter: Reporter) -> Iterator[None]:
     """Carry out a run within, and log how it ends: the event "end", "stopped" (by a signal) or "failed"."""
     try:
         yield

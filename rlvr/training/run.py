@@ -26,7 +26,7 @@ from rlvr.training.monitor.guards import act_on_regression, find_regression
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.rollout import RolloutWorker
 from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.signals import StopRequest, stop_requested, unsaved
+from rlvr.training.supervision.signals import StopRequest, describe_unsaved, stop_requested
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Run:
             if self.has_converged(step):
                 return
             self.stop.work = f"step {step + 1}"
-            self.stop.unsaved = unsaved(self.config.run.out_dir, step + 1)
+            self.stop.unsaved = describe_unsaved(self.config.run.out_dir, step + 1)
             self.worker.timer.clear()
             enter("sampling", step + 1)
             torch.manual_seed(derive_seed(self.config.run.seed, "step", step))

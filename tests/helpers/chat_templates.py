@@ -10,11 +10,12 @@ from transformers import PreTrainedTokenizerFast
 from tests.helpers.files import GOLDEN
 
 FOLDER = GOLDEN / "chat_templates"
-# qwen3: thinking stays after the last question of the user only, and is there, if empty, in the last turn; qwen3_kept is
-# what it is replaced by. phi3: the end of a turn takes the white space behind it, and a tool's role is left out. glm4: a
-# turn ends where the next message begins, with a token of its role. glm4.5 writes empty thoughts into earlier turns.
-GLM_TEMPLATES = ("glm4", "glm4_0414", "glm4.5")
-TEMPLATES = tuple(sorted(path.stem for path in FOLDER.glob("*.jinja") if path.stem not in GLM_TEMPLATES))
+# qwen3 keeps thinking after the user's last question only, and writes an empty thought into the last turn; qwen3_kept is
+# its replacement. In phi3 the end of a turn swallows the white space behind it, and a tool's role is left out. In glm4 a
+# turn ends where the next message begins, with a token of its role; glm4.5 writes empty thoughts into earlier turns.
+_TEXTS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.jinja"))}
+GLM_TEMPLATES = {name: text for name, text in _TEXTS.items() if name.startswith("glm")}
+TEMPLATES = {name: text for name, text in _TEXTS.items() if name not in GLM_TEMPLATES}
 _GLM = ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
 _CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _MARKS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
@@ -80,6 +81,6 @@ def chat_tokenizer(family: str) -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens([AddedToken(text, rstrip=family == "phi3", normalized=False) for text in special])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in others])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=end, bos_token=begin)
-    made.chat_template = (FOLDER / f"{family}.jinja").read_text()
+    made.chat_template = _TEXTS[family]
     made.name_or_path = f"tiny/{family}"
     return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.helpers.files import GOLDEN
 
+ANSWERED = "num_train=24 num_test=1 num_demonstrations=1"
+
 
 def _read() -> dict[str, tuple[str, ...]]:
     """Return the settings of each recipe: a block of lines below its name."""

@@ -17,7 +17,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 import rlvr.runs.trackers
 from rlvr.launch import launch
 from rlvr.runs.trackers import tensorboard
-from rlvr.training.callbacks import tracked
+from rlvr.training.callbacks import tracker_name
 from tests.helpers.files import lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
@@ -215,7 +215,7 @@ def test_a_tracker_holds_every_number_of_a_resumed_run(tmp_path, monkeypatch, tr
     for row in metrics:
         for name, value in row.items():
             if name != "step":
-                assert held[tracked(name)][row["step"]] == [pytest.approx(value, rel=1e-6)], name
+                assert held[tracker_name(name)][row["step"]] == [pytest.approx(value, rel=1e-6)], name
     evaluations = lines(tmp_path / "run" / "eval.jsonl")
     assert [row["step"] for row in evaluations] == [0, 2, 3]
     for row in evaluations:
@@ -232,4 +232,4 @@ def test_a_tracker_holds_every_number_of_a_resumed_run(tmp_path, monkeypatch, tr
     ],
 )
 def test_names_are_those_that_every_tracker_takes(name, expected):
-    assert tracked(name) == expected
+    assert tracker_name(name) == expected

@@ -36,11 +36,11 @@ from rlvr.reward_model.training import (
 )
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.checkpoint.checkpoint import written_whole
+from rlvr.training.checkpoint.checkpoint import write_folder_whole
 from rlvr.training.checkpoint.folders import folder_of_unfinished, list_checkpoints
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard
-from rlvr.training.supervision.signals import StopRequest, same_command, stop_requested, stopped
+from rlvr.training.supervision.signals import StopRequest, make_stopped, same_command, stop_requested
 from rlvr.verifiers.runner import Runner
 
 PROBLEMS_AT_ONCE = 64
@@ -175,7 +175,7 @@ def train_one(
     with stop.busy("measuring and saving the model"):
         result = measure_and_save(trainer.gather(), number, folder, held_out, log, accelerator)
     if stop_requested(stop, accelerator) and number + 1 < config.run.models:
-        raise stopped(stop, config, f"after {training_of(config, number)}, which is saved in {folder}")
+        raise make_stopped(stop, config, f"after {training_of(config, number)}, which is saved in {folder}")
     return result
 
 
@@ -209,7 +209,7 @@ def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, 
         "max_tokens": renderer.max_tokens,
         **result,
     }
-    with written_whole(folder) as partial:
+    with write_folder_whole(folder) as partial:
         trainer.save(partial)
         (partial / SETTINGS).write_text(json.dumps(settings, indent=2))
 

@@ -48,9 +48,7 @@ class PackedAttention:
     lengths, and their contexts' first tokens and lengths, (R,) each.
     """
 
-    def __init__(
-        self, prompts: Sequence[Rectangle], completions: Sequence[Rectangle], rows: RowTable
-    ) -> None:
+    def __init__(self, prompts: Sequence[Rectangle], completions: Sequence[Rectangle], rows: RowTable) -> None:
         self.prompts, self.completions, self.rows = prompts, completions, rows
         self.sizes = [sum(part.count for part in parts) for parts in (prompts, completions)]
         self.num_scores = sum(part.visible.size for part in (*prompts, *completions))

@@ -1,4 +1,8 @@
-"""AdamW, its schedule, and one optimizer step."""
+"""AdamW, its schedule, and one optimizer step.
+
+Plain settings take torch's own AdamW. `BucketedAdamW` is for the others: weights in bfloat16, moments in 8 bits, state
+in the CPU's memory. Its arithmetic is in float32 all the same, a bucket of weights at a time.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,6 @@ from rlvr.config import OptimConfig
 from rlvr.config.model import EIGHT_BIT_EXTRA
 from rlvr.model.optim.sharding import full
 
-# AdamW in buckets: float32 arithmetic whatever the weights are stored in, moments in 32 or 8 bits, state anywhere.
-
 # Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
 BUCKET = 2**25
 BLOCK = 256  # elements that share a scale of their 8-bit moments
@@ -26,6 +28,69 @@ SMALLEST = 4096  # elements of the smallest weight whose moments have 8 bits, as
 MASTER = "master"
 # Page-locked memory: bytes of a slab, unless a tensor is larger, and at a multiple of which a tensor begins.
 SMALLEST_SLAB, LARGEST_SLAB, ALIGNED = 2**26, 2**32, 256
+
+
+def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.Optimizer:
+    """Return AdamW over the trainable parameters; its learning rate is set at each step.
+
+    Weights stored in fewer than 32 bits are updated through a float32 copy in the optimizer's state. Raises ValueError
+    as `check_optimizer` does.
+    """
+    weights = list(parameters)
+    if config.name == "adamw" and not config.offload and all(weight.dtype is torch.float32 for weight in weights):
+        return torch.optim.AdamW(
+            weights, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        )
+    for device in {weight.device for weight in weights}:
+        check_optimizer(config, device)
+    return BucketedAdamW(
+        weights,
+        lr=config.lr,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        moments=Bits8() if config.name == "adamw8bit" else Float32(),
+        place=Pinned() if config.offload else Beside(),
+    )
+
+
+def check_optimizer(config: OptimConfig, device: torch.device) -> None:
+    """Raise ValueError where an extra is not installed, or the state cannot be kept away from the device."""
+    if config.name == "adamw8bit":
+        bitsandbytes_functional()
+    if config.offload and device.type != "cuda":
+        raise ValueError(
+            f"optim.offload keeps the optimizer's state in the CPU's memory, and the model is on {device}; leave it out"
+        )
+
+
+def learning_rate(step: int, config: OptimConfig, num_steps: int) -> float:
+    """Return the learning rate of a step (from 0): linear warm-up, then the schedule down to min_lr_ratio.
+
+    The decay ends at config.decay_steps, or at num_steps where that is 0.
+    """
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / (config.warmup_steps + 1)
+    end = config.decay_steps or num_steps
+    progress = min((step - config.warmup_steps) / max(end - config.warmup_steps, 1), 1.0)
+    shape = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
+    floor = 1.0 if config.schedule == "constant" else config.min_lr_ratio
+    return config.lr * (floor + (1 - floor) * shape[config.schedule])
+
+
+def optimizer_step(optimizer: torch.optim.Optimizer, *, lr: float, max_grad_norm: float) -> float:
+    """Clip the gradient, step, clear. Return the gradient's norm before clipping.
+
+    A gradient that is not finite is dropped, and its norm returned, so that one bad batch does not ruin the weights.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
+    value = float(full(norm))
+    if math.isfinite(value):
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return value
 
 
 def page_locked(size: int) -> Tensor:
@@ -368,72 +433,3 @@ def split_into_buckets(weights: Iterable[Tensor], size: int) -> Iterator[list[tu
             start = stop
     if bucket:
         yield bucket
-
-
-def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.Optimizer:
-    """Return AdamW over the trainable parameters; its learning rate is set at each step.
-
-    Weights stored in fewer than 32 bits are updated through a float32 copy in the optimizer's state. Raises ValueError
-    as `check_optimizer` does.
-    """
-    weights = list(parameters)
-    if config.name == "adamw" and not config.offload and all(weight.dtype is torch.float32 for weight in weights):
-        return torch.optim.AdamW(
-            weights, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
-        )
-    for device in {weight.device for weight in weights}:
-        check_optimizer(config, device)
-    return BucketedAdamW(
-        weights,
-        lr=config.lr,
-        betas=config.betas,
-        weight_decay=config.weight_decay,
-        moments=Bits8() if config.name == "adamw8bit" else Float32(),
-        place=Pinned() if config.offload else Beside(),
-    )
-
-
-def check_optimizer(config: OptimConfig, device: torch.device) -> None:
-    """Raise ValueError where an extra is not installed, or the state cannot be kept away from the device."""
-    if config.name == "adamw8bit":
-        bitsandbytes_functional()
-    if config.offload:
-        check_place(device)
-
-
-def check_place(device: torch.device) -> None:
-    """Raise ValueError where the optimizer's state cannot be kept away from a device."""
-    if device.type != "cuda":
-        raise ValueError(
-            f"optim.offload keeps the optimizer's state in the CPU's memory, and the model is on {device}; leave it out"
-        )
-
-
-def learning_rate(step: int, config: OptimConfig, num_steps: int) -> float:
-    """Return the learning rate of a step (from 0): linear warm-up, then the schedule down to min_lr_ratio.
-
-    The decay ends at config.decay_steps, or at num_steps where that is 0.
-    """
-    if step < config.warmup_steps:
-        return config.lr * (step + 1) / (config.warmup_steps + 1)
-    end = config.decay_steps or num_steps
-    progress = min((step - config.warmup_steps) / max(end - config.warmup_steps, 1), 1.0)
-    shape = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
-    floor = 1.0 if config.schedule == "constant" else config.min_lr_ratio
-    return config.lr * (floor + (1 - floor) * shape[config.schedule])
-
-
-def optimizer_step(optimizer: torch.optim.Optimizer, *, lr: float, max_grad_norm: float) -> float:
-    """Clip the gradient, step, clear. Return the gradient's norm before clipping.
-
-    A gradient that is not finite is dropped, and its norm returned, so that one bad batch does not ruin the weights.
-    """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
-    value = float(full(norm))
-    if math.isfinite(value):
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return value

@@ -168,7 +168,9 @@ class Snapshot:
 
         with (
             step(),  # and waiting, until it has its name
-            written_whole(folder, lambda: safe(folder)) if self.main else partial_of_first(folder) as partial,
+            write_folder_whole(folder, lambda: name_last_whole(folder))
+            if self.main
+            else partial_of_first(folder) as partial,
         ):
             with step():
                 pass  # wait until there is a folder
@@ -258,7 +260,7 @@ def save_checkpoint(
     take_snapshot(step, weights, optimizer, state, critic, ahead, copied=False).write(folder)
 
 
-def safe(folder: Path) -> str:
+def name_last_whole(folder: Path) -> str:
     """Return the end of the line that says why `folder` was not written: which checkpoint before it is whole."""
     beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
     whole = [path for path in beside if find_damage(path) is None]
@@ -446,7 +448,7 @@ def reason_of(error: BaseException) -> str:
 
 
 @contextmanager
-def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterator[Path]:
+def write_folder_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterator[Path]:
     """Yield a folder to write into; when all is on the disk, move it to its final place, replacing what is there.
 
     When anything fails it is removed. An error of the file system becomes a RunError in one line, which ends with what

@@ -38,7 +38,7 @@ from rlvr.training.rollout.episodes import Play, collect_replies
 from rlvr.training.sft.demonstrations import Demonstration
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import microbatches
-from rlvr.training.supervision.signals import StopRequest, lost_steps, stop_requested, stopped
+from rlvr.training.supervision.signals import StopRequest, describe_steps, make_stopped, stop_requested
 
 # Checkpoints of a supervised training: the fine-tuning of a policy, or the training of a reward model.
 #
@@ -109,7 +109,7 @@ class SupervisedCheckpoints(SnapshotWriter):
         saved = start = self._restore(weights, optimizer, gradients)
         for step in range(start, count):
             self.stop.work = f"step {step + 1} of {self.what}"
-            self.stop.unsaved = f"{lost_steps(saved, step + 1)} of {self.what}"
+            self.stop.unsaved = f"{describe_steps(saved, step + 1)} of {self.what}"
             enter(self.what, step + 1)
             self.check()
             yield step
@@ -122,7 +122,7 @@ class SupervisedCheckpoints(SnapshotWriter):
             if asked:
                 self.finish()
                 where = checkpoint_folder(self.folder, step + 1)
-                raise stopped(self.stop, self.config, f"after a checkpoint of {self.what}, {where}")
+                raise make_stopped(self.stop, self.config, f"after a checkpoint of {self.what}, {where}")
         self.stop.work = self.stop.unsaved = ""
         enter("preparation", 0)
 

@@ -146,17 +146,17 @@ def stop_requested(stop: StopRequest, processes: Processes) -> bool:
     return bool(stop)
 
 
-def unsaved(out_dir: Path, step: int) -> str:
+def describe_unsaved(out_dir: Path, step: int) -> str:
     """Return what is lost where the run is killed during a step: all steps since the last checkpoint."""
-    return lost_steps(max(kept_steps(out_dir)), step)
+    return describe_steps(max(kept_steps(out_dir)), step)
 
 
-def lost_steps(saved: int, step: int) -> str:
+def describe_steps(saved: int, step: int) -> str:
     """Return in words the steps after `saved` up to `step`."""
     return f"step {step}" if step == saved + 1 else f"steps {saved + 1} to {step}"
 
 
-def stopped(stop: StopRequest, config: Config | RewardConfig, when: str) -> Stopped:
+def make_stopped(stop: StopRequest, config: Config | RewardConfig, when: str) -> Stopped:
     """Return what to raise where a run has ended in good order because a signal asked for it."""
     by = stop.signal.name if stop.signal else "another process"
     return Stopped(f"stopped by {by} {when}; run {same_command(config)} to resume", stop.signal or signal.SIGINT)
@@ -167,7 +167,7 @@ def same_command(config: Config | RewardConfig) -> str:
     return f"the same command{' without --run.overwrite' if config.run.overwrite else ''}"
 
 
-def what_is_left(config: Config) -> str:
+def describe_what_is_left(config: Config) -> str:
     """Return where the same command would begin if the run were killed now."""
     saved = list_checkpoints(config.run.out_dir)
     if saved:

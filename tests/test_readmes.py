@@ -1,4 +1,4 @@
-"""The READMEs: their Python runs, their commands and flags exist, their links lead somewhere."""
+"""The READMEs: their Python runs, their commands and flags exist, their links lead somewhere, their tables are complete."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-
 import pytest
-
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.cli import COMMANDS
 from tests.helpers.printed_commands import Printed, complaint
+from tests.helpers.files import ROOT, fenced
+
 
 ROOT = Path(__file__).resolve().parent.parent
 SKIPPED = {"build", "dist", "runs", "node_modules"}
@@ -170,3 +170,21 @@ def test_map_of_the_packages_is_that_of_the_import_rules() -> None:
         assert found - {"rlvr.core.types"} == expected, name
     for package in rules["PACKAGES"]:
         assert f"`{'.'.join(package.split('.')[:2])}`" in text, package
+
+
+def test_the_example_passes(tmp_path):
+    """Put into a file and run by pytest with this repository's settings."""
+    (example,) = fenced(ROOT / "tests" / "README.md")
+    (tmp_path / "test_example.py").write_text(example)
+    options = ["-q", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path / "test_example.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_every_folder_is_named():
+    """The table of folders is complete."""
+    text = (ROOT / "tests" / "README.md").read_text()
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert [name for name in sorted(folders) if f"`{name}`" not in text and f"`{name}/`" not in text] == []

@@ -25,7 +25,7 @@ from rlvr.core.types import Task, Verifier
 from rlvr.runs.trackers import check_trackers
 from rlvr.sampling.samplers import check_sampler
 from rlvr.tasks.base import judge_with, seal_task
-from rlvr.training.checkpoint.resume import started_from
+from rlvr.training.checkpoint.resume import resolve_start_from
 from rlvr.training.problems.pass_rates import choose_problems
 from rlvr.training.sft.demonstrations import with_demonstrations
 from rlvr.training.supervision.signals import StopRequest
@@ -94,7 +94,7 @@ def resolve(
     stop: StopRequest,
 ) -> Session:
     """Return the session of a config, with the model of the run that it starts from."""
-    return Session(started_from(config), stop, task is None and verifier is None, callbacks)
+    return Session(resolve_start_from(config), stop, task is None and verifier is None, callbacks)
 
 
 def check(session: Session, task: Task | None, verifier: Verifier | None) -> None:

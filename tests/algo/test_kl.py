@@ -265,7 +265,7 @@ def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
 
     def difference(held: dict, wanted: dict) -> str | None:
         records = ({**json.loads(to_json(Config(algo=AlgoConfig(**a)))), "fingerprint": ""} for a in (held, wanted))
-        return resume.difference(*records)
+        return resume.find_difference(*records)
 
     assert difference(explicit, {}) is None
     assert difference({"kl_estimator": "k1", "kl_in": "reward"}, {}) is None

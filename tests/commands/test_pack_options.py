@@ -132,10 +132,10 @@ def test_a_run_is_not_resumed_with_other_options(tmp_path):
     import json
 
     from rlvr.config import to_json
-    from rlvr.training.checkpoint.resume import difference, versions
+    from rlvr.training.checkpoint.resume import current_versions, find_difference
 
     records = [
-        {**json.loads(to_json(run(verifier_option=options))), "fingerprint": "", **versions()}
+        {**json.loads(to_json(run(verifier_option=options))), "fingerprint": "", **current_versions()}
         for options in ((), ("extract=strict",))
     ]
-    assert "run.verifier_option" in (difference(*records) or "")
+    assert "run.verifier_option" in (find_difference(*records) or "")

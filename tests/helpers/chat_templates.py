@@ -10,13 +10,14 @@ from transformers import PreTrainedTokenizerFast
 from tests.helpers.files import GOLDEN
 
 FOLDER = GOLDEN / "chat_templates"
-# qwen3 keeps thinking after the user's last question only, and writes an empty thought into the last turn; qwen3_kept is
-# its replacement. In phi3 the end of a turn swallows the white space behind it, and a tool's role is left out. In glm4 a
-# turn ends where the next message begins, with a token of its role; glm4.5 writes empty thoughts into earlier turns.
+# qwen3 keeps thinking only after the last question of the user, and writes an empty thought into the last turn; qwen3_kept
+# replaces it. In phi3 the end of a turn swallows the white space behind it, and a tool's role is left out. In glm4 a turn
+# ends where the next message begins, with a token of its role; glm4.5 writes empty thoughts into earlier turns.
 _TEXTS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.jinja"))}
 GLM_TEMPLATES = {name: text for name, text in _TEXTS.items() if name.startswith("glm")}
 TEMPLATES = {name: text for name, text in _TEXTS.items() if name not in GLM_TEMPLATES}
 _GLM = ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
+_LLAMA = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"]
 _CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _MARKS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
 # By family: control tokens, added tokens that are not, the token that ends a turn, the one that begins a text.
@@ -28,14 +29,7 @@ _TOKENS: dict[str, tuple[list[str], list[str], str, str | None]] = {
     **dict.fromkeys(
         ("llama3", "llama3.1"),
         (
-            [
-                "<|begin_of_text|>",
-                "<|start_header_id|>",
-                "<|end_header_id|>",
-                "<|eot_id|>",
-                "<|eom_id|>",
-                "<|python_tag|>",
-            ],
+            _LLAMA,
             [],
             "<|eot_id|>",
             "<|begin_of_text|>",

@@ -123,39 +123,20 @@ def test_long_prompts_are_found_as_by_rendering_each(chat: str) -> None:
         assert longer_than(rendering, problems, limit) == expected
 
 
+def rope(kind: str, **options: float) -> dict[str, object]:
+    return {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64, **options}
+
+
+LLAMA3 = rope("llama3", low_freq_factor=1.0, high_freq_factor=4.0)
+
+
 @pytest.mark.parametrize(
     ("family", "settings", "limit"),
     [
         ("llama", {"max_position_embeddings": 64}, 64),
         ("gpt2", {"n_positions": 48}, 48),
-        (
-            "qwen2",
-            {
-                "max_position_embeddings": 64,
-                "rope_parameters": {
-                    "rope_type": "yarn",
-                    "rope_theta": 1e4,
-                    "factor": 4.0,
-                    "original_max_position_embeddings": 64,
-                },
-            },
-            256,
-        ),
-        (
-            "llama",
-            {
-                "max_position_embeddings": 256,
-                "rope_parameters": {
-                    "rope_type": "llama3",
-                    "rope_theta": 1e4,
-                    "factor": 4.0,
-                    "original_max_position_embeddings": 64,
-                    "low_freq_factor": 1.0,
-                    "high_freq_factor": 4.0,
-                },
-            },
-            256,
-        ),
+        ("qwen2", {"max_position_embeddings": 64, "rope_parameters": rope("yarn")}, 256),
+        ("llama", {"max_position_embeddings": 256, "rope_parameters": LLAMA3}, 256),
         ("bloom", {}, None),
         ("mamba", {}, None),
     ],

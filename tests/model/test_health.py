@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -229,47 +230,24 @@ def test_a_model_with_nan_is_refused_in_one_line(tmp_path, capsys):
     assert printed.splitlines()[-1].startswith(f"error: model '{model}' cannot be trained: 1 of ")
     assert "the first of them model.layers.0" in printed.splitlines()[-1]
     assert not out_dir.exists()
-    flags = [
-        "--model",
-        str(model),
-        "--task",
-        "arithmetic",
-        "--device",
-        "cpu",
-        "--max-problems",
-        "4",
-        "--out-dir",
-        str(out_dir),
-    ]
+    flags = ["--model", str(model), "--task", "arithmetic", "--device", "cpu", "--max-problems", "4"]
+    flags += ["--out-dir", str(out_dir)]
     assert main(["eval", *flags]) == 2
     assert "the model's logits are NaN or infinite" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_fine_tuning_that_breaks_ends(tmp_path):
-    """A learning rate far too high: one line that names it, instead of a policy of NaN."""
-    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
-    demonstrations = [(problem, "7") for problem in PROBLEMS]
-    settings = SFTConfig(steps=8, lr=1e39, warmup_steps=0, batch_size=4)
-    warned = pytest.warns(RuntimeWarning, match="the gradient of the fine-tuning is NaN or infinite")
-    with warned, pytest.raises(NotFinite, match=r"stopped at step 4: .* --sft\.lr \(1e\+39\)"):
-        sft(policy, demonstrations, settings, Accelerator(cpu=True), seed=0, tokens_per_microbatch=1000)
-
-
-def test_warnings_of_the_fine_tuning_go_where_they_are_sent():
-    """One line for each step before the last of three, and none of Python's warnings, which would be errors here."""
-    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
-    settings = SFTConfig(steps=8, lr=1e39, warmup_steps=0, batch_size=4)
+def test_a_fine_tuning_that_breaks_ends():
+    """A learning rate far too high: one line that names it; warnings before, by Python's or where they are sent."""
     said: list[str] = []
-    with pytest.raises(NotFinite, match="stopped at step 4"):
-        sft(
-            policy,
-            [(problem, "7") for problem in PROBLEMS],
-            settings,
-            Accelerator(cpu=True),
-            seed=0,
-            tokens_per_microbatch=1000,
-            warn=said.append,
+    for options in ({}, {"warn": said.append}):
+        policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
+        settings = SFTConfig(steps=8, lr=1e39, warmup_steps=0, batch_size=4)
+        demonstrations = [(problem, "7") for problem in PROBLEMS]
+        told = (
+            nullcontext() if options else pytest.warns(RuntimeWarning, match="the gradient of the fine-tuning is NaN")
         )
+        with told, pytest.raises(NotFinite, match=r"stopped at step 4: .* --sft\.lr \(1e\+39\)"):
+            sft(policy, demonstrations, settings, Accelerator(cpu=True), seed=0, tokens_per_microbatch=1000, **options)
     assert [text.partition(":")[0] for text in said] == ["step 2", "step 3"]
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from rlvr.core.registry import TASKS, make_task, make_verifier, register
 from rlvr.core.types import Problem, Reply, Task, Verdict
-from rlvr.tasks.base import Generated, build_task, judge_with, normalize_prompt, seal_task
-from rlvr.tasks.generated.arithmetic import scratchpad
+from rlvr.tasks.base import Generated, build_task, judge_with, seal_task
 from rlvr.tasks.sources import read_file, stream_hub
 from tests.helpers.files import DataSets
 
@@ -46,18 +45,6 @@ def small(train: list[str], test: list[str], demonstrations: list[str] | None = 
     )
 
 
-def test_generated_items_do_not_depend_on_the_size() -> None:
-    """Item i is a function of (seed, i): a larger pack begins with the smaller one, and another seed differs."""
-    few = make_task("arithmetic", num_train=5, num_test=5, num_demonstrations=5)
-    many = make_task("arithmetic", num_train=9, num_test=7, num_demonstrations=6)
-    other = make_task("arithmetic", num_train=5, num_test=5, num_demonstrations=5, seed=1)
-    assert list(few.train) == list(many.train)[:5]
-    assert list(few.test) == list(many.test)[:5]
-    assert list(few.demonstrations) == list(many.demonstrations)[:5]
-    assert few.train[3] == few.train[3]
-    assert list(few.train) != list(other.train)
-
-
 def test_generated_is_a_sequence() -> None:
     """Slices, negative indices and the end behave as those of a list."""
     squares = Generated(5, lambda i: i * i)
@@ -72,31 +59,6 @@ def test_generated_is_a_sequence() -> None:
         Generated(-1, lambda i: i)
 
 
-def test_scratchpad_by_hand() -> None:
-    """The examples of the docstring, and the same sums with every carry forgotten."""
-    assert scratchpad(347, "+", 585, Random(0), 0.0) == r"7+5=12 4+8=12>13 3+5=08>09 \boxed{932}"
-    assert scratchpad(532, "-", 147, Random(0), 0.0) == r"2-7=15 3-4=19>18 5-1=04>03 \boxed{385}"
-    assert scratchpad(347, "+", 585, Random(0), 1.0) == r"7+5=12 4+8=12>12 3+5=08>08 \boxed{822}"
-    assert scratchpad(532, "-", 147, Random(0), 1.0) == r"2-7=15 3-4=19>19 5-1=04>04 \boxed{495}"
-    assert scratchpad(999, "+", 999, Random(0), 0.0).endswith(r"9+9=18>19 \boxed{1998}")
-    assert scratchpad(100, "-", 100, Random(0), 0.0).endswith(r"\boxed{0}")
-
-
-def test_scratchpad_without_forgetting_is_right() -> None:
-    """Over 2,000 problems the careful scratchpad ends in the reference."""
-    for problem, completion in make_task("arithmetic", num_demonstrations=2000, forget=0.0).demonstrations:
-        assert completion.endswith(f"boxed{{{problem.reference}}}")
-
-
-@pytest.mark.parametrize(("forget", "low", "high"), [(0.5, 0.57, 0.63), (1.0, 0.26, 0.33)])
-def test_sloppy_demonstrations(forget: float, low: float, high: float) -> None:
-    """A carry in .46 of two places: half of them forgotten leaves .6 right, all .3. At most 39 characters."""
-    demonstrations = list(make_task("arithmetic", num_demonstrations=4000, forget=forget).demonstrations)
-    right = sum(completion.endswith(f"{{{problem.reference}}}") for problem, completion in demonstrations)
-    assert low < right / len(demonstrations) < high
-    assert max(len(completion) for _, completion in demonstrations) == 39
-
-
 def test_tasks_made_by_hand_are_sealed() -> None:
     """A pack that builds its Task itself gets the same checks, and a fingerprint that shows the options."""
     problems = [Problem(f"p{i}", f"question {i}", "1") for i in range(4)]
@@ -108,28 +70,6 @@ def test_tasks_made_by_hand_are_sealed() -> None:
     assert seal_task(made[0]) is made[0]
     with pytest.raises(ValueError, match="overlap"):
         seal_task(Task("own", [problems[0]], [Problem("q", "Question 0", "1")], make_verifier("math")))
-
-
-@pytest.mark.parametrize("name", ["arithmetic", "countdown"])
-def test_procedural_parts_are_disjoint_across_seeds(name: str) -> None:
-    """Parts are cut out of the problem space, so the train part of one seed never meets the test part of another."""
-    first, second = (make_task(name, num_train=400, num_test=400, seed=seed) for seed in (1, 2))
-    train = {normalize_prompt(problem.prompt) for problem in [*first.train, *second.train]}
-    test = {normalize_prompt(problem.prompt) for problem in [*first.test, *second.test]}
-    shown = {normalize_prompt(problem.prompt) for problem, _ in [*first.demonstrations, *second.demonstrations]}
-    assert not train & test
-    assert not shown & (train | test)
-
-
-def test_countdown_puzzles_are_solvable() -> None:
-    """Each puzzle holds a solution of its own that uses its numbers once and reaches the target."""
-    task = make_task("countdown", num_train=300, num_test=100)
-    for problem in [*task.train, *task.test]:
-        expression = problem.info["answer"]
-        assert re.fullmatch(r"[\d+*/() -]+", expression)
-        assert sorted(map(int, re.findall(r"\d+", expression))) == sorted(problem.reference["numbers"])
-        assert eval(expression) == problem.reference["target"]  # its own text, of the characters checked above
-        assert str(problem.reference["target"]) in problem.prompt
 
 
 def test_overlap_is_refused_by_normalised_prompt() -> None:

@@ -26,7 +26,7 @@ from rlvr.recipes.tiny_math import CONFIG
 from rlvr.runs.folder import hold_lock
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.checkpoint.resume import RESUMABLE, difference
+from rlvr.training.checkpoint.resume import RESUMABLE, find_difference
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
@@ -256,7 +256,7 @@ def test_a_run_of_an_earlier_version_is_resumed():
     then = json.loads(json.dumps(now))
     del then["run"]["keep_best"], then["optim"]["betas"], then["critic"], then["sampler"]
     then["algo"]["gone"] = 3
-    assert difference(then, now) is None
+    assert find_difference(then, now) is None
 
 
 def test_settings_are_compared_by_what_they_do():
@@ -264,7 +264,7 @@ def test_settings_are_compared_by_what_they_do():
     base = record_of(CONFIG)
 
     def against(**groups) -> str | None:
-        return difference(base, record_of(changed(CONFIG, **groups)))
+        return find_difference(base, record_of(changed(CONFIG, **groups)))
 
     assert against(algo={"loss": "clip", "advantage_scale": "none"}) is None
     assert against(algo={"kl_estimator": "k1", "kl_in": "reward"}) is None
@@ -274,10 +274,10 @@ def test_settings_are_compared_by_what_they_do():
     assert against(sft={"lr": 1.0}) == f"sft.lr is {CONFIG.sft.lr} there and 1.0 here"
     assert against(sft={"steps": 0}) == f"sft.steps is {CONFIG.sft.steps} there and 0 here"
     assert (
-        difference(base, record_of(dataclasses.replace(CONFIG, monitor=MonitorConfig("math"))))
+        find_difference(base, record_of(dataclasses.replace(CONFIG, monitor=MonitorConfig("math"))))
         == "monitor.verifier is None there and 'math' here"
     )
-    assert "fingerprint f there and g here" in (difference(base, {**base, "fingerprint": "g"}) or "")
+    assert "fingerprint f there and g here" in (find_difference(base, {**base, "fingerprint": "g"}) or "")
 
 
 def test_resume_falls_back_to_the_older_whole_checkpoint(tmp_path, capsys):

@@ -15,7 +15,7 @@ from rlvr.config import Config, to_json
 from rlvr.core.types import Problem
 from rlvr.launch import launch
 from rlvr.training.checkpoint.folders import count_since_best
-from rlvr.training.checkpoint.resume import find_checkpoint, started_from
+from rlvr.training.checkpoint.resume import find_checkpoint, resolve_start_from
 from tests.helpers.files import lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
@@ -56,7 +56,7 @@ def test_which_checkpoint_it_is(tmp_path: Path) -> None:
     first, last = (run / "checkpoints" / f"step-00000{step}" for step in (1, 2))
     assert find_checkpoint(first) == first
     assert find_checkpoint(run) == last
-    config = started_from(tiny(tmp_path / "b", run={"start_from": run}))
+    config = resolve_start_from(tiny(tmp_path / "b", run={"start_from": run}))
     assert (config.run.start_from, config.model.name, config.sft.steps) == (last, str(last), 0)
     (last / "model.safetensors").write_bytes(b"damaged")
     assert find_checkpoint(run) == first
@@ -82,19 +82,19 @@ def test_a_resumed_run_keeps_what_it_began_with(tmp_path: Path, step: int, asked
     (tmp_path / "l").symlink_to(other)
     place = {"run": other, "checkpoint": began, "link": tmp_path / "l"}[asked]
     settings = tiny(mine, run={"start_from": place})
-    record_of(mine, started_from(settings))
+    record_of(mine, resolve_start_from(settings))
     newer = saved(other, 4)
     if asked != "checkpoint":
-        assert started_from(settings).run.start_from == place / newer.relative_to(other)
+        assert resolve_start_from(settings).run.start_from == place / newer.relative_to(other)
     saved(mine, 1)
-    assert os.path.realpath(started_from(settings).run.start_from or "") == os.path.realpath(began)
-    assert started_from(tiny(mine, run={"start_from": newer})).run.start_from == newer
+    assert os.path.realpath(resolve_start_from(settings).run.start_from or "") == os.path.realpath(began)
+    assert resolve_start_from(tiny(mine, run={"start_from": newer})).run.start_from == newer
     (began / "state.json").unlink()
     with pytest.raises(ValueError, match=r"began with .*cannot be resumed without it"):
-        started_from(settings)
+        resolve_start_from(settings)
     if asked != "checkpoint":
         again = tiny(mine, run={"start_from": place, "overwrite": True})
-        assert started_from(again).run.start_from == place / newer.relative_to(other)
+        assert resolve_start_from(again).run.start_from == place / newer.relative_to(other)
 
 
 def record_of(folder: Path, config: Config) -> None:

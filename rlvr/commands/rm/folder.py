@@ -63,9 +63,9 @@ def reward_folder(config: RewardConfig, fingerprint: str | None = None) -> RunFo
     folder = config.run.out_dir
 
     def record(held: Record | None) -> Record:
-        from rlvr.training.checkpoint.resume import versions  # imports torch
+        from rlvr.training.checkpoint.resume import current_versions  # imports torch
 
-        return {**wanted, **versions()}
+        return {**wanted, **current_versions()}
 
     def difference(held: Record) -> str | None:
         for group, values in json.loads(to_json(config)).items():

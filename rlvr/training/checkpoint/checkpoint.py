@@ -380,10 +380,10 @@ class SnapshotWriter:
         """
         if self._pending is None:
             return
-        told = gather([outcome(self._pending.written)], self.accelerator)
+        told = gather([failure_of(self._pending.written)], self.accelerator)
         if any(told):
             pending, self._pending = self._pending, None
-            if outcome(pending.written):
+            if failure_of(pending.written):
                 pending.written.result()  # raises
             raise RunError(max(filter(None, told)))
         if None not in told:
@@ -398,7 +398,7 @@ class SnapshotWriter:
             self.check()
 
 
-def outcome(written: Future[None]) -> str | None:
+def failure_of(written: Future[None]) -> str | None:
     """Return why a checkpoint could not be written; "" where it was, None where it is being written."""
     if not written.done():
         return None

@@ -103,15 +103,15 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
     A run with other settings is overwritten if it has no checkpoint, and keeps a fine-tuned start that would be equal.
     It is refused, without run.overwrite, if it has a checkpoint or a fine-tuned start that differs.
     """
-    wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
+    wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **current_versions()}
     folder = config.run.out_dir
     step = newest_step(folder)
 
     def starts_alike(held: Record) -> bool:
-        return difference(held, wanted, within=STARTS_FROM) is None
+        return find_difference(held, wanted, within=STARTS_FROM) is None
 
     def difference_to(held: Record) -> str | None:
-        found = difference(held, wanted)
+        found = find_difference(held, wanted)
         if found is None and step > config.run.steps:
             return f"a run that has done {step} steps, and run.steps is {config.run.steps}"
         return found and f"a run with other settings: {found}"
@@ -120,7 +120,7 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
         folder,
         TRAINING,
         flag="--run.out-dir",
-        record=lambda held: {**wanted, "history": history(held, wanted, step) if held else []},
+        record=lambda held: {**wanted, "history": extend_history(held, wanted, step) if held else []},
         difference=difference_to,
         loses=lambda held: has_checkpoints(folder) or (has_fine_tuning(folder) and not starts_alike(held)),
         stays=lambda held: ("start", folder_of_unfinished(folder / "start").name) if starts_alike(held) else (),
@@ -129,16 +129,20 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
     )
 
 
-def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
+def find_difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
     """Return the first setting that differs and matters to what a step computes (`within`: of these groups and names).
 
     Settings that the run of a record did not have count as their default, and those that nothing reads as equal.
     """
-    old, new = effective(held), effective(wanted)
+    old, new = effective_settings(held), effective_settings(wanted)
     for group, name in {**new, **old}:
-        chosen = within is None or named(name, within.get(group, ()))
-        if chosen and old.get((group, name)) != new.get((group, name)) and not named(name, RESUMABLE.get(group, ())):
-            before, after = (everything(record).get((group, name)) for record in (held, wanted))
+        chosen = within is None or matches_name(name, within.get(group, ()))
+        if (
+            chosen
+            and old.get((group, name)) != new.get((group, name))
+            and not matches_name(name, RESUMABLE.get(group, ()))
+        ):
+            before, after = (all_settings(record).get((group, name)) for record in (held, wanted))
             return f"{group}.{name} is {before!r} there and {after!r} here"
     if held["fingerprint"] != wanted["fingerprint"]:
         there, here = held["fingerprint"], wanted["fingerprint"]
@@ -146,9 +150,9 @@ def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, 
     return None
 
 
-def history(held: Record, wanted: Record, step: int) -> list[Record]:
+def extend_history(held: Record, wanted: Record, step: int) -> list[Record]:
     """Return the history of a run that is resumed after `step` steps: what changed, as [old, new], if anything did."""
-    old, new = everything(held), everything(wanted)
+    old, new = all_settings(held), all_settings(wanted)
     names = {**new, **old}
     changed = {f"{g}.{name}": [old.get((g, name)), new.get((g, name))] for g, name in names}
     changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
@@ -164,21 +168,21 @@ def describe_changes(entry: Record) -> str:
     return f"resumed with other settings: {', '.join(f'{name} {old} -> {new}' for name, (old, new) in changes.items())}"
 
 
-def named(name: str, chosen: Any) -> bool:
+def matches_name(name: str, chosen: Any) -> bool:
     """Return whether a name is among the chosen ones, of which "*" is all."""
     return name in chosen or "*" in chosen
 
 
-def everything(record: Record) -> Settings:
+def all_settings(record: Record) -> Settings:
     """Return every setting of a record; the default of those that it does not have."""
     groups = json.loads(to_json(read_config(record)))
     return {(group, name): value for group, values in groups.items() if values for name, value in values.items()}
 
 
-def effective(record: Record) -> Settings:
+def effective_settings(record: Record) -> Settings:
     """Return the settings that are read, with "auto" resolved."""
     config = read_config(record)
-    settings = everything(record)
+    settings = all_settings(record)
     settings |= {("algo", n): getattr(config.algo, kind) for n, kind in RESOLVED.items() if ("algo", n) in settings}
     for group, value in groups_of(config):
         for setting in settings_of(type(value)):
@@ -187,7 +191,7 @@ def effective(record: Record) -> Settings:
     return settings
 
 
-def versions() -> Record:
+def current_versions() -> Record:
     """Return what a result depends on besides the settings: versions and threads."""
     return {
         "versions": {
@@ -203,7 +207,7 @@ def versions() -> Record:
 # Begin a run with the weights of another one (run.start_from).
 
 
-def started_from(config: Config) -> Config:
+def resolve_start_from(config: Config) -> Config:
     """Return the settings of a run that begins with the checkpoint run.start_from: its model, and no fine-tuning.
 
     run.start_from is then the checkpoint itself, also where a run was named: a run that is resumed keeps the one that
@@ -211,7 +215,7 @@ def started_from(config: Config) -> Config:
     """
     if config.run.start_from is None:
         return config
-    folder = began_with(config.run.out_dir, config.run.start_from) if not config.run.overwrite else None
+    folder = find_first_checkpoint(config.run.out_dir, config.run.start_from) if not config.run.overwrite else None
     folder = folder or find_checkpoint(config.run.start_from)
     return dataclasses.replace(
         config,
@@ -221,7 +225,7 @@ def started_from(config: Config) -> Config:
     )
 
 
-def began_with(out_dir: Path, asked: Path) -> Path | None:
+def find_first_checkpoint(out_dir: Path, asked: Path) -> Path | None:
     """Return the checkpoint that the run in a folder began with, where it is the asked one or one of the asked run.
 
     None for a run without checkpoints of its own, which starts again, and for one that began with another. Raise

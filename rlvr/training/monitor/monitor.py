@@ -102,8 +102,8 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
     verdicts = [verdict for group in monitor for verdict in group.verdicts]
     ids = [completion.sampled_ids for group in groups for completion in group.completions]
     found = {
-        "correct": portion(verdict.correct for verdict in verdicts),
-        "unscored": portion(verdict.score is None for verdict in verdicts),
+        "correct": share_of(verdict.correct for verdict in verdicts),
+        "unscored": share_of(verdict.score is None for verdict in verdicts),
         "repetition": statistics.fmean(repeated_ngrams(row) for row in ids),
         **disagreement(groups, monitor),
     }
@@ -168,7 +168,7 @@ def mean_and_error(name: str, rows: Sequence[Sequence[float]]) -> dict[str, floa
     return {name: statistics.fmean(values), f"{name}_std": statistics.pstdev(values), f"{name}_se": error}
 
 
-def accepted(verdicts: Sequence[Verdict]) -> Sequence[bool | None]:
+def which_accepted(verdicts: Sequence[Verdict]) -> Sequence[bool | None]:
     """Return which completions of a group a verifier accepts: those that score above the group's mean.
 
     So the word means the same for a rule (right or wrong) and for a reward model, whose scores mean something only
@@ -187,17 +187,20 @@ def disagreement(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str,
         (mine, theirs)
         for group, other in zip(groups, monitor, strict=True)
         for mine, theirs, a, b in zip(
-            accepted(group.unshuffled_verdicts), accepted(other.verdicts), group.unshuffled_verdicts, other.verdicts
+            which_accepted(group.unshuffled_verdicts),
+            which_accepted(other.verdicts),
+            group.unshuffled_verdicts,
+            other.verdicts,
         )
         if a.score is not None and b.score is not None and mine is not None and theirs is not None
     ]
     return {
-        "proxy_only": portion(mine and not theirs for mine, theirs in both),
-        "monitor_only": portion(theirs and not mine for mine, theirs in both),
+        "proxy_only": share_of(mine and not theirs for mine, theirs in both),
+        "monitor_only": share_of(theirs and not mine for mine, theirs in both),
     }
 
 
-def portion(holds: Iterable[bool]) -> float:
+def share_of(holds: Iterable[bool]) -> float:
     """Return the share of True; 0 without values."""
     values = list(holds)
     return sum(values) / max(len(values), 1)

@@ -51,7 +51,7 @@ def read_profile(path: Path) -> tuple[dict[str, tuple[float, float]], str]:
     return found, fingerprint
 
 
-def origin(path: Path) -> str:
+def describe_origin(path: Path) -> str:
     """Return of which model a profile is, and by which verifier if not the pack's own; "" where it does not tell."""
     row = next((row for _, row in read_objects(path)), {})
     model, verifier = row.get("model"), row.get("verifier")
@@ -76,7 +76,7 @@ def choose_problems(task: Task, config: CurriculumConfig) -> tuple[Task, str]:
         )
     content = json.dumps([task.fingerprint, sorted(profile.items())])
     digest = hashlib.sha256(content.encode()).hexdigest()[: len(fingerprint)]
-    whose = origin(config.profile)
+    whose = describe_origin(config.profile)
     rates = {name: right / (right + wrong) for name, (right, wrong) in profile.items()}
     places = {problem.id: place for place, problem in enumerate(task.train)}
     there = [name for name in places if name in rates]

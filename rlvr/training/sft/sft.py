@@ -187,14 +187,14 @@ def sft(
     for step in left:
         chosen = items_of_step(demonstrations, config.batch_size, seed=seed, step=step)
         loss = accumulate(policy, demonstration_batch(policy, chosen, plan, seed), accelerator, tokens_per_microbatch)
-        norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)
+        norm = optimizer_step(optimizer, lr=cosine_rate(step, config), max_grad_norm=1.0)
         gradients.observe(step + 1, count_not_finite([norm]), "gradient of the fine-tuning")
         if on_step:
             on_step(step + 1, loss)
     check_weights(policy.model.named_parameters(), f"the fine-tuning broke the policy (look at {hint})")
 
 
-def cosine(step: int, config: SFTConfig) -> float:
+def cosine_rate(step: int, config: SFTConfig) -> float:
     """Return the learning rate of a step (from 0): a linear warm-up, then lr (1 + cos(pi step / steps)) / 2.
 
     The cosine is counted from step 0, so that after the warm-up the rate goes on from slightly below lr.
@@ -217,12 +217,14 @@ def demonstration_batch(
         found = collect_replies([(problem, said) for (problem, _), said in zip(demonstrations, turns)], plan, seed)
     groups = []
     for (problem, _), said, heard in zip(demonstrations, turns, found, strict=True):
-        completion = demonstrated(policy, said, heard, plan)
+        completion = completion_of_demonstration(policy, said, heard, plan)
         groups.append(Group(problem, tuple(policy.render(problem.prompt)), (completion,), (correct(),)))
     return collate(groups, [[1.0]] * len(groups), pad_id=policy.pad_id, device=policy.device)
 
 
-def demonstrated(policy: Policy, said: Sequence[str], heard: Sequence[Reply], plan: Play | None) -> Completion:
+def completion_of_demonstration(
+    policy: Policy, said: Sequence[str], heard: Sequence[Reply], plan: Play | None
+) -> Completion:
     """Return turns of the model, each with an end token, and the replies between them as a completion."""
     ids: list[int] = []
     turns: list[Turn] = []

@@ -1,4 +1,4 @@
-"""The JSON client against real servers on 127.0.0.1: slow, broken, closing and lying ones."""
+"""The client for JSON over HTTP: answers, failures, retries, connections, certificates; secrets stay out of messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
-
 import httpx2
 import pytest
-
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
 from tests.helpers.servers import Server, hang, refused, reply, serving
+import shutil
+import ssl
+from rlvr.core.http import JSONClient
+from tests.helpers.servers import hang, refused, serving
+import base64
+import html
+from contextlib import closing
+from urllib.parse import quote
+from rlvr.core.files.secrets import without_secrets
+from rlvr.core.http import JSONClient, RequestRefused, UnexpectedResponse
+from tests.helpers.servers import reply, serving
+
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -353,3 +363,107 @@ def test_client_that_is_dropped_leaves_no_socket(server):
     del client
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(opened[0])
+
+
+@pytest.fixture
+def certificate(tmp_path) -> Path:
+    """A self-signed certificate for 127.0.0.1, its key in the same file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    path = tmp_path / "both.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    key = tmp_path / "key.pem"
+    subprocess.run([*command.split(), "-keyout", key, "-out", path], check=True, capture_output=True)
+    path.write_text(path.read_text() + key.read_text())
+    return path
+
+
+def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch):
+    """Unless SSL_CERT_FILE says to trust it; then `close` ends an encrypted request too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with serving(context) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        message = refused(JSONClient(url, retries=0))
+        assert "is unreachable: " in message
+        assert "certificate" in message.lower()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        client = JSONClient(url)
+        assert client.get("/") == client.get("/") == {"n": 1}
+        server.script = [hang]
+        messages = []
+        thread = threading.Thread(target=lambda: messages.append(refused(client)))
+        thread.start()
+        while len(server.requests) < 3:
+            time.sleep(0.01)
+        client.close()
+        thread.join(10)
+        assert len(messages) == 1
+        assert "the client was closed" in messages[0]
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_certificates_that_cannot_be_read(tmp_path, monkeypatch, content):
+    """The error names SSL_CERT_FILE and the file, in one line; the proxy is not blamed."""
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with pytest.raises(ValueError, match=r"certificates to trust .* cannot be read: ") as caught:
+        JSONClient("https://127.0.0.1:1")
+    message = str(caught.value)
+    assert f"SSL_CERT_FILE={path}" in message
+    assert "proxy" not in message
+    assert "\n" not in message
+
+
+WRITTEN = {
+    "as it is": str,
+    "in JSON": lambda key: json.dumps(key)[1:-1],
+    "in JSON with slashes escaped": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
+    "in JSON in JSON": lambda key: json.dumps(json.dumps(key)[1:-1])[1:-1],
+    "as code points": lambda key: "".join(f"\\u{ord(c):04X}" for c in key),
+    "in HTML": html.escape,
+    "in HTML as numbers": lambda key: "".join(f"&#x{ord(c):x};" for c in key),
+    "in a URL": lambda key: quote(key, safe=""),
+    "in a URL in a URL": lambda key: quote(quote(key, safe=""), safe=""),
+}
+AROUND = ["{}", "Bearer {}.", "a{}b{}", "<b>{}</b>"]
+SECRETS = ["sk-1a2b3c4d5e6f", "Ab+/9xY0==", "p&ss\"w\\rd<1'"]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("form", WRITTEN)
+def test_secrets_are_left_out_however_they_are_written(form: str, around: str) -> None:
+    """Whole ones anywhere; other text stays."""
+    for key in SECRETS:
+        shown = without_secrets(around.replace("{}", WRITTEN[form](key)), (key,))
+        assert shown == around.replace("{}", "[key]")
+
+
+@pytest.mark.parametrize("text", ["cut off: {key:.9}", "cut off: {key:.5}", "wrong key {key:.8}...", "{key:.8}{key}"])
+def test_parts_of_secrets_are_left_out(text: str) -> None:
+    """Its beginning at the end of a text, and half of it anywhere; what is no secret stays."""
+    key = SECRETS[0]
+    shown = without_secrets(text.format(key=key), (key,))
+    assert "sk-1a" not in shown
+    assert "[key]" in shown
+    assert without_secrets("sk is no key, sk-1 neither", (key,)) == "sk is no key, sk-1 neither"
+    assert without_secrets("text", ()) == without_secrets("text", ("",)) == "text"
+
+
+@pytest.mark.parametrize(
+    "echoed", ["secret-pass-7", base64.b64encode(b"me:secret-pass-7").decode(), "own-header-value"]
+)
+def test_every_secret_of_a_client_is_left_out(echoed: str) -> None:
+    """The password of a URL, as it travels too, and values of headers; in refusals, failures and odd answers."""
+    for answer, said in ((reply(f"no: {echoed}", 403), "refused"), (reply([f"no: {echoed}"]), "schema")):
+        with serving() as server, closing(own_client(server.port)) as client:
+            server.script = [answer]
+            with pytest.raises((RequestRefused, UnexpectedResponse), match=r"no: \[key\]") as caught:
+                client.read("/a", client.get("/a"), lambda found: found["n"])
+        assert said in str(caught.value)
+
+
+def own_client(port: int) -> JSONClient:
+    return JSONClient(f"http://me:secret-pass-7@127.0.0.1:{port}", headers={"X-Own": "own-header-value"})

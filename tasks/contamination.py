@@ -1,12 +1,12 @@
 """Training prompts that are held out elsewhere: the same in another spelling, or with n-grams in common.
 
-The same: white space, case, Unicode, LaTeX's spaces and delimiters do not count, numbers and signs do (`spelled`).
+The same spelling: white space, case, Unicode forms and LaTeX's spaces and delimiters are ignored (`spell_prompt`).
 
-N-grams: published rules differ, GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others
-for 8-grams. So prompts are found in which numbers or names were changed; `Match` tells how much they share, and
-`share` asks for more. What all prompts of a pack begin or end with does not count. N-grams that more than ten training
-prompts have are phrases of the trade ("where m and n are relatively prime positive integers"), and no sign by
-themselves (NeMo Curator's rule and limit), unless a prompt has half of a held-out one.
+N-grams: published rules differ. GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others
+for 8-grams. So prompts with changed numbers or names are found too; `Match.share` says how much they share, and `share`
+asks for more. What all prompts of a pack begin or end with is ignored. An n-gram that more than ten training prompts
+have is a phrase of the trade ("where m and n are relatively prime positive integers"). It counts only for a prompt that
+has half of a held-out one (NeMo Curator's rule and limit).
 
 Time and memory grow in proportion to the text.
 """
@@ -24,18 +24,18 @@ from rlvr.tasks.base import normalize_prompt, prompt_text, spell_prompt
 
 Gram = tuple[str, ...]
 _WORD = re.compile(r"\w+")
-# N-grams in at least this many held-out prompts, and in this share of them, are the pack's own instructions.
+# N-grams in at least so many held-out prompts, and in such a share of them, are the pack's instructions.
 COMMON_PROMPTS = 5
 COMMON_SHARE = 0.01
-# N-grams in more training prompts than this are no sign, unless a prompt has the greater part of a held-out one.
+# N-grams in more training prompts are no sign, unless a prompt has the greater part of a held-out one.
 MOST_PROMPTS = 10
 GREATER_PART = 0.5
-LEAST_END = 4  # words that all prompts of a pack begin or end with, from which on they are its instructions
+LEAST_END = 4  # so many words that all prompts begin or end with are instructions
 
 
 @dataclass(frozen=True)
 class Match:
-    """A training problem and the held-out one that it repeats. share: of the held-out prompt's n-grams; exact: 1."""
+    """A training problem and the held-out one that it repeats. share: of the held-out prompt's n-grams."""
 
     problem: str
     pack: str
@@ -54,10 +54,10 @@ def words_of(prompt: Prompt) -> list[str]:
 
 
 def common_ends(texts: Sequence[list[str]]) -> tuple[int, int]:
-    """Return how many words all texts begin and end with: a pack's instructions. (0, 0) for fewer than two texts."""
+    """Return how many words all texts begin and end with; (0, 0) for fewer than two texts."""
     if len(set(map(tuple, texts))) < 2:
         return 0, 0
-    # What the first and the last in the order of words have in common, all have.
+    # What the first and the last text in sorted order have in common, all have.
     first = _common(min(texts), max(texts))
     turned = [text[::-1] for text in texts]
     return first, min(_common(min(turned), max(turned)), min(map(len, texts)) - first)
@@ -67,18 +67,18 @@ def _common(one: list[str], other: list[str]) -> int:
     return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
-def bare(texts: Sequence[list[str]]) -> list[list[str]]:
+def without_instructions(texts: Sequence[list[str]]) -> list[list[str]]:
     """Return the texts without the instructions that all of them begin or end with."""
     first, last = (count if count >= LEAST_END else 0 for count in common_ends(texts))
     return [text[first : len(text) - last] for text in texts]
 
 
-def written(problems: Sequence[Problem]) -> list[set[str]]:
-    """Return what each prompt is compared by for equality: as `spelled` without instructions, and whole."""
+def comparison_forms(problems: Sequence[Problem]) -> list[set[str]]:
+    """Return the forms of each prompt that are compared: spelled without instructions, spelled, normalised."""
     texts = [spell_prompt(problem.prompt) for problem in problems]
     return [
         {" ".join(text), " ".join(whole), normalize_prompt(problem.prompt)} - {""}
-        for problem, text, whole in zip(problems, bare(texts), texts)
+        for problem, text, whole in zip(problems, without_instructions(texts), texts)
     ]
 
 
@@ -88,9 +88,9 @@ def ngrams(words: Sequence[str], size: int) -> Iterator[Gram]:
 
 
 class HeldOut:
-    """The held-out problems of some packs, to find training prompts in. Raise ValueError for bad settings.
+    """The held-out problems of some packs, in which training prompts are looked up.
 
-    size: of the n-grams. share: of the n-grams of a held-out prompt that a training prompt must have; 0: one will do.
+    size: of the n-grams. share: of a held-out prompt's n-grams that a training prompt must have; with 0 one is enough.
     """
 
     def __init__(self, packs: Mapping[str, Sequence[Problem]], *, size: int = 13, share: float = 0.0) -> None:
@@ -105,11 +105,11 @@ class HeldOut:
             self._add(pack, problems)
 
     def _add(self, pack: str, problems: Sequence[Problem]) -> None:
-        texts = bare([words_of(problem.prompt) for problem in problems])
+        texts = without_instructions([words_of(problem.prompt) for problem in problems])
         grams = [set(ngrams(words, self.size)) for words in texts]
         often = Counter(gram for found in grams for gram in found)
         most = max(COMMON_PROMPTS, COMMON_SHARE * len(problems))
-        for problem, forms, found in zip(problems, written(problems), grams):
+        for problem, forms, found in zip(problems, comparison_forms(problems), grams):
             place = len(self._names)
             kept = {gram for gram in found if often[gram] < most}
             self._names.append((pack, problem.id))
@@ -120,12 +120,12 @@ class HeldOut:
                 self._grams.setdefault(gram, []).append(place)
 
     def matches(self, problems: Sequence[Problem]) -> list[Match]:
-        """Return for each problem that repeats a held-out one the nearest of these, in order."""
-        texts = bare([words_of(problem.prompt) for problem in problems])
+        """Return the nearest held-out problem for each problem that repeats one, in order."""
+        texts = without_instructions([words_of(problem.prompt) for problem in problems])
         shared = [[gram for gram in set(ngrams(words, self.size)) if gram in self._grams] for words in texts]
         often = Counter(gram for grams in shared for gram in grams)
         common = {gram for gram, count in often.items() if count > MOST_PROMPTS}
-        found = [self._match(*row, common) for row in zip(problems, shared, written(problems))]
+        found = [self._match(*row, common) for row in zip(problems, shared, comparison_forms(problems))]
         return [match for match in found if match is not None]
 
     def _match(self, problem: Problem, grams: list[Gram], forms: set[str], common: set[Gram]) -> Match | None:

@@ -1,6 +1,9 @@
-"""Problems of reasoning-gym: about a hundred generated tasks, made and scored in the sandbox.
+"""Packs of other libraries: tasks of reasoning-gym, and tasksets of `verifiers` 0.4 (Prime Intellect, prime-rl).
 
-`reasoning_gym:NAME` is the pack `reasoning_gym` with dataset=NAME.
+reasoning-gym has about a hundred generated tasks, which are made and scored in the sandbox.
+
+`reasoning_gym:NAME` is the pack `reasoning_gym` with dataset=NAME, `verifiers:MODULE` the pack `verifiers` with
+taskset=MODULE.
 """
 
 from __future__ import annotations
@@ -52,7 +55,10 @@ def reasoning_gym(
         raise ValueError(f"task {name!r}: no system prompt {system!r}; {did_you_mean(system, PROMPTS)}")
     if not (0 <= num_train <= MOST and 0 <= num_test <= MOST):
         raise ValueError(f"task {name!r}: {num_train} and {num_test} problems; expected 0 to {MOST:,}")
-    settings = _settings(name, dataset, config)
+    settings = _read_config(name, config)
+    known = shared().ask("settings", name=dataset)
+    if unknown := [key for key in settings if key not in known]:
+        raise ValueError(f"task {name!r} has no setting {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
     introduction = "" if system == "none" else str(get_grader().ask("describe")["prompts"][system]).strip()
 
     def problem(part: str, index: int, row: Mapping[str, Any]) -> Problem:
@@ -74,7 +80,7 @@ def reasoning_gym(
                 rejected += 1
             elif held.setdefault(normalize_prompt(row["question"]), part) == part:
                 parts[part].append(problem(part, index, row))
-    _tell_rejected(name, rejected, num_train + num_test)
+    _report_rejected(name, rejected, num_train + num_test)
     if num_train and not parts["train"]:
         raise ValueError(f"task {name!r}: all of its problems are test problems; ask for fewer (num_test)")
     options = {"graded": graded, "least": least}
@@ -88,7 +94,7 @@ def reasoning_gym(
     )
 
 
-def _tell_rejected(name: str, rejected: int, count: int) -> None:
+def _report_rejected(name: str, rejected: int, count: int) -> None:
     """Tell how many of the package's own answers its scorer rejects. Raise ValueError for more than half."""
     if 2 * rejected > count:
         raise ValueError(f"task {name!r}: its scorer rejects the package's own answers to {rejected} problems")
@@ -98,38 +104,32 @@ def _tell_rejected(name: str, rejected: int, count: int) -> None:
         )
 
 
-def _settings(name: str, dataset: str, config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a data set. Raise ValueError for what is no JSON object, or names one that it lacks."""
+def _read_config(name: str, config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that are given as JSON. Raises ValueError for anything but an object."""
     try:
         settings = json.loads(config) if isinstance(config, str) else json.loads(json.dumps(dict(config)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name!r}, config {config!r:.80}: {error}; expected JSON, as in {{}}") from None
     if not isinstance(settings, dict):
         raise ValueError(f"task {name!r}, config {config!r:.80}: expected a JSON object, as in {{}}")
-    known = get_grader().ask("settings", name=dataset)
-    for key in settings:
-        if key not in known:
-            raise ValueError(f"task {name!r} has no setting {key!r}; {did_you_mean(key, known)}")
     return settings
 
 
 def _rows(name: str, dataset: str, settings: Mapping[str, Any], seed: int, count: int) -> Iterator[dict[str, Any]]:
     """Yield the problems of a seed, made in the sandbox. Raise ValueError where the package does."""
 
-    def made(first: int) -> list[dict[str, Any]]:
+    def make(first: int) -> list[dict[str, Any]]:
         values = {"name": dataset, "config": settings, "seed": seed, "size": count}
         reply = get_grader().ask("problems", _WALL, **values, first=first, count=min(_AT_ONCE, count - first))
         return list(reply["problems"])
 
     with ThreadPoolExecutor(get_grader().slots) as threads:
         try:
-            for rows in threads.map(made, range(0, count, _AT_ONCE)):
+            for rows in threads.map(make, range(0, count, _AT_ONCE)):
                 yield from rows
         except GraderFailure as error:
             raise ValueError(f"task {name!r}, config {json.dumps(settings)}: {error}") from None
 
-
-# Tasksets of the package `verifiers` 0.4 (Prime Intellect, prime-rl) as task packs: `verifiers:MODULE`.
 
 MOST_TASKS = 1_000_000
 
@@ -148,12 +148,7 @@ def verifiers(
         raise ValueError(
             f"task {name!r}: test_share {test_share}, most {most}; expected a share, and 1 to {MOST_TASKS:,}"
         )
-    try:
-        settings = json.loads(config)
-    except ValueError as error:
-        raise ValueError(f"task {name!r}, config {config!r:.80}: {error}; expected JSON, as in {{}}") from None
-    if not isinstance(settings, dict):
-        raise ValueError(f"task {name!r}, config {config!r:.80}: expected a JSON object, as in {{}}")
+    settings = _read_config(name, config)
     problems = []
     for index, task in enumerate(load_tasks(taskset, settings, most)):
         reference = {"taskset": taskset, "config": settings, "most": most, "hash": hash_of(task)}

@@ -27,7 +27,7 @@ logger = logging.getLogger("rlvr.tasks")
 
 @dataclass(frozen=True)
 class RoutedVerifier(Composite):
-    """Gives each problem to the verifier of its pack (`Problem.info[PACK]`)."""
+    """Lets the verifier of its pack (`Problem.info[PACK]`) judge each problem."""
 
     components: Mapping[str, Verifier]
 
@@ -53,7 +53,7 @@ class RoutedVerifier(Composite):
 def play_in_pack(
     problem: Problem, rng: random.Random, *, environments: Mapping[str, Environment]
 ) -> Generator[Reply | None, str, Verdict | None]:
-    """Play a problem in the environment of its pack; in a single turn where the pack has none."""
+    """Play a problem in the environment of its pack, or in a single turn if the pack has none."""
     environment = environments.get(problem.info.get(PACK, ""))
     if environment is None:
         yield None
@@ -62,13 +62,12 @@ def play_in_pack(
 
 
 def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed: int = 0) -> Task:
-    """Return several tasks as one. parts: by a name of your choice, a task and the weight of its training problems.
+    """Return several tasks as one. parts: maps a name of your choice to a task and its weight.
 
-    `Task.shares` holds the shares, by which a run draws the problems of its steps. The held-out problems of all packs
-    are evaluated, together and by pack. Training prompts that are held out in another pack are left out. A pack without
-    training problems is only evaluated, and its weight does not count. Raise ValueError for weights that are not
-    positive, for a mixture in a mixture, for two problems with one id, and for environments that tell of tools in every
-    prompt.
+    A run draws training problems in proportion to the weights (`Task.shares`). The held-out problems of all packs are
+    evaluated, together and by pack. Training prompts that another pack holds out are left out. A pack without training
+    problems is only evaluated; its weight does not count. Raises ValueError for weights that are not positive, a
+    mixture in a mixture, two problems with one id, and environments that describe tools in every prompt.
     """
     if not parts:
         raise ValueError("a mixture of no packs; expected one at least")
@@ -109,12 +108,12 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
 
 
 def in_turn(parts: Sequence[Sequence[Problem]]) -> list[Problem]:
-    """Return one of each part, then the next of each: the first problems are of all packs."""
+    """Interleave the parts, so that the first problems are of all packs."""
     return [problem for row in itertools.zip_longest(*parts) for problem in row if problem is not None]
 
 
 def name_problem(pack: str, problem: Problem) -> Problem:
-    """Return a problem with its pack in its info, and in its id."""
+    """Return a problem with its pack in its info and its id."""
     name = problem.id if problem.id.startswith(f"{pack}/") else f"{pack}/{problem.id}"
     return replace(problem, id=name, info={**problem.info, PACK: pack})
 
@@ -144,11 +143,11 @@ def mixture(
 ) -> Task:
     """Several packs in one task, each with its weight, verifier, environment and prompts.
 
-    packs: name:weight, separated by commas; a weight left out is 1; alias=name:weight, so that one pack can be there
-    twice. options: of the packs, as name.option=value, separated by commas. seed: of the order of demonstrations.
+    packs: name:weight, separated by commas; the weight is 1 by default. alias=name:weight uses a pack twice. options:
+    of the packs, as name.option=value, separated by commas. seed: of the order of demonstrations.
         packs=gsm8k:2,deepscaler:1 options=gsm8k.data=gsm8k/,deepscaler.data=deepscaler.json
 
-    verifiers: of packs that do not keep their own, as name=verifier, with verifier_options as name.option=value.
+    verifiers: replace those of packs, as name=verifier, with verifier_options as name.option=value.
         packs=gsm8k,chats verifiers=chats=reward_model verifier_options=chats.model=org/name
     """
     parsed = [parse_part(part, "task 'mixture', pack") for part in packs]

@@ -1,10 +1,17 @@
-"""What surrounds the code: the version, the workflow, the hooks, the issue forms."""
+"""What surrounds the code: the version, the workflow, `make setup`, benchmarks, the lists and helpers of the tests."""
 
 from __future__ import annotations
 
+import ast
+import gc
+import os
 import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +19,9 @@ import yaml
 
 import rlvr
 from rlvr.commands.cli import main
+from tests.helpers.files import ROOT, slow_tests
+from tests.helpers.machine import processor_time
 
-ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -46,20 +54,89 @@ def test_no_conflict_of_a_merge_is_left() -> None:
     assert [path for path in files if re.search(r"^(<{7}|={7}|>{7})( |$)", path.read_text(), re.MULTILINE)] == []
 
 
-def test_hooks_are_the_checks_of_make() -> None:
-    """Each program of `make check` is a hook that runs before a commit."""
-    hooks = [hook["entry"] for repo in load(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
-    programs = ("ruff check", "ruff format", "mypy")
-    assert [entry.split(" --")[0] for entry in hooks] == [f".venv/bin/{program}" for program in programs]
-    makefile = (ROOT / "Makefile").read_text()
-    assert all(f"$(BIN)/{program}" in makefile for program in ("ruff check .", "ruff format --check .", "mypy"))
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_setup_checks_the_version_of_python_first(tmp_path):
+    """Python 3.10 is refused in one line, before an environment is made; so is one that is not there."""
+    fake = tmp_path / "bin" / "python3"
+    fake.parent.mkdir()
+    code = 'import sys; sys.version_info = (3, 10, 4, "final", 0); exec(sys.argv[1])'
+    fake.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -c \'{code}\' "$2"\necho made an environment\n')
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"}
+    for more, found in (((), "python3 is Python 3.10;"), (("PYTHON=python3.99",), "no python3.99 found;")):
+        command = ["make", "--no-print-directory", "setup", f"VENV={tmp_path / 'venv'}", *more]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60)
+        assert done.returncode != 0
+        errors = [text for text in done.stderr.splitlines() if text.startswith("error: ")]
+        assert len(errors) == 1
+        for words in (found, "rlvr needs", "3.11 or newer", "make setup PYTHON=python3.12"):
+            assert words in errors[0]
+        assert "made an environment" not in done.stdout
+    assert not (tmp_path / "venv").exists()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda p: p.stem)
-def test_issue_forms_have_what_a_form_needs(path: Path) -> None:
-    """Name, description, and fields with an id and a label, the required ones among them."""
-    form = yaml.safe_load(path.read_text())
-    assert form["name"]
-    assert form["description"]
-    assert all(field["id"] and field["attributes"]["label"] for field in form["body"])
-    assert any(field.get("validations", {}).get("required") for field in form["body"])
+SCRIPTS = sorted((ROOT / "tests" / "bench").rglob("*.py"))
+NAMES = [path.relative_to(ROOT).as_posix() for path in SCRIPTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_help_needs_no_peer(name: str) -> None:
+    """From any folder, with an empty environment."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / name), "--help"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert (done.returncode, done.stdout.startswith("usage:")) == (0, True), done.stderr
+
+
+def functions(file: str) -> set[str]:
+    """Names of the test functions of a file below tests/."""
+    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_each_line_is_a_test_and_each_file_keeps_one():
+    """A renamed test drops out of the list loudly; `make test` runs a part of every file with several tests."""
+    whole: dict[str, set[str]] = {}
+    for line, parts in slow_tests().items():
+        file, name = line.split("::")
+        assert name in functions(file), line
+        if not all(first for first, _ in parts):
+            whole.setdefault(file, set()).add(name)
+    assert [file for file, names in whole.items() if functions(file) <= names and len(names) > 1] == []
+
+
+def spin(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_only_what_this_thread_computes_counts() -> None:
+    """Not sleep, not another thread's work; the collector is on again afterwards."""
+    with processor_time() as idle:
+        other = threading.Thread(target=spin, args=(0.2,))
+        other.start()
+        other.join()
+        time.sleep(0.1)
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with processor_time() as busy:
+        spin(0.2)
+    assert idle.seconds < 0.1
+    assert 0.2 <= busy.seconds < 0.4
+
+
+def test_a_block_that_raises_leaves_the_collector_on() -> None:
+    try:
+        with processor_time() as taken:
+            raise KeyError
+    except KeyError:
+        pass
+    assert gc.isenabled()
+    assert taken.seconds >= 0

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from rlvr.core.registry import did_you_mean, load, register_environment
 from rlvr.core.types import Problem, Reply, Verdict, error
 from rlvr.environments.tools.builtin import calculator, python_tool
-from rlvr.environments.tools.calls import MARKS, Call, Format, announcement, read_calls, shown, written
-from rlvr.environments.tools.tool import Running, SandboxFailure, Tool, ToolError, started, tool
+from rlvr.environments.tools.calls import MARKS, Call, Format, announcement, escape_result, join_results, read_calls
+from rlvr.environments.tools.tool import Running, SandboxFailure, Tool, ToolError, start_tool, tool
 from rlvr.verifiers.extract import THINKING
 
 __all__ = ["SandboxFailure", "Tool", "ToolError", "Tools", "calculator", "python_tool", "tool", "tools"]
@@ -28,9 +28,8 @@ class Tools:
 
     A turn without a call is the answer, which the task's verifier judges. calls: the format of a call; fenced: a block
     with the tool's name as its tag; hermes: <tool_call> (Qwen, Hermes); llama: JSON (Llama 3.1). state: of python; with
-    keep the programs of a rollout run one after the other in one process of the sandbox, and the limits hold for all of
-    them together. seconds, memory_mb: of a program. output_chars: of a result, more is left out in the middle.
-    calls_per_turn: further ones are refused.
+    keep, the programs of a rollout share one process of the sandbox and its limits. seconds, memory_mb: limits of a
+    program. output_chars: longer results lose their middle. calls_per_turn: further calls are refused.
     """
 
     tools: tuple[Any, ...] = ("python",)
@@ -59,17 +58,17 @@ class Tools:
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """The tools as a chat template takes them; none where calls are fenced blocks, which templates do not know."""
+        """The tools as chat templates take them; none for fenced blocks, which templates do not know."""
         return [] if self.calls == "fenced" else [made.schema() for made in self.made]
 
     @property
     def marks(self) -> Sequence[str]:
-        """The marks of calls and of thinking, which are to be in the text of a turn where they are special tokens."""
+        """Marks of calls and of thinking, which stay in the text of a turn even if they are special tokens."""
         return (*MARKS[self.calls], *THINKING)
 
     @property
     def announcement(self) -> str:
-        """What tells the model of the tools where the chat template does not."""
+        """A text about the tools, for prompts whose chat template does not describe them."""
         return announcement(self.made, self.calls)
 
     def __call__(self, problem: Problem, rng: Random) -> Generator[Reply | None, str, Verdict | None]:
@@ -89,9 +88,9 @@ class Tools:
                     except Exception as broken:  # a tool that does not work is no answer of the model
                         return error(f"tool {call.name}: {type(broken).__name__}: {broken}"[:300])
                 void = all(call.wrong for call in calls)
-                texts = [shown(text, self.output_chars) for text in results]
+                texts = [escape_result(text, self.output_chars) for text in results]
                 role = "user" if self.calls == "fenced" else "tool"
-                text, payload = written(texts, self.calls)
+                text, payload = join_results(texts, self.calls)
                 said = yield Reply(text, role, void=void, calls=len(results), failed=failed, payload=payload)
             return None
         finally:
@@ -99,15 +98,15 @@ class Tools:
                 one.close()
 
     def _result(self, call: Call, running: dict[str, Running]) -> str:
-        """Return the result of a call. Raise ToolError where the model is to blame."""
+        """Return the result of a call. Raises ToolError if the model is to blame."""
         if call.wrong:
             raise ToolError(f"error: {call.wrong}")
         made = next((made for made in self.made if made.name == call.name), None)
         if made is None:
             raise ToolError(f"error: no tool {call.name!r:.60}; there is {', '.join(made.name for made in self.made)}")
-        parameters = made.checked(call.parameters)
+        parameters = made.check_parameters(call.parameters)
         if made.name not in running:
-            running[made.name] = started(made)
+            running[made.name] = start_tool(made)
         result = running[made.name](**parameters)
         if not isinstance(result, str):
             raise TypeError(f"it returned {result!r:.60}; expected text")
@@ -124,10 +123,10 @@ class Tools:
             return BUILT_IN[item]()
         if ":" not in item:
             raise LookupError(f"no tool {item!r}; {did_you_mean(item, BUILT_IN)} (or module:attribute)")
-        return _imported(item)
+        return _import_tool(item)
 
 
-def _imported(spec: str) -> Tool:
+def _import_tool(spec: str) -> Tool:
     """Return the tool that "module:attribute" names."""
     module, _, attribute = spec.partition(":")
     found = getattr(load(functools.partial(importlib.import_module, module), f"tool {spec!r}"), attribute, None)

@@ -1,4 +1,7 @@
-"""The tool `calculator`: exact arithmetic, read by the grammar of the verifier `math`."""
+"""The built-in tools: `calculator`, exact arithmetic, and `python`, programs in the sandbox.
+
+A program's failure is text for the model, the sandbox's own failure is not.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ DIGITS = 12  # of the decimal that is shown beside a fraction
 MAX_DIGITS = 2_000  # of a result
 
 
-def value(expression: str) -> Fraction:
-    """Return the value of an expression. Raise ToolError, in one line, where it has none that is rational."""
+def evaluate(expression: str) -> Fraction:
+    """Return the value of an expression. Raises ToolError, in one line, if that is no rational number."""
     try:
         return exact(parse(expression))
     except Undefined as error:
@@ -47,10 +50,8 @@ def text_of(number: Fraction) -> str:
 @tool
 def calculator(expression: str) -> str:
     """Compute an expression of numbers exactly: + - * / ^ ! brackets, sqrt, gcd, binomials."""
-    return text_of(value(expression.strip()))
+    return text_of(evaluate(expression.strip()))
 
-
-# The tool `python`: programs in the sandbox. Their failures are text for the model, the sandbox's are not.
 
 DESCRIPTION = "Run a Python 3 program and return what it prints."
 FRESH, KEPT = "Each call is a program of its own.", "Names are kept between calls."
@@ -66,8 +67,8 @@ _OURS = re.compile(r'^  File "[^"\n]*/sandbox/(?:jail|wire|testcode)/\w+\.py", l
 
 
 def result_text(result: Result) -> str:
-    """Return what a run printed. Raise ToolError with that and the reason where it failed; SandboxFailure where it
-    could not be run.
+    """Return what a run printed. Raises ToolError, with that and the reason, if the program failed, and SandboxFailure
+    if it could not be run.
     """
     if result.status is RunStatus.SANDBOX_ERROR:
         raise SandboxFailure(f"sandbox: {result.detail}")
@@ -79,8 +80,8 @@ def result_text(result: Result) -> str:
     raise ToolError("\n".join(part for part in (printed.rstrip("\n"), reason, lost) if part))
 
 
-class Kept:
-    """The programs of one rollout in one living process in the sandbox, which begins with the first call."""
+class KeptPython:
+    """Runs the programs of one rollout in one process of the sandbox, which starts with the first call."""
 
     def __init__(self, limits: Limits) -> None:
         self._session = Session(limits)
@@ -94,8 +95,7 @@ class Kept:
 
 
 def python_tool(seconds: float = 5.0, memory_mb: int = 1024, *, keep: bool = False) -> Tool:
-    """Return the tool with limits of each program: seconds of processor time, MB of memory. Raise ValueError for one
-    that is not positive.
+    """Return the tool with these limits of a program. Raises ValueError for one that is not positive.
 
     keep: the programs of a rollout run one after the other in one process, and the limits hold for all together.
     """
@@ -111,5 +111,5 @@ def python_tool(seconds: float = 5.0, memory_mb: int = 1024, *, keep: bool = Fal
         {"code": str},
         ("code",),
         languages=("py", "python3"),
-        start=functools.partial(Kept, limits) if keep else None,
+        start=functools.partial(KeptPython, limits) if keep else None,
     )

@@ -1,4 +1,4 @@
-"""Calls of tools in what a model said, by format, and how results are written. Nothing of it is evaluated."""
+"""Calls of tools in a model's turn, by format, and how results are written. Nothing is evaluated."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MAX_READ = 200_000  # characters of a turn
 _TAG = "<|python_tag|>"
 _OPENING = re.compile(r"[ \t]{0,3}```[ \t]*(\w+)[ \t]*")
 _CLOSING = re.compile(r"[ \t]{0,3}```[ \t]*")
-# Of each format the marks that a model may write as one special token, which decoding leaves out.
+# Marks of each format that may be special tokens, which decoding leaves out.
 MARKS: Mapping[str, Sequence[str]] = {
     "fenced": (),
     "hermes": ("<tool_call>", "</tool_call>"),
     "llama": (_TAG,),
 }
-# What would end the block or the message that a result is in, or begin another one.
+# What would end the block or message of a result, or begin another one.
 _MARKS = re.compile(r"`{3}|</?(?:tool_call|tool_response|think|start_of_turn|end_of_turn|s)>|<\|\w{1,40}\|>")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call as the model wrote it; `wrong` says in one line why it cannot be made, "" where it can."""
+    """A call as the model wrote it. `wrong` says in one line why it cannot be made, or is ""."""
 
     name: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -37,16 +37,16 @@ class Call:
 
 
 def read_calls(said: str, form: Format, tools: Sequence[Tool]) -> list[Call]:
-    """Return the calls in what the model said, in order; what it thought is not read.
+    """Return the calls in a turn of the model, in order. Thinking is not read.
 
     fenced: blocks with a tool's name as their tag. hermes: <tool_call>{"name", "arguments"}</tool_call>. llama: a turn
-    that is {"name", "parameters"}, several of them with ";" between, or code after <|python_tag|>.
+    that is {"name", "parameters"}, or several with ";" between, or code after <|python_tag|>.
     """
     thought = after_thinking(said[-MAX_READ:])
     return list(_READERS[form](thought, tools)) if thought is not None else []
 
 
-def _fenced(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
+def _read_fenced(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
     by_tag = {tag: tool for tool in tools for tag in (tool.name, *tool.languages)}
     inside: str | None = None
     lines: list[str] = []
@@ -57,7 +57,7 @@ def _fenced(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
                 inside, lines = opened[1].lower() if opened else "", []
         elif _CLOSING.fullmatch(line.rstrip("\r")):
             if inside in by_tag:
-                yield _of_block(by_tag[inside], "\n".join(lines))
+                yield _read_block(by_tag[inside], "\n".join(lines))
             inside = None
         else:
             lines.append(line)
@@ -65,8 +65,8 @@ def _fenced(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
         yield Call(wrong="the block of the call has no end; close it with ```")
 
 
-def _of_block(tool: Tool, text: str) -> Call:
-    """Return the call of a fenced block: its text is the only parameter, or a JSON object of all."""
+def _read_block(tool: Tool, text: str) -> Call:
+    """Return the call of a fenced block. Its text is the only parameter, or a JSON object of all."""
     if list(tool.parameters.values()) == [str]:
         return Call(tool.name, {next(iter(tool.parameters)): text})
     try:
@@ -76,18 +76,18 @@ def _of_block(tool: Tool, text: str) -> Call:
     return Call(tool.name, given)
 
 
-def _hermes(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
+def _read_hermes(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
     place = 0
     while (start := said.find("<tool_call>", place)) >= 0:
         end = said.find("</tool_call>", start)
         if end < 0:
             yield Call(wrong="the call has no end; close it with </tool_call>")
             return
-        yield _of_json(said[start + len("<tool_call>") : end], "arguments")
+        yield _read_json(said[start + len("<tool_call>") : end], "arguments")
         place = end
 
 
-def _llama(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
+def _read_llama(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
     text = said.strip()
     tagged = text.startswith(_TAG)
     text = text.removeprefix(_TAG).strip()
@@ -102,29 +102,29 @@ def _llama(said: str, tools: Sequence[Tool]) -> Iterator[Call]:
         try:
             given, end = decoder.raw_decode(text)
         except (ValueError, RecursionError) as error:
-            yield Call(wrong=f"the call is no JSON object: {_short(error)}")
+            yield Call(wrong=f"the call is no JSON object: {_one_line(error)}")
             return
-        yield _of_object(given, "parameters")
+        yield _read_call(given, "parameters")
         text = text[end:].lstrip("; \n\r\t")
         if text and not text.startswith("{"):
             return
 
 
 _READERS: Mapping[Format, Callable[[str, Sequence[Tool]], Iterator[Call]]] = {
-    "fenced": _fenced,
-    "hermes": _hermes,
-    "llama": _llama,
+    "fenced": _read_fenced,
+    "hermes": _read_hermes,
+    "llama": _read_llama,
 }
 
 
-def _of_json(text: str, key: str) -> Call:
+def _read_json(text: str, key: str) -> Call:
     try:
-        return _of_object(_object(text), key)
+        return _read_call(_object(text), key)
     except ValueError as error:
         return Call(wrong=f"the call is no JSON object: {error}")
 
 
-def _of_object(given: Any, key: str) -> Call:
+def _read_call(given: Any, key: str) -> Call:
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         return Call(wrong=f'a call is {{"name": ..., "{key}": {{...}}}}; this one has no name')
     parameters = given.get(key, {})
@@ -137,20 +137,20 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(_short(error)) from error
+        raise ValueError(_one_line(error)) from error
     if not isinstance(found, dict):
         raise ValueError("it is another value")
     return found
 
 
-def _short(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:80]
 
 
-def written(results: Sequence[str], form: Format) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return results as the text of a reply, and where each begins and ends in it.
+def join_results(results: Sequence[str], form: Format) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return the text of a reply with these results, and (start, end) of each in it.
 
-    They are fenced blocks, or each after its number where there are several.
+    Results are fenced blocks; in other formats several are numbered.
     """
     text, places = "", []
     for number, result in enumerate(results, 1):
@@ -163,10 +163,10 @@ def written(results: Sequence[str], form: Format) -> tuple[str, tuple[tuple[int,
     return text, tuple(places)
 
 
-def shown(text: str, most: int) -> str:
-    """Return a result as the model reads it: at most `most` characters, from both ends, and nothing that forges.
+def escape_result(text: str, most: int) -> str:
+    """Return a result as the model reads it: at most `most` characters, with the middle left out.
 
-    Fences of code and the marks of chat templates get a backslash; control characters are escapes.
+    So that a result forges nothing, fences and marks of chat templates get a backslash, control characters are escaped.
     """
     if len(text) > most:
         left_out = len(text) - most
@@ -175,7 +175,7 @@ def shown(text: str, most: int) -> str:
 
 
 def announcement(tools: Sequence[Tool], form: Format) -> str:
-    """Return what tells a model in plain text which tools there are and how to call one."""
+    """Return a text that lists the tools and says how to call one."""
     lines = ["You can use these tools:"]
     for tool in tools:
         kinds = ", ".join(f"{name}: {kind.__name__}" for name, kind in tool.parameters.items())

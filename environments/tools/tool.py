@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -13,11 +12,11 @@ _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", 
 
 
 class ToolError(Exception):
-    """A call that failed by what the model asked for. Its text is the result that the model reads."""
+    """A call that failed because of the model. Its text is the result that the model reads."""
 
 
 class SandboxFailure(Exception):
-    """A call that failed for a reason that is not the model's. The rollout is not scored."""
+    """A call that failed for another reason. The rollout is not scored."""
 
 
 class Running(Protocol):
@@ -30,10 +29,10 @@ class Running(Protocol):
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool, by the name that the model calls it by. parameters: name to type. required: those without a default.
+    """A tool. parameters: maps name to type. required: those without a default.
 
-    language: further tags of a fenced block that calls it. start: makes what answers the calls of one rollout; without
-    it that is `function`.
+    languages: further tags of a fenced block that calls it. start: makes the object that answers the calls of one
+    rollout; by default `function` answers them.
     """
 
     name: str
@@ -51,8 +50,8 @@ class Tool:
         described = {"name": self.name, "description": self.description, "parameters": schema}
         return {"type": "function", "function": described}
 
-    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a call. Raise ToolError for one that is unknown, missing or of another type."""
+    def check_parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a call. Raises ToolError for an unknown or missing one, and for a wrong type."""
         unknown = sorted(set(given) - set(self.parameters))
         if unknown:
             raise ToolError(f"{self.name} has no parameter {unknown[0]!r:.60}; it takes {', '.join(self.parameters)}")
@@ -70,8 +69,8 @@ class Tool:
 def tool(function: Callable[..., str]) -> Tool:
     """Decorator: make a tool of a function with annotated parameters that returns text.
 
-    Its name and docstring are what the model is told. It may raise ToolError with a text for the model; any other
-    exception leaves the rollout without a score. Raise ValueError for a parameter of a type that JSON does not have.
+    The model is told its name and docstring. It may raise ToolError with a text for the model; another exception leaves
+    the rollout without a score. Raises ValueError for a parameter of a type that JSON does not have.
     """
     hints = typing.get_type_hints(function)
     parameters, required = {}, []
@@ -89,7 +88,7 @@ def tool(function: Callable[..., str]) -> Tool:
 
 
 @dataclass
-class Plain:
+class Stateless:
     """A tool that keeps nothing between calls."""
 
     function: Callable[..., str]
@@ -101,6 +100,6 @@ class Plain:
         """Do nothing."""
 
 
-def started(made: Tool) -> Running:
-    """Return what answers the calls of one rollout."""
-    return made.start() if made.start is not None else Plain(functools.partial(made.function))
+def start_tool(made: Tool) -> Running:
+    """Return the object that answers the calls of one rollout."""
+    return made.start() if made.start is not None else Stateless(made.function)

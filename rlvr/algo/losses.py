@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # exp(20) is 4.9e8. A larger ratio means a broken run; an infinity would spread to every weight.
 MAX_LOG_RATIO = 20.0
-CLIP = 0.2  # as the settings' default
 
 
 def token_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
@@ -52,13 +51,7 @@ def choose(condition: Tensor, yes: float, no: float) -> Tensor:
 
 
 def clipped_surrogate(
-    ratio: Tensor,
-    advantages: Tensor,
-    logprobs: Tensor,
-    *,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    dual_clip: float | None = None,
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
 ) -> Tensor:
     """Return PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
 
@@ -69,9 +62,7 @@ def clipped_surrogate(
     return -(unclipped * advantages).minimum(clipped * advantages)
 
 
-def cispo(
-    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float = 0.2, clip_high: float = 0.2
-) -> Tensor:
+def cispo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
     """Return REINFORCE weighted by the clipped, detached ratio (CISPO, arXiv:2506.13585, eq. 4), per token.
 
     The cap is 1 + clip_high, as in verl; TRL's epsilon_high is the cap itself. clip_low 1 sets no lower bound.
@@ -81,12 +72,7 @@ def cispo(
 
 
 def sapo(
-    ratio: Tensor,
-    advantages: Tensor,
-    logprobs: Tensor,
-    *,
-    sapo_temperature_pos: float = 1.0,
-    sapo_temperature_neg: float = 1.05,
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, sapo_temperature_pos: float, sapo_temperature_neg: float
 ) -> Tensor:
     """Return -(4 / tau) sigmoid(tau (ratio - 1)) A per token: a soft gate instead of the clip (SAPO, arXiv:2511.20347).
 
@@ -101,10 +87,10 @@ def vespo(
     advantages: Tensor,
     logprobs: Tensor,
     *,
-    vespo_k_pos: float = 2.0,
-    vespo_lambda_pos: float = 3.0,
-    vespo_k_neg: float = 3.0,
-    vespo_lambda_neg: float = 2.0,
+    vespo_k_pos: float,
+    vespo_lambda_pos: float,
+    vespo_k_neg: float,
+    vespo_lambda_neg: float,
 ) -> Tensor:
     """Return REINFORCE weighted by phi(w) = w^k exp(lambda (1 - w)), detached, per token (VESPO, arXiv:2602.10693).
 
@@ -220,17 +206,18 @@ def policy_loss(
     loss: Loss,
     settings: Mapping[str, Any],
     normalize: str,
-    kl_coef: float = 0.0,
-    kl_estimator: str = "k3",
-    kl_in: str = "loss",
-    importance: str = "none",
-    importance_cap: float = 2.0,
+    clip: tuple[float, float],
+    kl_coef: float,
+    kl_estimator: str,
+    kl_in: str,
+    importance: str,
+    importance_cap: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of a microbatch, a scalar, and the sums over its tokens for the log.
 
     denominator: `loss_denominator` of the whole minibatch, so that microbatches add up exactly. settings: the arguments
-    of the loss's own function. Old logprobs are None where the batch gets a single update: the present logprobs,
-    detached, are the old ones.
+    of the loss's own function. clip: the bounds below and above 1 beyond which a ratio counts as clipped, in the log.
+    Old logprobs are None where the batch gets a single update: the present logprobs, detached, are the old ones.
     """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
@@ -241,8 +228,7 @@ def policy_loss(
     advantages = batch.advantages if batch.advantages.dim() == 2 else batch.advantages.unsqueeze(-1)
     per_token = loss.function(ratio, advantages, logprobs, **settings)
     per_token = per_token if loss.weights_in_ratio else per_token * weights
-    # Losses that do not clip are logged as if they clipped at the defaults.
-    low, high = settings.get("clip_low", CLIP), settings.get("clip_high", CLIP)
+    low, high = clip
     stats = {
         "clip_low": ((ratio < 1 - low) & (advantages < 0) & mask).sum(),
         "clip_high": ((ratio > 1 + high) & (advantages > 0) & mask).sum(),
@@ -258,9 +244,7 @@ def policy_loss(
     return (per_token * token_weights(mask, normalize, denominator)).sum(), stats
 
 
-def dpo_loss(
-    logprobs: Tensor, batch: Batch, denominator: float, *, beta: float = 0.1
-) -> tuple[Tensor, dict[str, Tensor]]:
+def dpo_loss(logprobs: Tensor, batch: Batch, denominator: float, *, beta: float) -> tuple[Tensor, dict[str, Tensor]]:
     """Return -log sigmoid(beta ((log pi/ref)(chosen) - (log pi/ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
 
     Rows 2i and 2i + 1 are a pair, whose advantages +1 and -1 mark the chosen and the rejected one. Log-probabilities
@@ -288,9 +272,9 @@ def kto_loss(
     batch: Batch,
     denominator: float,
     *,
-    beta: float = 0.1,
-    desirable_weight: float = 1.0,
-    undesirable_weight: float = 1.0,
+    beta: float,
+    desirable_weight: float,
+    undesirable_weight: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the mean of w (1 - sigmoid(beta s (g - z))), a scalar (KTO, arXiv:2402.01306, eq. 7 and 8).
 

@@ -29,6 +29,7 @@ import typing
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from rlvr.algo.algorithms import ALGORITHMS
@@ -50,6 +51,7 @@ from rlvr.core.registry import did_you_mean
 T = TypeVar("T")
 Values = dict[str, Any]  # of a dataclass's fields, by name
 Variants = Mapping[str, Mapping[str, Any]]  # by a selector's word: groups, by name
+LeftOut = Mapping[str, Collection[str]]  # settings that a command does not read, by group
 
 POSITIONAL = "positional"
 Positional = Annotated[T, POSITIONAL]  # the type of a field that is an argument without a flag
@@ -355,14 +357,12 @@ def flag_name(token: str) -> str:
 
 def choose_algo(values: Values, word: str) -> Values:
     """Return the values with the settings of another algorithm; those that both have are kept."""
-    check_word("algo", word, ALGORITHMS)
     critic = (values["critic"] or CriticConfig()) if ALGORITHMS[word].critic else None
     return values | {"algo": values["algo"].for_algorithm(word), "critic": critic}
 
 
 def choose_sampler(values: Values, word: str) -> Values:
     """Return the values with the settings of another sampler; those that both have are kept."""
-    check_word("sampler", word, SAMPLERS)
     return values | {"sampler": carry(values["sampler"], SAMPLERS[word])}
 
 
@@ -390,15 +390,6 @@ SELECTORS = {
 }
 
 
-def check_word(group: str, word: str, words: Iterable[str]) -> None:
-    """Raise ValueError for a word that a selector does not know."""
-    if word not in words:
-        known = list(words)
-        advice = did_you_mean(word.lower(), known)
-        listed = "" if advice.startswith("known") else f" (one of {', '.join(known)})"
-        raise ValueError(f"--{group} {word!r}; {advice}{listed}")
-
-
 def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str]]:
     """Return the value of an option (`--id X`, `--id=X`) and the other flags.
 
@@ -421,7 +412,7 @@ def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str
 
 
 def choose_classes(
-    values: Values, argv: Sequence[str], variants: Variants | None = None, left_out: Collection[str] = ()
+    values: Values, argv: Sequence[str], variants: Variants | None = None, left_out: LeftOut = MappingProxyType({})
 ) -> tuple[Values, list[str]]:
     """Return the values under the selectors of a command line, and the flags that are left.
 
@@ -429,10 +420,17 @@ def choose_classes(
     are left out are not read.
     """
     left = list(argv)
-    for group in [group for group in SELECTORS if group in values and group not in left_out]:
+    for group, selector in SELECTORS.items():
+        if group not in values or selector.field in left_out.get(group, ()):
+            continue
         word, left = take_option(left, f"--{group}")
-        if word is not None and word != getattr(values[group], SELECTORS[group].field, None):
-            values = SELECTORS[group].choose(values, word) | dict((variants or {}).get(word, {}))
+        if word is None or word == getattr(values[group], selector.field, None):
+            continue
+        if selector.words and word not in selector.words:
+            advice = did_you_mean(word.lower(), selector.words)
+            listed = "" if advice.startswith("known") else f" (one of {', '.join(selector.words)})"
+            raise ValueError(f"--{group} {word!r}; {advice}{listed}")
+        values = selector.choose(values, word) | dict((variants or {}).get(word, {}))
     return values, left
 
 
@@ -453,7 +451,7 @@ def find_choice(group: str, leaf: str) -> str | None:
 # What a command line cannot be
 
 
-def not_read_by(kind: type) -> Mapping[str, Collection[str]]:
+def not_read_by(kind: type) -> LeftOut:
     """Return the settings of shared groups that a command leaves out, by group: `NOT_READ` of its dataclass."""
     return getattr(kind, "NOT_READ", {})
 
@@ -491,36 +489,27 @@ def value_of(values: Values, flag: Flag) -> Any:
 def nearest(name: str, known: Iterable[str], unread: Collection[str] = ()) -> str:
     """Return the end of an error message: the flags that an unknown one was probably meant to be."""
     names, name = list(known), name.strip("-").lower()
-    read = [flag for flag in names if flag not in unread]
-    group = [flag for flag in names if flag.startswith(f"{name}.")]
-    if group:
+    if group := [flag for flag in names if flag.startswith(f"{name}.")]:
         return f"it is a group of flags: --{', --'.join(group)}"
-    found = same_leaf(name, read) or [flag for flag in names if flag == ELSEWHERE.get(name)]
+    leaf, leaves = name.rpartition(".")[2], {flag: flag.rpartition(".")[2] for flag in names}
+
+    def with_leaf(*wanted: str) -> list[str]:
+        order = {word: place for place, word in enumerate(wanted)}
+        found = [flag for flag in names if leaves[flag] in order]
+        return sorted(found, key=lambda f: (order[leaves[f]], f != name, f.partition(".")[0] in LATER_GROUPS))
+
     found = (
-        found
-        or same_leaf(name, names)
+        [flag for flag in with_leaf(leaf) if flag not in unread]
+        or [flag for flag in names if flag == ELSEWHERE.get(name)]
+        or with_leaf(leaf)
         or difflib.get_close_matches(name, names, n=SHOWN, cutoff=0.75)
-        or near_leaf(name, names)
+        or with_leaf(*difflib.get_close_matches(leaf, {*leaves.values()}, n=SHOWN, cutoff=0.7))
+        or with_leaf(*sorted(other for other in leaves.values() if leaf and other.startswith(leaf)))
     )
     if not found:
         return "none is spelt like it, see --help"
     first, *others = (f"--{flag}" for flag in found[:SHOWN])
     return f"did you mean {first}?" + (f" (or {', '.join(others)})" if others else "")
-
-
-def same_leaf(name: str, names: Iterable[str]) -> list[str]:
-    """Return the flags of any group with the same last part."""
-    leaf = name.rpartition(".")[2]
-    found = (n for n in names if n.rpartition(".")[2] == leaf)
-    return sorted(found, key=lambda n: (n != name, n.partition(".")[0] in LATER_GROUPS))
-
-
-def near_leaf(name: str, names: Sequence[str]) -> list[str]:
-    """Return the flags whose last part is spelt nearly the same, or begins with it."""
-    leaf, leaves = name.rpartition(".")[2], sorted({n.rpartition(".")[2] for n in names})
-    near = difflib.get_close_matches(leaf, leaves, n=SHOWN, cutoff=0.7)
-    near = near or [other for other in leaves if leaf and other.startswith(leaf)]
-    return [flag for leaf in near for flag in same_leaf(leaf, names)]
 
 
 def key_values(items: Sequence[str], flag: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from rlvr.core.files.write import write_whole
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
-from rlvr.training.evaluation.evaluate import Answers, keyed
+from rlvr.training.evaluation.evaluate import Answers, scan_answers
 from rlvr.training.evaluation.passk import by_problem, estimate_mean, is_right
 
 DATA = "data.jsonl"
@@ -97,7 +97,7 @@ def sample(args: SampleArgs) -> dict[str, Any]:
             "another model"
         )
     keys = {(row["id"], row["sample"]) for row in chosen}
-    texts = {key: row for key, row in keyed(path) if key in keys}
+    texts = {key: row for row, _ in scan_answers(path) if (key := (row["id"], row["sample"])) in keys}
     lines = [
         demonstration(problems[row["id"]], texts[row["id"], row["sample"]], row[score_field(args)]) for row in chosen
     ]

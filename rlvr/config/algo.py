@@ -241,6 +241,7 @@ class AlgoConfig(Group):
             return arguments
         return arguments | {
             "normalize": self.normalizer,
+            "clip": (self.clip_low, self.clip_high),
             "kl_coef": self.kl_coef,
             "kl_estimator": self.estimator,
             "kl_in": self.kl_place,

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: written while the training waits or, with run.async_save, in a thread beside it."""
+"""The state of a run on the disk: saved after steps, restored at the start, rolled back when a guard asks for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from rlvr.training.rollout.episodes import plan_of
 from rlvr.training.run import Run
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard, sft
 from rlvr.training.step.adaptive_coefficients import (
-    adapted_state,
     reference_tensors,
     reset_reference,
     restore_reference,
@@ -49,19 +48,12 @@ from rlvr.training.step.adaptive_coefficients import (
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import StopRequest
 
-# Take a run back to its best checkpoint, from which it goes on at a lower learning rate.
-#
-# A guard that finds the policy worse after a step raises `RollBack` (rlvr.training.monitor.guards), on all processes alike;
-# `rlvr.launch` catches it, calls `roll_back`, and trains on from the step that this returns. Any guard may raise it where
-# `can_roll_back(config)` holds: the policy before the first step is then a checkpoint too (step-000000), which is kept.
-# Held-out pass@1 is one such guard (rlvr/training/monitor/guards.py), the reward-hacking alarm another
-# (rlvr/training/records.py).
-#
-# The steps after the checkpoint are undone, as those after the last checkpoint of a run that was killed: their lines are
-# cut from the logs, their checkpoints are deleted, and the steps are trained again. events.jsonl keeps what was undone,
-# and why. The checkpoint's state.json lists the rollbacks so far, each with its factor of the learning rate, and all
-# later checkpoints have the list too. So a run that is killed at any moment resumes exactly: until state.json is replaced
-# the guard finds the same again; from then on the undone checkpoints are those with a shorter list than an earlier one.
+# A rollback. A guard (rlvr.training.monitor.guards) that finds the policy worse raises `RollBack` on all ranks;
+# rlvr.launch catches it, calls `roll_back`, and trains on from the step that it returns, at a lower learning rate. The
+# steps after that checkpoint are undone: their lines are cut from the logs, their checkpoints deleted; events.jsonl
+# keeps what was undone, and why. Each state.json lists the rollbacks so far. So a run that is killed at any moment
+# resumes exactly: before state.json is replaced the guard finds the same again; after it the undone checkpoints are
+# those with a shorter list than an earlier one.
 
 LOWER = 0.25  # what the learning rate is multiplied by, at each rollback
 MOST = 3  # rollbacks of a run that goes on by itself
@@ -92,9 +84,14 @@ def roll_back(run: Run, asked: RollBack) -> int:
         rollbacks = [*learner.rollbacks, {"kind": asked.kind, "from": asked.step, "to": step, "lr": LOWER}]
         message = f"{asked.reason}; back to step {step}, with {LOWER:g} times the learning rate"
         run.reporter.warn(message, "rollback", number=len(rollbacks), undone=asked.step - step, guard=asked.kind)
-        undo_after(config.run.out_dir, step, rollbacks)
+        state = json.loads((folder / "state.json").read_text("utf-8"))
+        write_whole(folder / "state.json", json.dumps({**state, "rollbacks": rollbacks}, indent=2))
+        delete_undone(config.run.out_dir)
     accelerator.wait_for_everyone()
-    restore_start_reference(learner, config.run.out_dir, folder)
+    if learner.reference is not None and learner.algo.reference_every and not (folder / REFERENCE).exists():
+        # It was reset after this checkpoint: take the weights of the run's start.
+        learner.policy.load_weights(checkpoint_folder(config.run.out_dir, 0))
+        reset_reference(learner, mix=1.0)
     load_state(learner, folder, log)
     run.worker.draws = Draws(config, run.worker.problems, run.worker.shares)
     run.worker.sampler.load_weights(run.worker.policy)
@@ -119,14 +116,6 @@ def choose_target(log: RunLog, asked: RollBack) -> int | None:
     return next(iter([*best, *steps[-1:]]), None)
 
 
-def undo_after(out_dir: Path, step: int, rollbacks: list[dict[str, Any]]) -> None:
-    """Write the rollbacks into the checkpoint of a step, and delete those that are undone by it."""
-    path = checkpoint_folder(out_dir, step) / "state.json"
-    state = json.loads(path.read_text("utf-8"))
-    write_whole(path, json.dumps({**state, "rollbacks": rollbacks}, indent=2))
-    delete_undone(out_dir)
-
-
 def delete_undone(out_dir: Path) -> None:
     """Delete the checkpoints that a rollback has undone: those with fewer rollbacks than one of an earlier step."""
     most = 0
@@ -147,18 +136,6 @@ def load_state(learner: Learner, folder: Path, log: RunLog) -> None:
     if learner.accelerator.is_main_process:
         log.truncate_to(state["log"], state["step"])
     learner.accelerator.wait_for_everyone()
-
-
-def restore_start_reference(learner: Learner, out_dir: Path, folder: Path) -> None:
-    """Give the reference policy the weights of the run's start, if it was reset after the checkpoint `folder`."""
-    if learner.reference is not None and learner.algo.reference_every and not (folder / REFERENCE).exists():
-        learner.policy.load_weights(checkpoint_folder(out_dir, 0))
-        reset_reference(learner, mix=1.0)
-
-
-def rollback_state(learner: Learner) -> Mapping[str, Any]:
-    """Return what state.json holds of the rollbacks so far."""
-    return {"rollbacks": learner.rollbacks} if learner.rollbacks else {}
 
 
 class CheckpointSaver(SnapshotWriter):
@@ -193,7 +170,9 @@ class CheckpointSaver(SnapshotWriter):
             learner = self.run.learner
             state = dict[str, Any]()
             if self.accelerator.is_main_process:
-                state = {"log": self.run.reporter.log.position(), **adapted_state(learner), **rollback_state(learner)}
+                state = {"log": self.run.reporter.log.position()}
+                state |= {"adapted": dict(learner.adapted)} if learner.adapted else {}
+                state |= {"rollbacks": learner.rollbacks} if learner.rollbacks else {}
             held = reference_tensors(learner) if was_reset(learner, step) else None
             drawn = self.run.worker.draws.state()
             parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)
@@ -219,9 +198,6 @@ class CheckpointSaver(SnapshotWriter):
                 others = {*(kept if settings.keep_best else ()), *([0] if can_roll_back(self.run.config) else [])}
                 delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, others)
             self.run.reporter.saved(step)
-
-
-# Where a run begins: the last checkpoint, the fine-tuned start, or the model as it was loaded.
 
 
 def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:

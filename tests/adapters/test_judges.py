@@ -1,27 +1,24 @@
-"""Judges: settings, copies in other processes, rewards, what programs pass; reward functions of TRL, verl and OpenRLHF."""
+"""Judges: settings, copies, rewards, what programs pass; reward functions of TRL, verl and OpenRLHF."""
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import pickle
+
+import numpy as np
 import pytest
+
 from rlvr.adapters import Judge, Unscored, judge
 from rlvr.adapters import openrlhf as openrlhf_adapter
 from rlvr.adapters import skyrl as skyrl_adapter
 from rlvr.adapters import tinker as tinker_adapter
 from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
-from rlvr.adapters.judges import Rollout
+from rlvr.adapters.judges import Rollout, completion_text, read_prompt, to_plain
 from rlvr.core.registry import make_verifier
-from rlvr.core.types import Problem, Reply, Status, Verdict, error
+from rlvr.core.types import Problem, Reply, Status, Verdict, correct, error, incorrect
 from rlvr.verifiers import VerifierErrors
-import math
-from rlvr.core.types import Problem, Status
-import numpy as np
-from rlvr.adapters import Judge, judge
-from rlvr.adapters.judges import completion_text, read_prompt, to_plain
-from rlvr.core.types import Problem, correct, incorrect
-
 
 PROBLEM = Problem("p", "Guess.", "7")
 

@@ -1,25 +1,22 @@
-"""Adapters against the programs that they adapt to; a test skips where its program is not installed (`bash .ci/adapters`)."""
+"""Adapters against the programs themselves; a test skips where its program is not installed (`bash .ci/adapters`)."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import pytest
-import math
-from rlvr.adapters import Judge, judge
-from rlvr.core.registry import make_task
-from rlvr.core.types import bad_reference, correct, incorrect
-from tests.helpers.peers import answered, needs
 import asyncio
+import importlib.metadata
 import inspect
+import math
 import pickle
-from pathlib import Path
-from types import SimpleNamespace
-from rlvr.adapters import Judge, Unscored, judge
-from rlvr.core.registry import make_verifier
-from rlvr.core.types import Problem, Reply, bad_reference, correct
 import sys
 from dataclasses import replace
-from rlvr.core.types import Status
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rlvr.adapters import Judge, Unscored, judge
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import Problem, Reply, Status, bad_reference, correct, incorrect
 from rlvr.verifiers import Runner
 
 
@@ -302,7 +299,6 @@ def test_lm_eval_means_leave_out_what_has_no_score():
 
 
 # What the programs warn of is theirs.
-
 
 
 def higher(problem, rng):

@@ -70,8 +70,13 @@ def check_reference(algo, batch, logprobs, expected, **options):
 # By hand
 
 
+def settings_of(loss, **changed):
+    """The settings that a loss's function reads: the defaults, but for some."""
+    return AlgoConfig(loss=loss, **changed).loss_arguments()["settings"]
+
+
 def surrogate(ratio, advantage, **options):
-    return float(clipped_surrogate(T([[ratio]]), T([[advantage]]), T([[0.0]]), **options))
+    return float(clipped_surrogate(T([[ratio]]), T([[advantage]]), T([[0.0]]), **settings_of("clip", **options)))
 
 
 def test_clipped_surrogate_by_hand():
@@ -92,7 +97,9 @@ def test_clipped_surrogate_by_hand():
 )
 def test_sapo_by_hand(advantage, ratio, expected):
     """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau 1 and 1.05."""
-    assert float(sapo(T([[ratio]]), T([[advantage]]), T([[0.0]]))) == pytest.approx(expected, abs=1e-5)
+    assert float(sapo(T([[ratio]]), T([[advantage]]), T([[0.0]]), **settings_of("sapo"))) == pytest.approx(
+        expected, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("advantage", "k", "decay"), [(1.0, 2.0, 3.0), (0.0, 2.0, 3.0), (-1.0, 3.0, 2.0)])
@@ -100,7 +107,7 @@ def test_sapo_by_hand(advantage, ratio, expected):
 def test_vespo_by_hand(advantage, k, decay, ratio):
     """-w^k exp(lambda (1 - w)) A logp: no gradient through the weight."""
     logprobs = T([[-0.7]]).requires_grad_()
-    loss = vespo((logprobs + 0.7).exp() * ratio, T([[advantage]]), logprobs)
+    loss = vespo((logprobs + 0.7).exp() * ratio, T([[advantage]]), logprobs, **settings_of("vespo"))
     loss.sum().backward()
     w = max(ratio, 1e-8)
     phi = w**k * math.exp(decay * (1 - w))

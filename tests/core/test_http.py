@@ -1,35 +1,32 @@
-"""The client for JSON over HTTP: answers, failures, retries, connections, certificates; secrets stay out of messages."""
+"""The client for JSON over HTTP: answers, failures, retries, connections, certificates; secrets in messages."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import logging
 import os
 import re
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import quote
+
 import httpx2
 import pytest
+
+from rlvr.core.files.secrets import without_secrets
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
 from tests.helpers.servers import Server, hang, refused, reply, serving
-import shutil
-import ssl
-from rlvr.core.http import JSONClient
-from tests.helpers.servers import hang, refused, serving
-import base64
-import html
-from contextlib import closing
-from urllib.parse import quote
-from rlvr.core.files.secrets import without_secrets
-from rlvr.core.http import JSONClient, RequestRefused, UnexpectedResponse
-from tests.helpers.servers import reply, serving
-
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import subprocess
 import sys
 from fractions import Fraction
 from random import Random
 from typing import Literal
+
 import numpy
 import pytest
+
 from rlvr.commands.list import describe
 from rlvr.commands.list import main as list_main
-from rlvr.core.registry import VERIFIERS, Registry, did_you_mean, make_environment, make_verifier
-from rlvr.core.types import Problem, Reply, Status, Verdict
-from tests.helpers.files import ROOT
-import logging
-from rlvr.core.registry import make_environment, make_task, make_verifier
-from rlvr.core.types import Problem, RunError
+from rlvr.core.registry import VERIFIERS, Registry, did_you_mean, make_environment, make_task, make_verifier
+from rlvr.core.types import Problem, Reply, RunError, Status, Verdict
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner import PoolError
 from rlvr.verifiers.runner.base import check_references, verify_one
+from tests.helpers.files import ROOT
 
 
 @pytest.fixture

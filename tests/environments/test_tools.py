@@ -10,7 +10,7 @@ import pytest
 from rlvr.core.registry import make_environment
 from rlvr.core.types import Problem, Status
 from rlvr.environments.tools import Tools, calculator, tool, tools
-from rlvr.environments.tools.calls import read_calls, shown
+from rlvr.environments.tools.calls import escape_result, read_calls
 from rlvr.environments.tools.tool import ToolError
 from tests.helpers.environments import conversation, fenced, hermes, llama
 from tests.helpers.programs import runs_programs
@@ -167,15 +167,15 @@ def test_a_tool_that_does_not_work_leaves_the_rollout_without_a_score():
 )
 def test_results_are_escaped(text):
     """Fences, marks of templates and control characters have a backslash."""
-    assert text not in shown(f"a{text}b", 100)
-    assert len(shown(f"a{text}b", 100)) > len(text) + 2
+    assert text not in escape_result(f"a{text}b", 100)
+    assert len(escape_result(f"a{text}b", 100)) > len(text) + 2
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 100])
 def test_long_results_are_cut_in_the_middle(most):
     """Both ends are kept."""
     text = "".join(chr(ord("a") + i % 26) for i in range(5000))
-    cut = shown(text, most)
+    cut = escape_result(text, most)
     assert cut.startswith(text[: most - most // 2])
     assert cut.endswith(text[-(most // 2) :] if most > 1 else "]\n".strip())
     assert f"[{5000 - most} characters left out]" in cut

@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 
 from rlvr.core.types import Problem
 from rlvr.environments.tools import tool, tools
-from rlvr.environments.tools.calls import read_calls, shown, written
+from rlvr.environments.tools.calls import escape_result, join_results, read_calls
 from rlvr.model.load.pretrained import use_template
 from rlvr.model.text.rendering import Rendering, shorten
 from tests.helpers.chat_templates import FAMILIES, TEMPLATES, chat_tokenizer
@@ -102,7 +102,7 @@ PIECES = ["12", " the ", "\n", "\n\n", "```", "<tool_response>", "</tool_call>",
 def texts(rng: Random) -> list[str]:
     """Return results of tools as they are shown: some empty, some long, some that spell marks."""
     return [
-        shown("".join(rng.choice(PIECES) for _ in range(rng.choice((0, 1, 5, 80)))), 2000)
+        escape_result("".join(rng.choice(PIECES) for _ in range(rng.choice((0, 1, 5, 80)))), 2000)
         for _ in range(rng.randint(1, 5))
     ]
 
@@ -120,7 +120,7 @@ def test_whatever_is_cut_the_marks_stay_whole(family, form):
     cut = 0
     for _ in range(40):
         results, tokens = texts(rng), rng.choice((4, 40, 150, 400))
-        whole, payload = written(results, form)
+        whole, payload = join_results(results, form)
         assert [whole[start:end] for start, end in payload] == results
         short = rendering.shorten_reply(whole, tokens, payload)
         size = len(rendering.encode_literally(short))
@@ -154,7 +154,7 @@ def test_by_hand():
 
 def test_several_results_are_cut_alike_and_short_ones_stay():
     """What a short one leaves goes to the long ones; where not even notes fit, the last ones are left out."""
-    whole, payload = written(["a" * 300, "7", "b" * 300], "fenced")
+    whole, payload = join_results(["a" * 300, "7", "b" * 300], "fenced")
     short = shorten(whole, 200, payload, lambda part, tokens: len(part) <= tokens)
     assert short.count("a") - short.count("characters") * 2 == short.count("b")
     assert "```output\n7\n```\n" in short
@@ -178,7 +178,7 @@ def test_tools_tell_what_of_their_replies_may_be_cut(form):
     said = call("flood", "12") + ("; " if form == "llama" else "\n") + call("flood", "34")
     [reply], _ = conversation(tools(flood, calls=form), Problem("p", "?", ""), [said])
     assert len(reply.payload) == 2
-    assert written([reply.text[start:end] for start, end in reply.payload], form) == (reply.text, reply.payload)
+    assert join_results([reply.text[start:end] for start, end in reply.payload], form) == (reply.text, reply.payload)
     rendering = Rendering(chat_tokenizer("qwen2.5"))
     short = rendering.shorten_reply(reply.text, 100, reply.payload)
     assert "12" in short

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
+
 from rlvr.commands.arguments import parse
 from rlvr.commands.cli import main
 from rlvr.commands.serve import ServeArgs
-from tests.helpers.files import ROOT
 from rlvr.commands.train import load_recipe, recipe_config
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 from rlvr.core.registry import VERIFIERS
 from tests.helpers.files import ROOT, lines
-from tests.helpers.notebooks import read, run_cells
-import json
-
 
 FOLDER = ROOT / "recipes" / "container"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()

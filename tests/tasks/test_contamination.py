@@ -1,27 +1,25 @@
-"""Training prompts that repeat held-out ones, in any spelling: found, listed, left out of packs, mixtures and splits."""
+"""Training prompts that repeat held-out ones, in any spelling: found, listed, left out of training."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-import pytest
-from rlvr.commands.cli import main as cli
-from rlvr.commands.task import build_task, leave_problems_out
-from rlvr.config import Config, RunConfig
-from rlvr.core.registry import make_task
-from rlvr.core.types import Problem
-from rlvr.tasks.contamination import HeldOut, common_ends, ngrams
-from tests.helpers.machine import processor_time
 import logging
 import re
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.cli import main as cli
+from rlvr.commands.task import build_task as task_of
 from rlvr.commands.task import leave_problems_out
-from rlvr.config import CurriculumConfig
+from rlvr.config import Config, CurriculumConfig, RunConfig
+from rlvr.core.registry import make_task
 from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import build_task, spell_prompt
-from rlvr.tasks.contamination import HeldOut
+from rlvr.tasks.contamination import HeldOut, common_ends, ngrams
 from rlvr.tasks.mixture import mix
 from rlvr.training.problems.pass_rates import choose_problems
-
+from tests.helpers.machine import processor_time
 
 LONG = "A train leaves the old station at noon and travels north at sixty miles an hour until it meets the river {}"
 BOX = " Please reason step by step, and put your final answer within \\boxed{}."
@@ -110,9 +108,9 @@ def test_audit_lists_and_training_leaves_out(
     )
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["m3", "m6"]
     run = RunConfig(task="jsonl", data=mine, task_option=("test_share=0",), leave_out=out)
-    task = build_task(Config(run=run))
+    task = task_of(Config(run=run))
     assert [problem.id for problem in task.train] == ["m0", "m1", "m2", "m4", "m5"]
-    whole = build_task(Config(run=RunConfig(task="jsonl", data=mine, task_option=("test_share=0",))))
+    whole = task_of(Config(run=RunConfig(task="jsonl", data=mine, task_option=("test_share=0",))))
     assert task.fingerprint != whole.fingerprint
     out.write_text("m3\nm6\n")
     assert leave_problems_out(whole, out).fingerprint == task.fingerprint
@@ -185,9 +183,6 @@ SPELLINGS = [
 # What many problems of competitions end with, and one of them whole.
 ENDING = "can be written as $\\frac{m}{n}$ where $m$ and $n$ are relatively prime positive integers. Find $m+n$."
 HELD = f"A fair coin is thrown until heads come up twice in a row. The expected number of throws {ENDING}"
-
-
-
 
 
 def task(name: str, train: list[str], test: list[str]) -> Task:

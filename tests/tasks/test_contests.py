@@ -1,4 +1,4 @@
-"""Packs of contests and EvalPlus: tests as published, unpacked without trust, run in the sandbox within their limits."""
+"""Packs of contests and EvalPlus: tests as published, unpacked without trust, run within their limits."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ import pickle
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+
 import pytest
+
 from rlvr.commands.audit import main as audit
-from rlvr.core.registry import make_task
-from rlvr.core.types import Task
-from rlvr.sandbox import level
-from rlvr.tasks.published.contests import has_several_answers, tolerance_of, unpack_tests
+from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.types import Problem, Status, Task
+from rlvr.sandbox import Limits, level
+from rlvr.tasks.published.contests import has_several_answers, own_limits, tolerance_of, unpack_tests
 from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
-from tests.helpers.files import GOLDEN, lines
-from rlvr.core.registry import make_verifier
-from rlvr.core.types import Problem, Status
-from rlvr.sandbox import Limits, level
-from rlvr.tasks.published.contests import own_limits
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lower_limits
-
+from tests.helpers.files import GOLDEN, lines
 
 PUBLISHED = GOLDEN / "published"
 SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
@@ -298,7 +295,6 @@ def test_a_problem_has_its_limits_where_they_are_asked_for(tmp_path: Path) -> No
     assert any(problem.info.get("limits") for problem in limited.train)
     with pytest.raises(ValueError, match=r"limit_factor 0\.0: expected a number above 0"):
         make_task("code_contests", data=folder, limit_factor="0")
-
 
 
 LIMITS = {

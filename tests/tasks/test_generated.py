@@ -19,7 +19,8 @@ from rlvr.tasks.generated.hops import permutation, walk
 from rlvr.tasks.generated.private_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
 from rlvr.verifiers.runner import Runner
 
-PACKS = "arithmetic bilingual_sums constraints countdown hops judged_sums notes private_sums product propositions secret_sums"
+PACKS = "arithmetic bilingual_sums constraints countdown hops judged_sums notes private_sums product propositions "
+PACKS += "secret_sums"
 SMALL = {"num_train": 60, "num_test": 41, "num_demonstrations": 60}
 HYPOTHESIS = re.compile(r"\((\w+) : (?:(\w) -> )?(\w)\)")
 READABLE = "<think>7+5=12 4+8=12>13 3+5=08>09</think><answer>932</answer>"

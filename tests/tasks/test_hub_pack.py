@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-import pytest
-from rlvr.commands.cli import main as cli
-from rlvr.core.registry import make_task
 import os
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+
 import datasets
+import pytest
 from huggingface_hub import constants
+
+from rlvr.commands.cli import main as cli
 from rlvr.core.files import hub
 from rlvr.core.files.models import find_model
+from rlvr.core.registry import make_task
 from rlvr.tasks.sources import cache_only, stream_hub
 from tests.helpers.files import ROOT
-
 
 ROWS = [
     {"problem": f"What is {n} + {n}?", "answer": str(2 * n), "meta": {"gold": 2 * n}, "hint": f"h{n}"}

@@ -73,7 +73,3 @@ def test_a_file_of_lines_is_enough(tmp_path):
     task = make_task("jsonl", data=tmp_path / "problems.jsonl")
     assert len(task.train) + len(task.test) == 40
     assert len(task.train) > len(task.test) > 0
-
-
-def test_it_is_short():
-    assert len(README.splitlines()) < 120

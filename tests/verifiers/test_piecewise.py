@@ -166,7 +166,7 @@ def test_bad_options_are_one_line(tmp_path, capsys, options, message):
     """Exit code 2, and nothing is written."""
     path = tmp_path / "answers.jsonl"
     path.write_text('{"prompt": "1+1", "reference": "2", "completion": "2"}\n')
-    assert main(["grade", "--verifier", "piecewise", "--verifier-option", *options, "--", str(path)]) == 2
+    assert main(["grade", str(path), "--verifier", "piecewise", "--verifier-option", *options]) == 2
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.err.count("\n") == 1

@@ -56,7 +56,7 @@ class Policy(Rendering):
     weights may be stored in another). eos_ids: every id that ends a completion; generation configs may list several,
     and forgetting one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
     (rlvr.model.forward.packed), which `packed` False rules out; `trial` tells for which lengths, or why not.
-    continues_adapter: the trained adapter was loaded, not newly made. mesh: of the processes that hold the weights in
+    continues_adapter: the trained adapter was loaded, not newly made. mesh: of the ranks that hold the weights in
     shards (rlvr.model.optim.sharding); None: they are whole.
     """
 
@@ -283,7 +283,7 @@ def load_policy(
     "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens`, and whose weights depend only on the
     seed. Otherwise: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter is merged
     into its base, and all weights are trained; with `lora_rank` the adapter is trained further, if it matches the lora
-    settings. mesh: of the processes that hold the weights in shards. Raises ValueError where the name does not exist,
+    settings. mesh: of the ranks that hold the weights in shards. Raises ValueError where the name does not exist,
     is not a causal LM, or cannot be set up as configured.
     """
     device = pick_device(config.device)

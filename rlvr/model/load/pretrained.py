@@ -142,7 +142,7 @@ def holds_every_weight(model: Any, files: list[Path]) -> bool:
 
 
 def read_weights(model: Any, files: list[Path]) -> None:
-    """Fill the weights of a model from files that hold every weight, reading of each what this process holds."""
+    """Fill the weights of a model from files that hold every weight, reading of each what this rank holds."""
     with ExitStack() as stack:
         opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
         where = {name: stored for stored in opened for name in stored.keys()}  # noqa: SIM118

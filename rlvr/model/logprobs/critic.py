@@ -78,7 +78,7 @@ class Critic:
         return within(self.trunk.model, compute)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the whole weights for a checkpoint, on the CPU; not copied there. All processes must call it."""
+        """Gather the full weights for a checkpoint, on the CPU; not copied there. Every rank must call this."""
         return {name: full(weight.detach()).contiguous().cpu() for name, weight in self.named_parameters().items()}
 
     @torch.no_grad()

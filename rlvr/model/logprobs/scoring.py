@@ -106,7 +106,7 @@ def token_logprobs(
     tokens, mask = tokens.cpu(), mask.cpu()
     if not bool(mask.any()):
         nothing = torch.zeros(tokens.shape, device=policy.device, requires_grad=torch.is_grad_enabled())
-        if policy.mesh is not None:  # the other processes may have tokens, and gather weights with this one
+        if policy.mesh is not None:  # other ranks may have tokens, and gather weights with this one
             scored, _ = token_logprobs(policy, torch.zeros(1, 2, dtype=torch.long), torch.tensor([[False, True]]))
             nothing = nothing + 0 * scored.sum()
         return nothing, nothing.detach() if with_entropy else None
@@ -147,7 +147,7 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 def _idle(policy: Policy, count: int) -> Tensor | None:
-    """Return 0 after `count` passes of one token through a model in shards, whose layers other processes gather too."""
+    """Return 0 after `count` passes of one token, since FSDP's all-gathers need every rank. None: nothing to do."""
     if policy.mesh is None or not count:
         return None
     token = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
@@ -199,7 +199,7 @@ def _pad_rows(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     used = np.unique(sides[ends > 0])
     for side in used:
         rows = np.flatnonzero((sides == side) & (ends > 0))
-        # Each rectangle is a pass through the layers; with shards all processes need the same number of passes.
+        # Each rectangle is a pass through the layers; with shards all ranks need the same number of passes.
         found = rectangles(ends[rows], np.zeros_like(ends[rows])) if policy.mesh is None else [np.arange(len(rows))]
         parts += [rows[part] for part in found]
     idle = _idle(policy, len(policy.trial.boundaries) + 1 - len(used))

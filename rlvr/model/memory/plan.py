@@ -41,7 +41,7 @@ class Item:
 class Plan:
     """What each GPU holds, by kind; memory: the bytes it has. tokens: of a microbatch.
 
-    host: bytes of CPU memory, of the process that takes most.
+    host: bytes of CPU memory, of the rank that takes most.
     """
 
     items: tuple[Item, ...]

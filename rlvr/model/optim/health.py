@@ -84,7 +84,7 @@ def count_not_finite(norms: Iterable[float]) -> float:
 
 
 def finite_everywhere(finite: bool, weights: Iterable[Tensor]) -> bool:
-    """Return whether `finite` holds on all processes, where weights are in shards; the same on each of them."""
+    """Return whether `finite` holds on all ranks, where weights are in shards; the same on each of them."""
     sharded = next((weight for weight in weights if isinstance(weight, DTensor)), None)
     if sharded is None:
         return finite

@@ -408,7 +408,7 @@ def check_state(number: int, found: Mapping[str, Tensor], expected: Mapping[str,
 
 
 def flatten_local(tensor: Tensor) -> Tensor:
-    """Return the values (n,) of a tensor as a view; of a sharded one, those of this process."""
+    """Return the values (n,) of a tensor as a view; of a sharded one, those of this rank."""
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local.view(-1) if local.is_contiguous() else local.reshape(-1)
 

@@ -1,8 +1,8 @@
-"""Weights in shards: a process holds 1/N of each weight, of its gradient and of its optimizer state (torch's FSDP2).
+"""Weights in shards: a rank holds 1/N of each weight, of its gradient and of its optimizer state (torch's FSDP2).
 
 Each decoder layer is gathered while it computes. Embeddings, norms and LM head are gathered together for the whole of a
 pass, so that the chunks of the LM head, and their recomputation, need no further gather: every pass of the trainer runs
-`within` the model. All processes must run the same number of passes; rlvr.algo.batch plans them.
+`within` the model. All ranks must run the same number of passes; rlvr.algo.batch plans them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def check_shard(shard: int, processes: int) -> None:
-    """Raise ValueError unless so many processes can hold the model in `shard` parts."""
+    """Raise ValueError unless so many ranks can hold the model in `shard` parts."""
     if processes % shard:
         counts = [n for n in range(1, processes + 1) if processes % n == 0]
         known = " or ".join(map(str, counts)) if processes > 1 else "1, or start several processes with torchrun"
@@ -35,9 +35,10 @@ def check_shard(shard: int, processes: int) -> None:
 
 
 def make_mesh(shard: int, device: torch.device) -> DeviceMesh | None:
-    """Return the mesh of all processes, in replicas of `shard` parts each; None where nothing is sharded.
+    """Return the mesh of all ranks; None where nothing is sharded.
 
-    Raises ValueError where the number of processes is no multiple of `shard`.
+    If `shard` is smaller than the world size, each group of `shard` ranks holds one full copy (HSDP). Raises ValueError
+    where the number of ranks is no multiple of `shard`.
     """
     processes = dist.get_world_size() if dist.is_initialized() else 1
     check_shard(shard, processes)
@@ -60,9 +61,9 @@ def decoder_layers(causal: Any) -> list[nn.Module]:
 
 
 def shard_model(model: Any, causal: Any, mesh: DeviceMesh) -> None:
-    """Cut a model's weights into shards, in place; a process keeps its own. `causal`: transformers' model within it.
+    """Cut a model's weights into shards, in place; a rank keeps its own. `causal`: transformers' model within it.
 
-    The weights must be equal on all processes, or on the meta device (see `allocate`).
+    The weights must be equal on all ranks, or on the meta device (see `allocate`).
     """
     layers = decoder_layers(causal)
     if is_llama_like(causal):
@@ -78,7 +79,7 @@ def shard_model(model: Any, causal: Any, mesh: DeviceMesh) -> None:
 
 
 def shard_module(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Cut the weights of a module that are not in shards yet. Gradients are summed over the processes, not averaged.
+    """Cut the weights of a module that are not in shards yet. Gradients are summed over the ranks, not averaged.
 
     The loss carries the whole minibatch's denominator. A plain sum is all that gloo knows, and on NCCL the
     pre-multiplied sum that a division needs zeroes bfloat16 (github.com/pytorch/pytorch/issues/190747).
@@ -92,7 +93,7 @@ def shard_module(module: nn.Module, mesh: DeviceMesh) -> None:
 def within(model: Any, call: Callable[[], T]) -> T:
     """Return call(), for a sharded model with the weights outside of its layers gathered.
 
-    The tensors of the result may be differentiated. All processes must call this equally often.
+    The tensors of the result may be differentiated. Every rank must call this equally often.
     """
     if not is_sharded(model):
         return call()
@@ -103,12 +104,12 @@ def within(model: Any, call: Callable[[], T]) -> T:
 
 
 def full(tensor: Tensor) -> Tensor:
-    """Return the whole of a tensor in shards, gathered from all processes (all must call it); any other as it is."""
+    """Gather a tensor in shards from all ranks, which must all call this; return any other as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that this process holds, sharing its memory."""
+    """Return the part of a tensor that this rank holds, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -149,9 +150,9 @@ def with_weights(model: Any, weights: Mapping[str, Tensor]) -> Any:
 
 @torch.no_grad()
 def gather_weights(model: Any, *, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
-    """Return the whole weights of a sharded model by name, one gathered after the other; all processes must call it.
+    """Return the whole weights of a sharded model by name, one gathered after the other; every rank must call this.
 
-    device: to which each is moved. With `keep` False nothing is kept: another process wants them.
+    device: to which each is moved. With `keep` False nothing is kept: another rank wants them.
     """
     found = {}
     for name, weight in model.named_parameters():
@@ -163,5 +164,5 @@ def gather_weights(model: Any, *, keep: bool = True, device: str | None = None) 
 
 
 def leads() -> bool:
-    """Return whether this process is the first."""
+    """Return whether this is the first rank."""
     return not dist.is_initialized() or dist.get_rank() == 0

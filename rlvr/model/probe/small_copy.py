@@ -1,6 +1,6 @@
-"""What a model in shards can be run by, tried on a small model of its kind that each process holds whole.
+"""Runs the checks of trial.py on a two-layer copy of the model, because the real model is sharded.
 
-So no process waits for another's trial, and no model is gathered for it.
+Each rank holds the copy whole: no rank waits for another's trial, and no model is gathered for it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make_small_copy(causal: Any, device: torch.device) -> Any:
 
 
 class SmallCopyTrial(PackedTrial):
-    """The trial of a model by its stand-in, whose pass and windows the model is given.
+    """The trial of a model by its small copy, whose pass and windows the model is given.
 
     Raises ValueError as `check_causal` does.
     """
@@ -69,7 +69,7 @@ class SmallCopyTrial(PackedTrial):
     def packs(self, length: int) -> bool:
         """Return whether rows of up to `length` tokens are packed: if all lengths that were asked for can be.
 
-        Rows of different lengths are then packed on all processes, or on none.
+        Rows of different lengths are then packed on all ranks, or on none.
         """
         self.longest = max(self.longest, length)
         lengths = [*(n for n in self.boundaries if n < self.longest), self.longest]
@@ -78,7 +78,7 @@ class SmallCopyTrial(PackedTrial):
         return all(found)
 
     def _tell_windows(self) -> None:
-        """Set the windows of the followers' attention to those that were read from the stand-in's masks."""
+        """Set the windows of the followers' attention to those that were read from the small copy's masks."""
         types = getattr(self.followers[0].config.get_text_config(), "layer_types", None)
         found = {m.layer_idx: m.rlvr_window for m in self.causal.modules() if hasattr(m, "rlvr_window")}
         if not found:

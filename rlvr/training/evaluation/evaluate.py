@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -39,8 +39,6 @@ from rlvr.training.evaluation.passk import (
 from rlvr.training.rollout.episodes import Play, Seed, Speaks, play
 from rlvr.training.rollout.rollout import count_given, judge
 
-# The file of an evaluation's answers: written as they come, read again, put in order; of each a short form is held.
-
 Answer = dict[str, Any]
 Key = tuple[str, int]
 
@@ -60,15 +58,17 @@ class Answers:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.held: dict[Key, Answer] = {}
-        for key, row in keyed(path):
+        for row, _ in scan_answers(path):
             if lacking := [name for name in VERDICT if name not in row]:
-                raise ValueError(f"{path}: sample {key[1]} of {key[0]!r} has no field {lacking[0]!r}")
-            self.held[key] = shorten_answer(row)
+                raise ValueError(f"{path}: sample {row['sample']} of {row['id']!r} has no field {lacking[0]!r}")
+            self.held[row["id"], row["sample"]] = shorten_answer(row)
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append answers to the file, and hold their short forms. Raises RunError where it cannot be written."""
-        if self.path is not None:
-            append_answers(self.path, rows)
+        if self.path is not None and rows:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with name_in_errors(self.path, RESUME), self.path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         self.held.update(((row["id"], row["sample"]), shorten_answer(row)) for row in rows)
 
     def order(self, keys: Sequence[Key]) -> None:
@@ -105,25 +105,17 @@ def _hash_long(text: str | None) -> str | None:
 
 
 def read_answers(path: Path | None) -> dict[Key, Answer]:
-    """Return the answers of a file by (problem, sample). A last line cut off by a crash is removed from the file.
-
-    Raises ValueError naming a line that is not an answer.
-    """
-    return dict(keyed(path))
+    """Return the answers of a file by (problem, sample). Raises as `scan_answers`."""
+    return {(row["id"], row["sample"]): row for row, _ in scan_answers(path)}
 
 
-def keyed(path: Path | None) -> Iterator[tuple[Key, Answer]]:
-    """Yield the answers of a file, each with its problem and sample, as `read_answers` does; none without a file."""
-    if path is not None and path.exists():
-        for row, _ in scan_answers(path):
-            yield (row["id"], row["sample"]), row
-
-
-def scan_answers(path: Path) -> Iterator[tuple[Answer, tuple[int, int]]]:
-    """Yield the answers of a file one by one, each with the place and length of its line, in bytes.
+def scan_answers(path: Path | None) -> Iterator[tuple[Answer, tuple[int, int]]]:
+    """Yield the answers of a file one by one, each with the place and length of its line in bytes. No file: none.
 
     A last line cut off by a crash is removed from the file. Raises ValueError naming a line that is not an answer.
     """
+    if path is None or not path.exists():
+        return
     start = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -138,20 +130,6 @@ def scan_answers(path: Path) -> Iterator[tuple[Answer, tuple[int, int]]]:
                 raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from error
             yield row, (start, len(line))
             start += len(line)
-
-
-def append_answers(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append lines to the file of answers."""
-    if not rows:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with name_in_errors(path, RESUME), path.open("a", encoding="utf-8") as file:
-        file.write(as_lines(rows))
-
-
-def as_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return answers as the lines of their file."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 class Renders(Protocol):
@@ -198,7 +176,8 @@ def evaluate(
     answers = Answers(answers_file)
     others = named(lenient=lenient, strict=strict, selector=selector)
     done = 0
-    for chunk in _chunks(mine, max(1, answers_at_once // samples)):
+    size = max(1, answers_at_once // samples)
+    for chunk in (mine[start : start + size] for start in range(0, len(mine), size)):
         missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers.held]) for problem in chunk]
         rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed, plan)
         answers.add(rows)
@@ -412,21 +391,11 @@ def check_problems(problems: Sequence[Problem], ks: Sequence[int], samples: int)
     """Raise ValueError without problems, for several that share an id, and for a k that the samples do not allow."""
     if not problems:
         raise ValueError("no problems to evaluate")
-    check_ks(ks, samples)
-    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
-    if repeated:
-        raise ValueError(f"several problems have the id {repeated[0]!r}; expected one each")
-
-
-def check_ks(ks: Sequence[int], samples: int) -> None:
-    """Raise ValueError unless there is a k, and 1 <= k <= samples for each."""
     if not ks:
         raise ValueError("no k to compute pass@k for")
     for k in ks:
         if not 1 <= k <= samples:
             raise ValueError(f"pass@{k} from {samples} samples; expected 1 <= k <= samples")
-
-
-def _chunks(problems: Sequence[Problem], size: int) -> Iterator[Sequence[Problem]]:
-    for start in range(0, len(problems), size):
-        yield problems[start : start + size]
+    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if repeated:
+        raise ValueError(f"several problems have the id {repeated[0]!r}; expected one each")

@@ -1,0 +1,5 @@
+"""The rollouts of a step, from problems to verified groups.
+
+`rollout.rollout` samples, `rollout.verify` judges, `rollout.collect` does both for a step with dynamic sampling, and
+`rollout.RolloutPrefetcher` samples ahead. `episodes.play` plays rollouts of several turns in an environment.
+"""

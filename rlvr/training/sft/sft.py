@@ -40,12 +40,6 @@ from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import microbatches
 from rlvr.training.supervision.signals import StopRequest, describe_steps, make_stopped, stop_requested
 
-# Checkpoints of a supervised training: the fine-tuning of a policy, or the training of a reward model.
-#
-# They are those of RL (rlvr.training.checkpoint.checkpoint), with weights and optimizer. The model that the training makes gets the
-# folder MADE; until it is whole, the checkpoints are in MADE.training beside it. There is nothing else to save: the items
-# of a step are a function of (seed, step).
-
 
 def discard(made: Path) -> None:
     """Delete the checkpoints of a training whose model is whole.
@@ -70,9 +64,10 @@ class Saving:
 
 
 class SupervisedCheckpoints(SnapshotWriter):
-    """The checkpoints of one supervised training.
+    """The checkpoints of one supervised training: fine-tuning, or a reward model.
 
-    made: the folder of the model that it makes. what: the training in words ("the fine-tuning"). config: of the command
+    Until the model is whole they lie in MADE.training, beside the model's folder MADE. Weights and optimizer are all
+    there is to save, since the items of a step are a function of (seed, step). made: the folder of the model that it makes. what: the training in words ("the fine-tuning"). config: of the command
     that resumes it. say: shows a line. stop: a signal ends the training after a step and its checkpoint. Two functions
     are called on the main process: `rewind(step)` before the training begins after `step` steps, to drop the lines that
     a log has of later ones, and `flush()` before each checkpoint, to put its lines on the disk. All processes must make
@@ -263,9 +258,6 @@ def add_gradient(
         (loss if weight == 1 else weight * loss).backward()
         loss_sum += float(loss.detach())
     return loss_sum
-
-
-# The pretraining mix of InstructGPT (PPO-ptx): the language-model loss on demonstrations beside the policy's loss.
 
 
 def accumulate_mix(learner: Learner, demonstrations: Sequence[Demonstration], plan: Play | None, number: int) -> float:

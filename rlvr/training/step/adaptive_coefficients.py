@@ -1,4 +1,4 @@
-"""What follows the run: the coefficients of KL term and entropy bonus, and the reference policy where it is reset."""
+"""Adaptive KL and entropy coefficients; resets of the reference policy."""
 
 from __future__ import annotations
 
@@ -76,11 +76,6 @@ def reference_tensors(learner: Learner) -> dict[str, Tensor]:
     assert learner.reference is not None
     named = learner.reference.model.named_parameters()
     return {name: full(weight.detach()).contiguous().cpu() for name, weight in named}
-
-
-def adapted_state(learner: Learner) -> dict[str, dict[str, float]]:
-    """Return what state.json holds of the coefficients that adapt: the next step's."""
-    return {"adapted": dict(learner.adapted)} if learner.adapted else {}
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ def reasoning_gym(
     if not (0 <= num_train <= MOST and 0 <= num_test <= MOST):
         raise ValueError(f"task {name!r}: {num_train} and {num_test} problems; expected 0 to {MOST:,}")
     settings = _read_config(name, config)
-    known = shared().ask("settings", name=dataset)
+    known = get_grader().ask("settings", name=dataset)
     if unknown := [key for key in settings if key not in known]:
         raise ValueError(f"task {name!r} has no setting {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
     introduction = "" if system == "none" else str(get_grader().ask("describe")["prompts"][system]).strip()

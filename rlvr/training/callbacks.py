@@ -92,8 +92,6 @@ def tracker_name(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_").replace("^", "_hat_"), flags=re.ASCII)
 
 
-# The log lines of a run, and the callbacks that are notified of them.
-
 Told = Callable[[TrainerCallback], None]
 
 

@@ -24,8 +24,6 @@ from rlvr.training.step.rewards import (
     penalties,
 )
 
-# The metrics of a step's rollouts.
-
 
 def rollout_metrics(
     groups: Sequence[Group],

@@ -7,19 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.core.heartbeat import enter
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
-from rlvr.core.types import Problem, Sampler
+from rlvr.core.types import Problem
 from rlvr.distributed import gather, share
-from rlvr.model.load.policy import Policy
-from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
-from rlvr.runs.log import RunLog
-from rlvr.training.callbacks import Reporter, TrainerCallback
+from rlvr.training.callbacks import Reporter
 from rlvr.training.checkpoint.folders import count_since_best
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.monitor.guards import act_on_regression, find_regression
@@ -79,7 +75,7 @@ class Run:
         return "" if self.held_out is None else self.held_out.measure(step)
 
     def act_on_regression(self, step: int, reason: str) -> None:
-        """Do what eval.on_regression says if there is a reason. The step must be saved. Raises GuardStop or RollBack."""
+        """Carry out eval.on_regression if there is a reason. Raises GuardStop or RollBack, so save the step first."""
         if reason:
             act_on_regression(self.config.eval.on_regression, step, reason, self.reporter.warn)
 
@@ -95,30 +91,6 @@ class Run:
     @config.setter
     def config(self, config: Config) -> None:
         self.learner.config = self.worker.config = config
-
-
-def assemble(
-    config: Config,
-    policy: Policy,
-    optimizer: torch.optim.Optimizer,
-    sampler: Sampler,
-    problems: Sequence[Problem],
-    verifier: BatchVerifier,
-    log: RunLog,
-    accelerator: Accelerator,
-    *,
-    reference: Policy | None = None,
-    critic: Critic | None = None,
-    monitor: Monitor | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
-) -> Run:
-    """Return the run of these parts."""
-    return Run(
-        Learner(config, policy, optimizer, accelerator, reference, critic),
-        RolloutWorker(config, policy, sampler, problems, verifier, accelerator),
-        Reporter(log, accelerator, callbacks),
-        monitor,
-    )
 
 
 def is_due(step: int, every: int) -> bool:
@@ -160,7 +132,7 @@ class HeldOutEvaluation:
         return gather(counts, self.run.learner.accelerator)[0]
 
     def measure(self, step: int) -> str:
-        """Evaluate after `step` steps, unless that is done already. Return a regression in words, "" if there is none."""
+        """Evaluate after `step` steps, once. Return in words how the policy fell below its start, "" if it did not."""
         if self.problems and step not in self.measured:
             self._measure(step)
         return find_regression(self.run.reporter.log, self.run.learner.accelerator, step)

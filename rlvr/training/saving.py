@@ -84,9 +84,7 @@ def roll_back(run: Run, asked: RollBack) -> int:
         rollbacks = [*learner.rollbacks, {"kind": asked.kind, "from": asked.step, "to": step, "lr": LOWER}]
         message = f"{asked.reason}; back to step {step}, with {LOWER:g} times the learning rate"
         run.reporter.warn(message, "rollback", number=len(rollbacks), undone=asked.step - step, guard=asked.kind)
-        state = json.loads((folder / "state.json").read_text("utf-8"))
-        write_whole(folder / "state.json", json.dumps({**state, "rollbacks": rollbacks}, indent=2))
-        delete_undone(config.run.out_dir)
+        undo_after(config.run.out_dir, step, rollbacks)
     accelerator.wait_for_everyone()
     if learner.reference is not None and learner.algo.reference_every and not (folder / REFERENCE).exists():
         # It was reset after this checkpoint: take the weights of the run's start.
@@ -114,6 +112,14 @@ def choose_target(log: RunLog, asked: RollBack) -> int | None:
     steps = [step for step, folder in list_checkpoints(log.out_dir) if step <= newest and find_damage(folder) is None]
     best = best_steps(log.out_dir, log.read("eval"), steps)[-1:]
     return next(iter([*best, *steps[-1:]]), None)
+
+
+def undo_after(out_dir: Path, step: int, rollbacks: list[dict[str, Any]]) -> None:
+    """Write the rollbacks into the checkpoint of a step, and delete the checkpoints that they undo."""
+    path = checkpoint_folder(out_dir, step) / "state.json"
+    state = json.loads(path.read_text("utf-8"))
+    write_whole(path, json.dumps({**state, "rollbacks": rollbacks}, indent=2))
+    delete_undone(out_dir)
 
 
 def delete_undone(out_dir: Path) -> None:

@@ -41,9 +41,10 @@ from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import collect
-from rlvr.training.run import Run, assemble
+from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
+from tests.helpers.runs import assemble
 
 LR = 1e-6
 ALPHABET = "0123456789+-= ()"

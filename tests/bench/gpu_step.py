@@ -140,9 +140,9 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
     from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
     from rlvr.sampling.samplers import make_sampler
     from rlvr.training.rollout.rollout import rollout, verify
-    from rlvr.training.run import assemble
     from rlvr.training.step.rewards import group_advantages, group_rewards
     from rlvr.training.step.update import accumulate_gradient, to_batch
+    from tests.helpers.runs import assemble
 
     class Judge(BatchVerifier):
         def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:

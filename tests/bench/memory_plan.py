@@ -42,9 +42,9 @@ from rlvr.model.text.context import run_limit
 from rlvr.training.checkpoint.checkpoint import take_snapshot
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import collect
-from rlvr.training.run import assemble
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
+from tests.helpers.runs import assemble
 from tests.helpers.shapes import QWEN_7B, QWEN_15B, QWEN_32B
 
 ALPHABET = "0123456789+-= ()"

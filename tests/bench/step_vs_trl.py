@@ -51,10 +51,10 @@ from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import rollout, verify
-from rlvr.training.run import assemble
 from rlvr.training.sft.sft import sft
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
+from tests.helpers.runs import assemble
 
 LR = 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.

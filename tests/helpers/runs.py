@@ -32,9 +32,11 @@ from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.rollout.rollout import collect
-from rlvr.training.run import Run, assemble
+from rlvr.training.callbacks import Reporter, TrainerCallback
+from rlvr.training.monitor.monitor import Monitor
+from rlvr.training.rollout.rollout import RolloutWorker, collect
+from rlvr.training.run import Run
+from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
@@ -197,3 +199,27 @@ def gradient_of(run: Run, minibatch: Batch) -> torch.Tensor:
 def weights_of(run: Run) -> torch.Tensor:
     """Return a copy of the policy's weights as one vector."""
     return torch.cat([weight.detach().reshape(-1) for weight in run.learner.policy.parameters()])
+
+
+def assemble(
+    config: Config,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    verifier: BatchVerifier,
+    log: RunLog,
+    accelerator: Accelerator,
+    *,
+    reference: Policy | None = None,
+    critic: Critic | None = None,
+    monitor: Monitor | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Run:
+    """Return the run of these parts."""
+    return Run(
+        Learner(config, policy, optimizer, accelerator, reference, critic),
+        RolloutWorker(config, policy, sampler, problems, verifier, accelerator),
+        Reporter(log, accelerator, callbacks),
+        monitor,
+    )

@@ -29,8 +29,9 @@ from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import load_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.episodes import Play
-from rlvr.training.run import Run, assemble
+from rlvr.training.run import Run
 from rlvr.verifiers.runner import Runner
+from tests.helpers.runs import assemble
 
 CORPUS = ["0123456789+-=*() abcdefghijklmnopqrstuvwxyz"]
 PROMPTS = ["12+34=", "what is seven", "(1+2)*3=", "x"]

@@ -27,9 +27,9 @@ from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.sandbox import level
 from rlvr.train import train
-from rlvr.training.run import assemble
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import UnitTests, integrity
+from tests.helpers.runs import assemble
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line)

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rlvr.training.evaluation.evaluate import summarize
 from rlvr.training.evaluation.passk import (
+    best_of_k,
+    best_of_kl,
+    compare_pairs,
     estimate_mean,
     estimate_pass_at_k,
     estimate_pass_power_k,
     estimate_unbounded_mean,
+    maj_at_k,
+    paired_interval,
     pass_at_k,
     pass_power_k,
     student_quantile,
+    vote,
 )
 
 
@@ -201,3 +210,303 @@ def test_one_problem_has_no_interval() -> None:
 def test_pass_power_k_averages() -> None:
     """pass^2 of (4, 2) is 1/6 and of (4, 4) is 1."""
     assert estimate_pass_power_k([(4, 2), (4, 4)], 2).mean == pytest.approx((1 / 6 + 1) / 2)
+
+
+# maj@k, best-of-k and paired comparisons against enumeration.
+
+CASES = [
+    ("aabbc", "10010"),
+    ("aaaaa", "11111"),
+    ("aaaaa", "00000"),
+    ("aab--", "11000"),
+    ("-----", "00000"),
+    ("abcde", "10000"),
+    ("aabbcc", "110000"),
+    ("aaabbbc", "1110001"),
+    ("abab-cc", "1010000"),
+    ("aabbccd", "0000111"),
+]
+
+
+def samples(text: str, marks: str) -> tuple[list[str | None], list[bool]]:
+    return [None if a == "-" else a for a in text], [m == "1" for m in marks]
+
+
+def enumerated_majority(answers: Sequence[str | None], right: Sequence[bool], k: int) -> Fraction:
+    """The share of k-subsets whose plurality is right, a tie worth its share; right samples are one answer."""
+    named = ["right" if ok else a for a, ok in zip(answers, right)]
+    total, count = Fraction(0), 0
+    for chosen in itertools.combinations(named, k):
+        count += 1
+        votes = Counter(a for a in chosen if a is not None)
+        if votes:
+            most = max(votes.values())
+            winners = [a for a, n in votes.items() if n == most]
+            total += Fraction("right" in winners, len(winners))
+    return total / count
+
+
+def enumerated_best(scores: Sequence[float], right: Sequence[bool], k: int) -> Fraction:
+    rows = list(itertools.combinations(range(len(scores)), k))
+    total = Fraction(0)
+    for chosen in rows:
+        top = [i for i in chosen if scores[i] == max(scores[j] for j in chosen)]
+        total += Fraction(sum(right[i] for i in top), len(top))
+    return total / len(rows)
+
+
+@pytest.mark.parametrize(("text", "marks"), CASES)
+def test_majority_equals_enumeration(text: str, marks: str) -> None:
+    """For every k."""
+    answers, right = samples(text, marks)
+    for k in range(1, len(answers) + 1):
+        assert maj_at_k(answers, right, k) == pytest.approx(float(enumerated_majority(answers, right, k)), abs=1e-12)
+
+
+def test_majority_equals_enumeration_on_random_votes() -> None:
+    """Sixty draws of eight samples with up to five answers, some right, some abstaining."""
+    stream = random.Random(0)
+    for _ in range(60):
+        answers = [stream.choice([None, *"abcd"]) for _ in range(8)]
+        winner = stream.choice("abcd")
+        right = [a == winner for a in answers]
+        k = stream.randint(1, 8)
+        assert maj_at_k(answers, right, k) == pytest.approx(float(enumerated_majority(answers, right, k)), abs=1e-12)
+
+
+def test_best_of_k_equals_enumeration() -> None:
+    """With ties of scores, for every k; a perfect selector gives pass@k, one that knows nothing pass@1."""
+    stream = random.Random(1)
+    for _ in range(40):
+        right = [stream.random() < 0.4 for _ in range(7)]
+        scores = [stream.choice([0.0, 0.5, 1.5, -2.0]) for _ in right]
+        for k in range(1, 8):
+            assert best_of_k(scores, right, k) == pytest.approx(float(enumerated_best(scores, right, k)), abs=1e-12)
+            assert best_of_k([float(r) for r in right], right, k) == pytest.approx(pass_at_k(7, sum(right), k))
+            assert best_of_k([3.0] * 7, right, k) == pytest.approx(sum(right) / 7)
+
+
+@pytest.mark.parametrize("k", [0, 4, -1])
+def test_k_that_cannot_be(k: int) -> None:
+    """ValueError that names both numbers."""
+    for call in (lambda: maj_at_k(["a"] * 3, [True] * 3, k), lambda: best_of_k([1.0] * 3, [True] * 3, k)):
+        with pytest.raises(ValueError, match=f"{k} of 3 samples"):
+            call()
+
+
+def test_many_samples_are_quick_and_exact() -> None:
+    """n = 128, k = 64: against 20,000 draws, within five standard errors."""
+    stream = random.Random(2)
+    answers = [stream.choice("aaaabbbccd") for _ in range(128)]
+    right = [a == "b" for a in answers]
+    exact = maj_at_k(answers, right, 64)
+    hits = 0.0
+    for _ in range(20_000):
+        votes = Counter(stream.sample(answers, 64))
+        winners = [a for a, n in votes.items() if n == max(votes.values())]
+        hits += ("b" in winners) / len(winners)
+    assert abs(hits / 20_000 - exact) < 5 * math.sqrt(max(exact * (1 - exact), 1e-4) / 20_000)
+
+
+@pytest.mark.parametrize(("n", "k"), [(128, 64), (256, 128), (1500, 700)])
+def test_what_is_certain_is_one(n: int, k: int) -> None:
+    """Neither more, which an evaluation refuses, nor too large for a float."""
+    answers = [str(i) for i in range(n)]
+    right = [i % 2 == 0 for i in range(n)]
+    assert maj_at_k(answers, [True] * n, k) == 1
+    assert best_of_k([0.5] * n, [True] * n, k) == 1
+    assert 0 <= best_of_k([float(i % 7) for i in range(n)], right, k) <= 1
+    if n < 1000:
+        assert 0 <= maj_at_k(answers, right, k) <= 1
+
+
+def row(problem: str, sample: int, extracted: str | None, right: bool, score: float | None = None) -> dict:
+    status = "correct" if right else "no_answer" if extracted is None else "incorrect"
+    own = {"id": problem, "sample": sample, "completion": f"so {extracted}", "status": status, "score": float(right)}
+    own |= {"correct": right, "extracted": extracted, "finish_reason": "stop", "tokens": 3}
+    return own | ({} if score is None else {"selector_score": score})
+
+
+def test_an_evaluation_has_them_with_intervals() -> None:
+    """From k = 2 on; best@k where a selector scored the answers; samples without a verdict's score are left out."""
+    rows = [row("p", 0, "1", True, 0.1), row("p", 1, "1.0", True, 0.2), row("p", 2, "2", False, 0.9)]
+    rows += [row("q", 0, None, False, 0.3), row("q", 1, "5", True, 0.2), row("q", 2, "7", False, 0.1)]
+    result = summarize(rows, [1, 3])
+    assert result["maj@3"] == pytest.approx((1 + 0.5) / 2)
+    assert result["best@3"] == pytest.approx((0 + 0) / 2)
+    assert result["best@3_kl"] == pytest.approx(0.4319456)
+    assert result["pass^3"] == 0
+    for name in ("maj@3", "best@3", "pass^3"):
+        low, high = result[f"{name}_ci"]
+        assert 0 <= low <= result[name] <= high <= 1
+    assert "maj@1" not in result
+    bare = [{k: v for k, v in r.items() if k != "selector_score"} for r in rows]
+    assert "best@3" not in summarize(bare, [1, 3])
+    assert vote(row("p", 0, None, False)) is None
+    assert vote({**row("p", 0, None, False), "status": "incorrect"}) == "so None"
+
+
+@pytest.mark.parametrize("withheld", [0, 1, 3])
+def test_the_share_that_a_filter_withheld(withheld: int) -> None:
+    """Is in the result where there is one, beside what was cut off; such answers count."""
+    rows = [row("p", i, "1", True) | {"finish_reason": "filter" if i < withheld else "length"} for i in range(4)]
+    result = summarize(rows, [1])
+    assert result.get("filtered", 0) == withheld / 4
+    assert ("filtered" in result) == bool(withheld)
+    assert (result["truncated"], result["pass@1"]) == (1 - withheld / 4, 1)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 16])
+def test_the_kl_of_the_best_of_k(k: int) -> None:
+    """The bound is that of many completions of different scores; with few, or equal scores, the divergence is less."""
+
+    def divergence(count: int) -> float:
+        """Of the best of k from `count` equally likely completions of different scores, from these completions."""
+        chosen = [(i / count) ** k - ((i - 1) / count) ** k for i in range(1, count + 1)]
+        return math.fsum(p * math.log(p * count) for p in chosen if p > 0)
+
+    found = [divergence(count) for count in (3, 10, 1000)]
+    assert found == sorted(found)
+    assert found[-1] <= best_of_kl(k) + 1e-9
+    assert found[-1] == pytest.approx(best_of_kl(k), abs=0.01)
+    with pytest.raises(ValueError, match="best of 0"):
+        best_of_kl(0)
+
+
+# Paired comparison: by hand, and the coverage of its interval.
+
+Drawn = tuple[np.ndarray, np.ndarray]
+Kind = Callable[[np.random.Generator, tuple[int, ...]], Drawn]
+
+
+def right_or_wrong(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """One sample of each problem by either model; the second solves each with a probability that is .1 higher."""
+    hard = stream.random(shape)
+    easier = np.minimum(hard + 0.1, 1)
+    return (stream.random(shape) < hard).astype(float), (stream.random(shape) < easier).astype(float)
+
+
+def few_samples(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """Eight samples of each problem, most problems solved nearly always or nearly never."""
+    hard = stream.beta(0.7, 0.7, shape)
+    return stream.binomial(8, hard) / 8, stream.binomial(8, np.minimum(hard + 0.1, 1)) / 8
+
+
+def many_samples(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """64 samples of each problem."""
+    hard = stream.beta(0.7, 0.7, shape)
+    return stream.binomial(64, hard) / 64, stream.binomial(64, np.minimum(hard + 0.1, 1)) / 64
+
+
+def equal_models(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """No difference; 64 samples of each problem."""
+    hard = stream.beta(0.7, 0.7, shape)
+    return stream.binomial(64, hard) / 64, stream.binomial(64, hard) / 64
+
+
+def rare_gains(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """One problem in ten goes from never to always, the others are as they were."""
+    return np.zeros(shape), (stream.random(shape) < 0.1).astype(float)
+
+
+def gains_and_losses(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """One problem in ten is won and one in twenty lost."""
+    drawn = stream.random(shape)
+    return (drawn > 0.95).astype(float), (drawn < 0.1).astype(float)
+
+
+def shift(stream: np.random.Generator, shape: tuple[int, ...]) -> Drawn:
+    """Rates that differ by .05, with a normal deviation of .1."""
+    return np.full(shape, 0.45), np.clip(0.5 + 0.1 * stream.standard_normal(shape), 0, 1)
+
+
+KINDS = (right_or_wrong, few_samples, many_samples, equal_models, rare_gains, gains_and_losses, shift)
+
+
+@pytest.mark.parametrize("problems", [2, 3, 5, 8, 10, 20, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_coverage_of_the_interval(kind: Kind, problems: int) -> None:
+    """Of 2,000 comparisons at least .94 have the true difference in their 95 % interval: two standard errors below."""
+    stream = np.random.default_rng([problems, *kind.__name__.encode()])
+    one, other = kind(stream, (1_000_000,))
+    truth = float((other - one).mean())
+    first, second = kind(stream, (2000, problems))
+    bounds = np.array([paired_interval(gaps) for gaps in second - first])
+    covered = np.mean((bounds[:, 0] <= truth + 1e-9) & (truth - 1e-9 <= bounds[:, 1]))
+    assert covered >= 0.94, covered
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_width_with_many_problems(kind: Kind) -> None:
+    """With 500 problems it is at most a tenth wider than 3.92 standard errors of the difference."""
+    first, second = kind(np.random.default_rng(7), (200, 500))
+    gaps = second - first
+    bounds = np.array([paired_interval(row) for row in gaps])
+    widths = bounds[:, 1] - bounds[:, 0]
+    assert widths.mean() <= 1.1 * 3.92 * np.mean(gaps.std(axis=1, ddof=1)) / math.sqrt(500)
+
+
+def test_the_interval_by_hand() -> None:
+    """Gaps .5 .5 0 with -.5 and .5 added: mean .2, variance .2, t of 2 degrees of freedom 4.302653; cut at 1."""
+    reach = 4.302653 * math.sqrt(0.2 / 5)
+    found = compare_pairs([0.5, 0.0, 0.25], [1.0, 0.5, 0.25])
+    assert (found.low, found.high) == pytest.approx((0.2 - reach, 1.0), abs=1e-6)
+    assert paired_interval(np.array([0.5, 0.5, 0.0, 0.0]))[1] < 1
+
+
+@pytest.mark.parametrize(("problems", "width"), [(5, 1.211), (100, 0.0551), (500, 0.01109)])
+def test_models_that_never_differ(problems: int, width: float) -> None:
+    """No difference was seen, and the interval says how much may go unseen: about 3 / P to both sides."""
+    found = compare_pairs([1.0] * problems, [1.0] * problems)
+    assert found.difference == 0
+    assert found.p == 1
+    assert found.high - found.low == pytest.approx(width, rel=0.01)
+    assert found.high == pytest.approx(-found.low)
+
+
+@pytest.mark.parametrize("gaps", [[1.0, 1.0], [1.0] * 5, [-0.1] * 3])
+def test_the_difference_is_in_its_interval(gaps: list[float]) -> None:
+    """Where all problems are won too, and the bounds are differences that there can be."""
+    low, high = paired_interval(np.array(gaps))
+    assert -1 <= low <= np.mean(gaps) <= high <= 1
+
+
+def test_sign_flips_equal_enumeration() -> None:
+    """p over all 2^6 signs."""
+    gaps = [0.25, 0.125, 0.0625, 0.25, -0.125, 0.5]
+    sums = [abs(sum(s * g for s, g in zip(signs, gaps))) for signs in itertools.product((1, -1), repeat=6)]
+    exact = sum(s >= abs(sum(gaps)) - 1e-12 for s in sums) / 64
+    assert compare_pairs([0.5] * 6, [0.5 + gap for gap in gaps], resamples=40_000).p == pytest.approx(exact, abs=0.01)
+
+
+def test_pairing_removes_what_problems_share() -> None:
+    """Two models that differ by little on problems of very different difficulty: a narrow interval, by hand too."""
+    first = [i / 100 for i in range(80)]
+    second = [x + (0.1 if i % 2 else 0.05) for i, x in enumerate(first)]
+    found = compare_pairs(first, second)
+    assert found.difference == pytest.approx(0.075)
+    assert found.standard_error == pytest.approx(0.025 * math.sqrt(80 / 79) / math.sqrt(80))
+    assert 0.065 < found.low < found.difference < found.high < 0.085
+    assert (found.problems, found.better, found.equal, found.worse) == (80, 80, 0, 0)
+    assert found.p < 1e-3
+    assert compare_pairs(first, first).p == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
+def test_numbers_that_do_not_pair(first: list[float], second: list[float]) -> None:
+    """ValueError."""
+    with pytest.raises(ValueError, match="one of each model for each problem"):
+        compare_pairs(first, second)
+
+
+def test_numbers_that_are_no_rates() -> None:
+    """ValueError: the interval is for numbers in [0, 1]."""
+    with pytest.raises(ValueError, match="expected \\[0, 1\\]"):
+        compare_pairs([0.5, 2.0], [0.5, 1.0])
+
+
+def test_a_single_problem_has_no_interval() -> None:
+    found = compare_pairs([0.0], [1.0])
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+    assert (found.difference, found.p) == (1.0, 1.0)

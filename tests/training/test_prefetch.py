@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import signal
 import threading
 
 import pytest
 import torch
 
-from rlvr.config import (
-    Config,
-    ModelConfig,
-    RolloutConfig,
-)
+from rlvr.commands.cli import main
+from rlvr.config import AlgoConfig, Config, CurriculumConfig, ModelConfig, RolloutConfig
 from rlvr.core.types import RunError, Sampler, error
 from rlvr.model.load.policy import load_policy
+from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
+from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.rollout import collect
+from rlvr.training.run import Run
+from rlvr.training.step.rewards import group_advantages, group_rewards
+from rlvr.training.step.update import accumulate_gradient, prepare_batch, to_batch
 from rlvr.verifiers.runner import Runner, VerifierErrors
+from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import Plain, logs, make_run, threads
-from tests.helpers.runs import weights_of
+from tests.helpers.runs import AfterStep, weights_of
 from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -158,3 +165,200 @@ def test_failure_of_the_verifier_ends_the_run(tmp_path):
     with pytest.raises(RunError, match="no worker can be started"):
         train(make_run(tmp_path, verifier=Breaks(odd_digits)))
     assert not threads("rlvr-")
+
+
+# Batches sampled ahead of the training (max_staleness): which weights, what is stored, how failures end.
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_batch_is_sampled_from_the_weights_of_k_steps_before(tmp_path, staleness):
+    """Batch s after max(0, s - k) pushes, whatever the timing; the age is logged; repeated, the run is the same."""
+    runs = [make_run(tmp_path / name, sampler=OwnWeights, max_staleness=staleness, steps=5) for name in ("a", "b")]
+    for run in runs:
+        train(run)
+        assert run.worker.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
+        assert [row["staleness"] for row in run.reporter.log.read("metrics")] == [min(s, staleness) for s in range(5)]
+    assert logs(runs[0]) == logs(runs[1])
+    assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
+
+
+def test_first_stale_batch_is_what_the_first_weights_draw(tmp_path):
+    """With k = 1 the second step's rollouts are those that the untrained policy draws with the second step's seeds."""
+    run = make_run(tmp_path, sampler=OwnWeights, max_staleness=1)
+    untrained = collect(make_run(tmp_path / "other").worker, 1)
+    train(run)
+    logged = [row["completion"] for row in run.reporter.log.read("rollouts") if row["step"] == 2]
+    assert logged == [completion.text for group in untrained for completion in group.completions]
+
+
+def test_without_staleness_nothing_is_logged_of_it(tmp_path):
+    """On-policy runs have the log that they had."""
+    run = make_run(tmp_path)
+    train(run)
+    assert all("staleness" not in row and "seconds/wait" not in row for row in run.reporter.log.read("metrics"))
+    assert not list(tmp_path.rglob(AHEAD))
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_importance_weight_corrects_the_age(tmp_path, minibatches):
+    """Trained on older rollouts, old logprobs are the present weights'; each token's gradient is weighted by
+    min(pi_now / pi_then, 2)."""
+    run = make_run(tmp_path, sampler=OwnWeights, max_staleness=1)
+    run.config = dataclasses.replace(run.config, algo=AlgoConfig(minibatches=minibatches))
+    groups = collect(run.worker, 0)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in run.learner.policy.parameters():
+            weight.add_(torch.randn_like(weight) * 0.02)
+    advantages = group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
+    batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
+    now, _ = token_logprobs(run.learner.policy, batch.tokens, batch.mask, temperature=1.0)
+    if minibatches > 1:
+        torch.testing.assert_close(batch.old_logprobs, now.detach(), atol=1e-5, rtol=0)
+    ratio = (now.detach() - batch.sampler_logprobs).exp().clamp(max=2.0)
+    assert float((ratio[batch.mask] - 1).abs().mean()) > 0.01
+    loss = -(ratio * batch.advantages[:, None] * now * batch.mask).sum() / sum(batch.token_counts)
+    expected = torch.autograd.grad(loss, list(run.learner.policy.parameters()))
+    accumulate_gradient(run.learner, batch)
+    for weight, gradient in zip(run.learner.policy.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_batches_ahead_are_stored_without_durations(tmp_path):
+    """A checkpoint is the same bytes however long its verdicts took."""
+    groups = collect(make_run(tmp_path).worker, 0)
+    for name, seconds in (("quick", 0.1), ("slow", 7.0)):
+        timed = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(seconds) for v in g.verdicts)) for g in groups]
+        write_groups(tmp_path / name, {7: timed})
+    assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
+
+
+def resume(run: Run, step: int) -> None:
+    """Puts a run where its last checkpoint is, as the command line does."""
+    folder = checkpoint_folder(run.reporter.log.out_dir, step)
+    state = load_checkpoint(folder, run.learner.policy, run.learner.optimizer)
+    run.reporter.log.truncate_to(state["log"], step)
+    run.worker.sampler = OwnWeights(run.learner.policy)
+
+
+@pytest.mark.parametrize("draw", ["epochs", "signal"])
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, staleness, draw):
+    """With k = 1 and 2: six steps, against three, a signal, a resume, and three more; also with a curriculum."""
+    settings = {
+        "sampler": OwnWeights,
+        "max_staleness": staleness,
+        "curriculum": CurriculumConfig(draw=draw),
+        "steps": 6,
+    }
+    whole = make_run(tmp_path / "whole", **settings)
+    train(whole)
+    parts = make_run(tmp_path / "parts", **settings)
+    parts.reporter.callbacks.append(AfterStep(lambda step: step == 3 and os.kill(os.getpid(), signal.SIGINT)))
+    assert train(parts).signal == signal.SIGINT
+    assert (checkpoint_folder(tmp_path / "parts", 3) / AHEAD).exists()
+    again = make_run(tmp_path / "parts", **settings)
+    resume(again, 3)
+    train(again, 3)
+    assert logs(again) == logs(whole)
+    assert torch.equal(weights_of(again), weights_of(whole))
+    assert not threads("rlvr-")
+
+
+def test_lengthened_run_equals_a_longer_one(tmp_path):
+    """A run that had come to its end goes on with the batch that it had sampled ahead."""
+    whole = make_run(tmp_path / "whole", sampler=OwnWeights, max_staleness=1, steps=4)
+    train(whole)
+    train(make_run(tmp_path / "parts", sampler=OwnWeights, max_staleness=1, steps=2))
+    again = make_run(tmp_path / "parts", sampler=OwnWeights, max_staleness=1, steps=4)
+    resume(again, 2)
+    train(again, 2)
+    assert logs(again) == logs(whole)
+    assert torch.equal(weights_of(again), weights_of(whole))
+
+
+def test_groups_are_stored_to_the_last_bit(tmp_path):
+    """Written and read again they are equal; a problem that the task has no more is named."""
+    groups = collect(make_run(tmp_path).worker, 0)
+    groups = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(0.0) for v in g.verdicts)) for g in groups]
+    odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é", steps=((1, 0.1),))
+    groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]))
+    groups[1] = dataclasses.replace(groups[1], kept=False, round=2)
+    write_groups(tmp_path / AHEAD, {7: groups, 8: groups[:2]})
+    assert read_groups(tmp_path / AHEAD, PROBLEMS) == {7: groups, 8: groups[:2]}
+    with pytest.raises(ValueError, match=f"problem '{groups[0].problem.id}' is not among"):
+        read_groups(tmp_path / AHEAD, [])
+
+
+class Fails(OwnWeights):
+    """An engine that is lost while it samples beside the training."""
+
+    def stream(self, prompts, sampling, seeds, on_group):
+        if self.pushes == 1:
+            raise RunError("the engine is lost")
+        return super().stream(prompts, sampling, seeds, on_group)
+
+
+def test_failure_beside_the_training_reaches_the_run(tmp_path):
+    """It is raised when the step that went on meanwhile wants to push; the steps before are logged."""
+    run = make_run(tmp_path, sampler=Fails, max_staleness=1)
+    with pytest.raises(RunError, match="the engine is lost"):
+        train(run)
+    assert [row["step"] for row in run.reporter.log.read("metrics")] == [1]
+
+
+class Hangs(OwnWeights):
+    """An engine that answers nothing after its first batch, until it is interrupted."""
+
+    def __init__(self, policy) -> None:
+        super().__init__(policy)
+        self.interrupted, self.hanging = threading.Event(), threading.Event()
+
+    def stream(self, prompts, sampling, seeds, on_group):
+        if self.pushes_before_call:
+            self.hanging.set()
+            assert self.interrupted.wait(30)
+            raise RunError("interrupted")
+        return super().stream(prompts, sampling, seeds, on_group)
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
+
+def test_second_signal_ends_the_sampling_in_flight(tmp_path):
+    """Ctrl-C twice while the engine hangs: KeyboardInterrupt at once, and no thread is left."""
+    run = make_run(tmp_path, sampler=Hangs, max_staleness=1)
+
+    def press_twice() -> None:
+        assert run.worker.sampler.hanging.wait(30)
+        for _ in range(2):
+            threading.Event().wait(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press_twice)
+    pressing.start()
+    with pytest.raises(KeyboardInterrupt):
+        train(run)
+    pressing.join()
+    assert run.worker.sampler.interrupted.is_set()
+    assert not threads("rlvr-")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--sampler vllm --sampler.max-staleness -1", "max_staleness -1: expected a number from 0"),
+        ("--sampler.max-staleness 1", "--sampler.max-staleness exists with --sampler vllm or vllm-server"),
+        ("--sampler vllm --sampler.max-staleness 1 --algo.importance none", "nothing would correct"),
+        ("--sampler vllm --sampler.max-staleness 1 --sampler.sleep 1", "an engine that samples meanwhile cannot sleep"),
+        ("--sampler vllm-server --sampler.sleep 1", "--sampler.sleep exists with --sampler vllm"),
+        ("--sampler vllm --sampler.sleep 2 --sampler.lora adapter --model.lora-rank 2", "set --sampler.sleep 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(flags, message, tmp_path, capsys):
+    """In one line, before anything starts."""
+    assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), *flags.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

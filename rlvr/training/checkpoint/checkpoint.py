@@ -49,8 +49,6 @@ from rlvr.model.optim.sharding import fill, leads
 from rlvr.training.checkpoint.folders import STEP, find_damage
 from rlvr.training.problems.draws import STATE
 
-# What a checkpoint holds of the training, and how it is written: from the weights, or from a copy of them.
-
 # An optimizer's state on the disk: one file, or where it is in shards a folder into which every process writes.
 #
 # Either is read by any number of processes, with weights in shards or whole. The tensors have the same names in both:

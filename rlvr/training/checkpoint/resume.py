@@ -204,9 +204,6 @@ def current_versions() -> Record:
     }
 
 
-# Begin a run with the weights of another one (run.start_from).
-
-
 def resolve_start_from(config: Config) -> Config:
     """Return the settings of a run that begins with the checkpoint run.start_from: its model, and no fine-tuning.
 

@@ -151,9 +151,7 @@ def estimate_pass_power_k(counts: Iterable[tuple[int, int]], k: int, confidence:
     return estimate_mean([pass_power_k(n, c, k) for n, c in counts], confidence)
 
 
-# maj@k and best-of-k from n samples of each problem: what is right of k samples when one answer has to be given.
-#
-# Exact expectations over all subsets of k samples, ties broken at random; so they are unbiased, as pass@k is.
+# maj@k and best@k are exact expectations over all subsets of k samples, ties broken at random: unbiased, as pass@k is.
 
 Answer = Mapping[str, Any]
 NO_ANSWER = ("no_answer", "unparseable", "limit", "timeout")
@@ -273,8 +271,6 @@ def is_right(row: Answer, prefix: str, threshold: float | None) -> bool:
     return bool(found) if threshold is None else found is not None and found >= threshold
 
 
-# Paired comparison of two models on the same problems: the mean difference, its interval and its p-value.
-
 RESAMPLES = 10_000
 AT_ONCE = 2**22  # signs that are held in memory
 
@@ -314,7 +310,7 @@ def compare_pairs(
     numbers are furthest apart, or 1 where all are equal. It is the adjusted interval for paired proportions (Bonett and
     Price, Journal of Educational and Behavioral Statistics 37, 2012), for numbers between 0 and 1 too. A bootstrap
     and a plain t interval are too narrow for few problems, and have no width where all differences are equal. Coverage
-    at 95 %: tests/training/test_paired.py. No interval knows of a rare problem that was not drawn: where one in twenty
+    at 95 %: tests/training/test_passk.py. No interval knows of a rare problem that was not drawn: where one in twenty
     goes from 0 to 1 and the rest stay as they are to a few percent, 20 problems give .7. The bounds are nan for a
     single problem. `resamples` and `seed` are those of the sign flips.
 

@@ -16,8 +16,8 @@ Two fast signs need few steps, since a policy may be dead before a window of `wi
 Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
 zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is not a sign of hacking.
 
-Everything is a function of the logged metrics (rlvr/training/monitor/monitor.py) up to a step, so that a resumed run sees what
-an uninterrupted one sees.
+Everything is a function of the logged metrics (monitor.py) up to a step, so that a resumed run sees what an uninterrupted one
+sees.
 """
 
 from __future__ import annotations

@@ -34,9 +34,6 @@ class RollBack(Exception):
     newest: int | None = None
 
 
-# A guard on held-out pass@k: is the policy measured below its start?
-
-
 def find_regression(log: RunLog, accelerator: Accelerator, step: int) -> str:
     """Return in words that the evaluation after a step fell below the start's interval, "" if not; on all processes."""
     found = [describe_regression(log.out_dir, log.read("eval"), step)] if accelerator.is_main_process else []

@@ -20,8 +20,6 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import PACK, Group, Problem
 from rlvr.training.problems.pass_rates import PassRates, read_profile, read_state
 
-# Which problems a step trains on: epochs without replacement, and further problems for dynamic sampling.
-
 T = TypeVar("T")
 Order = np.ndarray[Any, np.dtype[np.int64]]
 Window = Callable[[int], tuple[int, int]]
@@ -139,8 +137,6 @@ def known_orders(*key: Hashable) -> dict[int, Order]:
     """Return the dictionary for `Epochs.known` of a size, seed and window, which `key` must tell apart."""
     return {}
 
-
-# Which problems a step of a mixture trains on: each pack has its share of the draws.
 
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 

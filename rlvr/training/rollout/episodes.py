@@ -39,8 +39,6 @@ from rlvr.core.types import (
     error,
 )
 
-# Calls that run beside the sampling, each in a daemon thread and within a time limit: an environment's replies.
-
 T = TypeVar("T")
 AT_ONCE = 128
 

@@ -131,8 +131,6 @@ def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator:
     return gather(verify(groups, verifier), accelerator)
 
 
-# What samples and verifies: the problems, the sampler, the verifier, and the monitor beside it.
-
 # What a process is at in each phase, in words.
 PHASES = {"sample": "sampling", "verify": "verification", "train": "update", "wait": "sampling", "monitor": "monitor"}
 
@@ -181,9 +179,6 @@ class RolloutWorker:
     def __post_init__(self) -> None:
         if self.draws is None:
             self.draws = Draws(self.config, self.problems, self.shares)
-
-
-# The rollouts of a step: choose problems, sample groups, verify them while others are still being sampled.
 
 
 def collect(worker: RolloutWorker, step: int) -> list[Group]:
@@ -310,8 +305,6 @@ class Verification:
             self._waiting.put(None)
         return [item for item in items if item is not None] or None
 
-
-# The rollouts of each step, sampled in the background while the trainer trains if sampler.max_staleness allows it.
 
 T = TypeVar("T")
 SECONDS_TO_END = 60.0

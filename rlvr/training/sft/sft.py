@@ -66,12 +66,12 @@ class Saving:
 class SupervisedCheckpoints(SnapshotWriter):
     """The checkpoints of one supervised training: fine-tuning, or a reward model.
 
-    Until the model is whole they lie in MADE.training, beside the model's folder MADE. Weights and optimizer are all
-    there is to save, since the items of a step are a function of (seed, step). made: the folder of the model that it makes. what: the training in words ("the fine-tuning"). config: of the command
-    that resumes it. say: shows a line. stop: a signal ends the training after a step and its checkpoint. Two functions
-    are called on the main process: `rewind(step)` before the training begins after `step` steps, to drop the lines that
-    a log has of later ones, and `flush()` before each checkpoint, to put its lines on the disk. All processes must make
-    the same calls.
+    Until the model is whole they lie in MADE.training, beside the model's folder MADE. They hold weights and optimizer
+    only, since the items of a step are a function of (seed, step). All ranks must make the same calls.
+
+    what: the training in words ("the fine-tuning"). config: of the command that resumes it. say: shows a line. stop: a
+    signal ends the training after a checkpoint. On the main process `rewind(step)` drops later lines from a log before
+    training begins, and `flush()` writes its lines to the disk before each checkpoint.
     """
 
     def __init__(

@@ -20,8 +20,6 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.training.step.learner import Learner
 
-# This process's microbatches of a batch that all processes hold.
-
 
 def microbatches(
     batch: Batch, policy: Policy, accelerator: Accelerator, max_tokens: int

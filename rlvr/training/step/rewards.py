@@ -164,8 +164,6 @@ def among_all(groups: Sequence[Group], rows: Sequence[T], dropped: Sequence[U]) 
     return [next(kept) if group.kept else other for group, other in zip(groups, dropped, strict=True)]
 
 
-# What the tokens of a rollout are credited with: its reward as a whole, or the rewards of its turns and steps.
-
 MOST_LOGGED = 8  # steps whose mean return is logged
 Decode = Callable[[Sequence[int]], str]
 GroupRewards = Sequence[float | None] | Sequence[Steps | None]  # of whole rollouts, or of their steps

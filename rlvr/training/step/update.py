@@ -24,11 +24,6 @@ from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import critic_stats, learner_microbatches, prepare_batch
 from rlvr.training.step.rewards import has_signal
 
-# How far the updates of a step move the policy: KL(before || after) per token, on the step's own tokens.
-#
-# From pass rates near zero a learning rate that is right for a better policy ruins it in its first update. The rewards
-# show that only in the next step; this shows it at once.
-
 # The share of a process's tokens that is computed once more after the last update of a step.
 SHARE = 1 / 16
 
@@ -42,7 +37,11 @@ def kl_sum(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
 
 
 class UpdateSize:
-    """Measures a step. `keep` gets the logprobs of this process's microbatches before the step's only update."""
+    """Measures how far a step moves the policy: KL(before || after) per token, on the step's own tokens.
+
+    From pass rates near zero a learning rate that suits a better policy ruins it in its first update. Rewards show that
+    in the next step, this at once. `keep` gets the logprobs of this rank's microbatches before the update.
+    """
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -86,8 +85,6 @@ def warn_of_update(stats: dict[str, float], step: int, bound: float, warn: Calla
         f"--optim.max-update-kl){what}; if rewards fall now, lower --optim.lr or add --optim.warmup-steps"
     )
 
-
-# The difference between the logprobs of the sampler's engine and of the trainer.
 
 QUANTILES = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 MAX_VALUES = 2**24  # torch.quantile takes no more

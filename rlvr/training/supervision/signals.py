@@ -133,9 +133,6 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-# The end of a run, also an early one in good order: what is lost, whether to stop, what to tell and to record.
-
-
 def stop_requested(stop: StopRequest, processes: Processes) -> bool:
     """Return whether any process was asked to stop. All get the same answer, and so stop after the same step."""
     if processes.num_processes > 1:

@@ -1,4 +1,4 @@
-"""A thread of each process that tells the others where it is, and ends it where one of them keeps all waiting."""
+"""Ranks that hang or die: each gives signs, two judge who keeps the others waiting, and all end with its name."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from rlvr.core.heartbeat import HEARTBEAT
 from rlvr.core.types import RunError
 from rlvr.distributed import Processes, in_thread
 from rlvr.training.supervision.signals import fit_to_terminal, leave
-
-# Which process keeps the others waiting, judged from the signs that all of them give.
 
 # A process is slow once the others have waited so long for it, and it takes so many times as long as they did.
 SLOW_SECONDS = 30.0
@@ -279,8 +277,6 @@ def position(thread: int) -> tuple[bool, str]:
     return waits, ""
 
 
-# A process of a run that dies or hangs ends the others, which say in one line which it was.
-
 # How gloo and NCCL say that a process has gone, or has not answered before the timeout of their group.
 GONE = re.compile(r"connection (was )?(closed|reset)|closed by (peer|remote)|broken pipe|timed ?out|NCCL error", re.I)
 SECONDS_TO_ANSWER = 10.0  # in which a process that is alive finds out too, and says so
@@ -288,9 +284,9 @@ SECONDS_TO_ANSWER = 10.0  # in which a process that is alive finds out too, and 
 
 @contextmanager
 def naming_lost(processes: Processes) -> Iterator[None]:
-    """Run within what processes do together. Raises RunError, which names those that do not answer, where one is lost.
+    """Wrap collective operations. If a rank is lost, raise RunError, which names the ranks that do not answer.
 
-    A process that is killed is noticed at once, by its connections; for one that hangs see rlvr.training.supervision.watchdog.
+    A killed rank is noticed at once, by its connections; one that hangs is found by `watching`.
     """
     try:
         yield
@@ -299,8 +295,8 @@ def naming_lost(processes: Processes) -> Iterator[None]:
             raise
         line = next(iter(str(error).splitlines()), "")
         raise RunError(
-            f"{name_missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without it; "
-            f"run the same command to resume from the last checkpoint ({line[:120]})"
+            f"{name_missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without "
+            f"it; run the same command to resume from the last checkpoint ({line[:120]})"
         ) from error
 
 

@@ -1,14 +1,8 @@
-"""Values with units.
+"""The comparison of a parsed answer with a parsed gold: `Comparator`, cheapest check first.
 
-The precision policy: when unequal numbers count as equal.
-
-An exact gold needs an exact answer, a decimal gold is matched to its digits. The options `digits` and
-`rel_tol` widen this; two integers are never rounded.
-
-Comparison of a parsed answer with a parsed gold, in layers, cheapest first.
-
-The layers, each a module of this package: `quantities`, `relations`, `structures`, and values (`identity`), which may
-be rounded (`rounding`). The docstring of MathVerifier has the rules.
+Units: one on one side only is dropped; on both sides they are converted. Precision: an exact gold needs an exact
+answer, and a decimal gold is matched to its digits. The options `digits` and `rel_tol` widen this; two integers are
+never rounded.
 """
 
 from __future__ import annotations
@@ -51,6 +45,8 @@ from rlvr.verifiers.math.values.tree import (
     symbols,
 )
 from rlvr.verifiers.math.values.units import RATES, find_unit, temperature
+
+# --- units ------------------------------------------------------------------------------------------------------------
 
 _DEGREE, _POUND, _PERCENT = (("degree", 1),), (("pound", 1),), (("percent", 1),)
 _DOLLAR = (("dollar", 1),)
@@ -177,6 +173,8 @@ def _same_words(gold: Unit, answer: Unit) -> bool:
     left, right = ([word.rstrip("s") for word in unit.words.split() if word not in RATES] for unit in (gold, answer))
     return left == right
 
+
+# --- precision --------------------------------------------------------------------------------------------------------
 
 SMALL_DENOMINATOR = 8  # of a decimal that is hardly rounded
 LARGE, CLOSE = 1e6, 1e-9  # constants below it, so near to an integer, are integers

@@ -1,20 +1,18 @@
-r"""Families of numbers with an integer parameter: \pi/4 + k\pi and -3\pi/4 + m\pi are the same set.
+r"""Solutions with integer parameters, with arbitrary constants, and with bounds.
 
-A family is a list of arithmetic progressions whose step is a rational multiple of \pi, or rational in a set by a
-condition, {2k + 1: k \in Z}; only there is a k or n known to be a parameter and not given data. Families are equal
-as sets: shifted, renamed, split and joined. (-1)^k is split by parity.
+| subject | equal | not equal |
+|---|---|---|
+| families | \pi/4 + k\pi and -3\pi/4 + m\pi | \pi/4 + k\pi and \pi/4 + 2k\pi |
+| constants | x^2 + C and x^2 + K; A\cosh x + B\sinh x and c_1e^x + c_2e^{-x} | E = mc^2 and E = mk^2 |
+| bounds | 2k, k >= 1 and 2k, k >= 0 of a formula | x^2, x > 0 and x^2, x < 0 |
 
-Arbitrary constants: + C in antiderivatives, c_1 e^x + c_2 e^{-x} in general solutions.
+A family is a list of arithmetic progressions whose step is a rational multiple of pi, or rational in {2k + 1: k \in Z};
+elsewhere k and n may be given data. Families are equal as sets. (-1)^k is split by parity.
 
-The constants of the answer may have other names and other scales: the families of functions must be the same. Where the
-gold is linear in its constants, that is linear algebra: the functions beside the constants span the same space, and the
-rest differs by an element of it. Where it is not, the constants are renamed, negated or doubled.
-
-Which letters are arbitrary constants, and not given data, in a function of one variable: C as the last term; c_1, c_2
-and so on; in an equation solved for x, y or f also C or c_1 alone, and A with B where they enter linearly. A small c or
-a K as the last term may be given data: it may have another name, but no other sign or value.
-
-Conditions that an answer is given under, and that the grammar drops: `x^2, x > 0` is not `x^2, x < 0`.
+Where a gold is linear in its constants, both sides must span the same affine space of functions. Elsewhere constants
+are renamed, negated or doubled. These letters are arbitrary constants in a function of one variable, and no given data:
+C as the last term; c_1, c_2 and so on; in an equation solved for x, y or f also C or c_1 alone, and A with B. A small c
+or K as the last term may be given data: it may have another name, but no other sign or value.
 """
 
 from __future__ import annotations
@@ -52,6 +50,8 @@ from rlvr.verifiers.math.values.tree import (
     symbols,
     walk,
 )
+
+# --- families of numbers ----------------------------------------------------------------------------------------------
 
 MAX_ELEMENTS = 24
 MAX_CLASSES = 360
@@ -254,6 +254,8 @@ def _classes(progressions: list[_Progression], period: Fraction, numbers: Digits
     return frozenset(found)
 
 
+# --- arbitrary constants ----------------------------------------------------------------------------------------------
+
 MAX_CONSTANTS = 4
 MAX_RENAMED = 3
 POINTS = 40
@@ -407,13 +409,14 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     if not _is_linear(left, count) or not _is_linear(right, count):
         return None
     left, right = _scale_rows(left, right)
-    columns = [_column(left, 1 + k) for k in range(count)]
-    wanted = [_column(right, 1 + k) for k in range(count)]
     rest = [a[0] - b[0] for a, b in zip(left, right, strict=True)]
-    basis, other_basis = _orthogonal(columns), _orthogonal(wanted)
-    if len(basis) != count or len(other_basis) != count:
+    basis = _orthogonal(_columns(left, count))
+    wanted = _columns(right, count)
+    if len(basis) != count or len(_orthogonal(wanted)) != count:
         return False
-    return all(_in_span(column, basis, _norm(column)) for column in wanted) and _in_span(rest, basis, len(kept) ** 0.5)
+    return all(_is_in_span(column, basis, _norm(column)) for column in wanted) and _is_in_span(
+        rest, basis, len(kept) ** 0.5
+    )
 
 
 def _scale_rows(left: list[list[float]], right: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
@@ -469,8 +472,9 @@ def _is_linear(rows: list[list[float]], count: int) -> bool:
     return True
 
 
-def _column(rows: list[list[float]], place: int) -> list[float]:
-    return [row[place] for row in rows]
+def _columns(rows: list[list[float]], count: int) -> list[list[float]]:
+    """The values beside each constant."""
+    return [[row[1 + k] for row in rows] for k in range(count)]
 
 
 def _orthogonal(columns: list[list[float]]) -> list[list[float]]:
@@ -497,7 +501,7 @@ def _norm(column: list[float]) -> float:
     return float(sum(value * value for value in column) ** 0.5)
 
 
-def _in_span(column: list[float], basis: list[list[float]], size: float) -> bool:
+def _is_in_span(column: list[float], basis: list[list[float]], size: float) -> bool:
     return _norm(_remainder(column, basis)) <= TOLERANCE * size
 
 
@@ -520,6 +524,8 @@ def _matches_renamed(gold: Node, answer: Node, names: list[str], others: list[st
     )
     return any(same(gold, substitute(answer, {old: form})) for form in forms)
 
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
 
 MAX_JOINT = 3  # variables of a condition that is tried at points
 _FEW_REALS = (-2.3, -1.0, 0.4, 1.0, 3.3)

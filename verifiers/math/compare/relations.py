@@ -1,12 +1,11 @@
-r"""Left sides of equations that only name a value: f(3) = 10, |AB| = 1, \sin A = 1/2, AB:BC = 2:3, dy/dx = 2x.
+r"""Equations, chains of equalities, definitions and inequalities.
 
-An equation between coordinates (x + y = 5, xy = 6) is a curve, not a value with a name.
-
-Definitions of functions and of the general terms of sequences, whose variable may have another name.
-
-The value that a chain of equalities gives: A = bh/2 = 6.
-
-Equations, chains of equalities, assignments and inequalities.
+| text | read as |
+|---|---|
+| f(3) = 10, \|AB\| = 1, \sin A = 1/2 | a value with a name before it |
+| x + y = 5, xy = 6 | a curve: coordinates name no value |
+| f(x) = x^2 | a definition, whose variable may have another name |
+| A = bh/2 = 6 | a chain, which gives its last value if it holds |
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-r"""Comparison of functions by cases: `\begin{cases}x & x \ge 0\\ -x & x < 0\end{cases}` is |x|.
+"""Lists, sets, tuples, points, intervals, matrices, ratios and functions by cases, element by element.
 
-The line is cut at the ends of all conditions. Both sides must be defined on the same parts, and equal there: at a point
-by the values, on an interval as functions of a variable that runs through it.
-
-Lists, sets, tuples, intervals, matrices, ratios and numbers in a base, element by element.
+Functions by cases: the line is cut at the ends of all conditions. Both sides must be defined on the same parts, and be
+equal there: at a point by their values, on an interval as functions of a variable that runs through it.
 """
 
 from __future__ import annotations

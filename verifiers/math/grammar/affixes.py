@@ -1,12 +1,12 @@
-r"""A value that is repeated in brackets in another form: 1/2 (0.5), \sqrt 2 (\approx 1.414).
+r"""What stands around a value.
 
-Conditions beside an answer, which restate the question: `2k + 2 for k >= 1`, `f(x) = 2x, x \in \mathbb{R}`.
-
-The grammar of units after a value: powers, quotients, products, prefixes, and smaller units that follow.
-
-What juxtaposition means: whether the token after an operand is a factor, a unit, or a word.
-
-The words around a value: those that introduce it, multipliers and parts, a unit, harmless words after it.
+| part | example |
+|---|---|
+| words before it | the answer is, Height =, $ |
+| a factor, a unit or a word after it | 3x, 3 m, 3 cats |
+| the same value in brackets | 1/2 (0.5), \sqrt2 (\approx 1.414) |
+| smaller units | 5 feet 6 inches |
+| conditions that restate the question | 2k + 2 for k >= 1 |
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _NO_START = frozenset(("cup", "cap", "setminus", ",", ";", ")", "]", "}", "}}", 
 def is_bracketed_factor(parser: Parser) -> bool:
     """Whether [ opens a factor, as in 2[x + 1], and not an interval that is written ]0, 1[."""
     first = parser.peek()
-    if parser.is_word(first) or first.kind == "end" or (first.kind == "op" and first.text in _NO_START):
+    if is_word(parser, first) or first.kind == "end" or (first.kind == "op" and first.text in _NO_START):
         return False
     level, offset = 0, 1
     while (token := parser.peek(offset)).kind != "end":
@@ -99,6 +99,8 @@ def is_root_of(parser: Parser, offset: int) -> bool:
     operand = following.kind == "num" or following.text in ("(", "{", "\\frac", "\\sqrt", "-")
     return parser.peek(offset + 1).text == "of" and operand
 
+
+# --- a value in brackets again ----------------------------------------------------------------------------------------
 
 _MARKS = frozenset(("~", "="))
 _FRACTIONS = frozenset(("\\frac", "\\dfrac", "\\tfrac"))
@@ -147,6 +149,8 @@ def skip_restatement(parser: Parser, value: Node) -> None:
     if not same:
         raise ParseError("two different values side by side")
 
+
+# --- conditions -------------------------------------------------------------------------------------------------------
 
 PARAMETERS = frozenset("jklmnKMN")
 _INTEGERS = Op("domain", (Words("integers"),))
@@ -261,6 +265,8 @@ def _only_restricts(condition: Node, formula: Node) -> bool:
 def _is_finite(node: Node) -> bool:
     return is_op(node, "set")
 
+
+# --- units ------------------------------------------------------------------------------------------------------------
 
 _DEGREE, _TIME = (("degree", 1),), (("time", 1),)
 _DEGREES_OF_TIME = {60: 60, 1: 3600}  # seconds of time: parts of a degree
@@ -452,6 +458,8 @@ def two_units(parser: Parser, whole: Num) -> Node | None:
     return Quantity(Num(whole.value + more.value * part), UNITS[first])
 
 
+# --- factors ----------------------------------------------------------------------------------------------------------
+
 MAX_POWER_TOKENS = 8  # of the exponent of a unit
 CJK = "\u2e80"  # from here on letters are words, never variables
 _AFTER_NOUN = frozenset((",", ";", ")", "]", "}", "(", ".", "newline", "and", "or", "&"))
@@ -583,6 +591,8 @@ def _is_unit(word: str) -> bool:
     return find_unit(word) is not None or word.lower() in SQUARED or word in ("st", "nd", "rd", "th")
 
 
+# --- words ------------------------------------------------------------------------------------------------------------
+
 MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
 MAX_LABEL_TOKENS = 16
@@ -604,7 +614,7 @@ def lead(parser: Parser) -> str:
     if parser.kind != "name":
         return ""
     label = _skip_label(parser)
-    named = parser.is_word(parser.token) and parser.token.text.istitle() and parser.word() not in BLOCKED
+    named = is_word(parser, parser.token) and parser.token.text.istitle() and parser.word() not in BLOCKED
     if named and parser.peek().text in _VERBS:
         label = label or parser.word()
         parser.advance()
@@ -634,7 +644,9 @@ def _introduces(token: Token, following: Token) -> bool:
 def _skip_label(parser: Parser) -> str:
     """Move over a label in words, and return it: `Height = 5`, `The total cost: 5`, `rank(A) = 5`."""
     words = 0
-    while words < MAX_LABEL_WORDS and parser.is_word(token := parser.peek(words)) and token.text.lower() not in BLOCKED:
+    while (
+        words < MAX_LABEL_WORDS and is_word(parser, token := parser.peek(words)) and token.text.lower() not in BLOCKED
+    ):
         words += 1
     if words == 1 or parser.token.text in _MATRIX_NUMBERS:
         words = _past_argument(parser)
@@ -660,15 +672,15 @@ def _past_argument(parser: Parser) -> int:
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
     _skip_multiplicity(parser)
-    parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek()) and not is_restated(parser, value)
+    parenthesis = parser.op() in ("(", "[") and is_word(parser, parser.peek()) and not is_restated(parser, value)
     if parser.op() == "/" and is_rate(parser):
         parser.advance()
         return value, Unit(Fraction(1), (), " ".join(("per", *_trailing_words(parser, frozenset()))))
     if parser.kind != "name" and not parenthesis:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
-    if parser.token.apart and not parser.is_word(parser.token):
+    if parser.token.apart and not is_word(parser, parser.token):
         return value, NO_UNIT
-    if parser.word() in _ORDINAL and not parser.token.spaced and parser.is_word(parser.peek()):
+    if parser.word() in _ORDINAL and not parser.token.spaced and is_word(parser, parser.peek()):
         raise ParseError("an ordinal")
     while scale := _multiplier(parser):
         value = Op("mul", (value, number(scale)))
@@ -732,11 +744,11 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
     depth = 0
     while True:
         token = parser.token
-        if token.apart and words and not parser.is_word(token):
+        if token.apart and words and not is_word(parser, token):
             break
         if token.kind == "name":
             word = token.text.lower()
-            joins = word == "and" and bool(words) and parser.is_word(parser.peek())  # 7 cats and dogs
+            joins = word == "and" and bool(words) and is_word(parser, parser.peek())  # 7 cats and dogs
             if depth == 0 and not joins and (word in SEPARATORS or skip_condition(parser, names)):
                 break
             if joins:

@@ -255,11 +255,3 @@ class Parser(Cursor):
     def prefix(self) -> Node:
         """Parse an operand with the signs before it."""
         raise NotImplementedError
-
-    def is_word(self, token: Token) -> bool:
-        """Whether a name is a word or a unit rather than mathematics."""
-        raise NotImplementedError
-
-    def is_factor(self, token: Token, before: Token) -> bool:
-        """Whether a name after an operand is a factor, not a unit or a word."""
-        raise NotImplementedError

@@ -1,18 +1,9 @@
-r"""Number literals: integers, decimals, scientific notation and repeating decimals, with bounds on their digits.
+r"""Tokens of LaTeX and plain-text answers: one linear pass of one regular expression.
 
-Spellings of careless sources, made regular before an answer is cut into tokens.
-
-Doubled backslashes and control characters come from escapes that were written or read once too often. All rules are
-linear in the text, and each runs only where a sign of it is there.
-
-Notations that are rewritten before an answer is cut into tokens: binomials, unit vectors, chemical formulas.
-
-Where one formula ends and another begins: dollar signs, \quad, lines of equations.
-
-Tokens of LaTeX and plain-text answers: one linear pass of one regular expression.
-
-Spellings are unified here: Unicode signs become LaTeX commands, a number in any thousands spelling one token; `\left`,
-colours, sizes and math delimiters are dropped; the contents of `\text{}` and the like become upright words.
+Before the pass, spellings are unified: Unicode signs become LaTeX commands; backslashes that an escape doubled or
+swallowed are restored; C_{10}^3, \vec{i}, \Gamma(n) and other notations are rewritten. In the pass a number in any
+spelling of its thousands is one token; `\left`, colours, sizes and dollar signs are dropped; the contents of `\text{}`
+become upright words. Each rule runs only where a sign of it is there.
 """
 
 from __future__ import annotations
@@ -26,6 +17,8 @@ from typing import NamedTuple
 
 from rlvr.verifiers.math.grammar.vocabulary import CONSTANT_NAMES, FUNCTIONS, GREEK
 from rlvr.verifiers.math.values.tree import Node, Num, Op, ParseError, TooLarge, number
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 MAX_DIGITS = 2_000
 MAX_EXPONENT_DIGITS = 30
@@ -111,6 +104,8 @@ def repeating(text: str) -> Num:
     return Num(value)
 
 
+# --- careless spellings -----------------------------------------------------------------------------------------------
+
 _RUN = re.compile(r"\\+")
 _DOUBLED = re.compile(r"\\\\([A-Za-z]{2,}|[%$])")
 _OTHER_COMMANDS = frozenset("% $ subset subseteq supset supseteq forall exists mid pmod bmod mod det dim gcd".split())
@@ -158,6 +153,8 @@ def regular(text: str) -> str:
         text = _MODULE.sub("", text)
     return text
 
+
+# --- notations --------------------------------------------------------------------------------------------------------
 
 _INDEX = r"(?:\{\s*([0-9a-z][0-9a-z+\-]{0,8})\s*\}|([0-9a-z]))"
 _LETTER = r"(?:\\(?:mathrm|text|operatorname|mathbf|rm)\s*\{\s*([CPA])\s*\}|([CP]))"
@@ -321,6 +318,8 @@ def _direction(match: re.Match[str]) -> str:
     return match[0].rstrip("} ").removesuffix("math")[-1]
 
 
+# --- formulas beside one another --------------------------------------------------------------------------------------
+
 FORMULA_SIGNS = frozenset(("\\quad", "\\qquad", "\\(", "\\)", "\\[", "\\]"))
 _EQUATION = re.compile(r"\$?[A-Za-z\\(][^\n=<>]{0,60}(?<![\\&])=")
 
@@ -352,6 +351,8 @@ def new_equation(text: str, position: int, tokens: list[Token]) -> bool:
         return False
     return any(token.text in ("=", "~") for token in tokens[-60:]) and bool(_EQUATION.match(text, position))
 
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 MAX_CHARS = 6_000
 MAX_TOKENS = 4_000

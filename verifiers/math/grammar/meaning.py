@@ -1,23 +1,17 @@
-r"""Lists with an ellipsis: 1, 2, ..., 10 written out; others (1, 2, ..., n) keep the ellipsis as an element.
+r"""What parsed items mean together.
 
-Propositions joined by signs: `p \land q`, `p \lor q`.
+| items | meaning |
+|---|---|
+| 1, 2, ..., 10 | the terms written out |
+| p \land q | a proposition |
+| x = 1, y = 2 or x = 2, y = 1 | the points (1, 2) and (2, 1) |
+| x = \frac{1 \pm \sqrt5}{2} | both values |
+| f(a + b), E(X^2), P(A) | a function of its argument (head `apply`), and no product |
+| mg(1 + \mu), P(1 + r)^t | products |
+| dy/dx, \Delta x, i + 2j + 3k | one name, or a vector |
 
-Solutions of systems: x = 1, y = 2 or x = 2, y = 1 are the points (1, 2) and (2, 1).
-
-Answers with plus-minus inside a fraction, a product or an equation.
-
-Functions without a formula: f(a + b) is no product, (f \circ g)(x) is not (g \circ f)(x).
-
-    apply (name, argument)
-
-The name of f is a function where it stands before a lone variable or number in brackets anywhere in the answer; that of
-an expectation or a probability before capitals, E(X^2) and P(A). Elsewhere, as in mg(1 + \mu) and P(1 + r)^t, it is
-a factor. A side of an equation that is such a name alone, f(x) = 2x, stays a product, as `labels` reads it.
-
-What is compared is its value in a model, one smooth function for each name, without symmetry and without zeros that
-functions share; so f(x + 1) is f(1 + x), and f(2x) is not 2f(x).
-
-Quotients, products and sums of letters that are one thing: dy/dx, \Delta x, the vector i + 2j + 3k.
+f is a function where it stands before a lone variable or number in brackets anywhere in the answer. Its value in a
+comparison is that of a smooth model without symmetry, so that f(x + 1) is f(1 + x), and f(2x) is not 2f(x).
 """
 
 from __future__ import annotations

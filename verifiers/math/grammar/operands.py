@@ -1,26 +1,9 @@
-r"""Sets of numbers by name: \mathbb{Z}, \mathbb{R}^+, \mathbb{N}_0.
+"""Operands and operators: numbers, names, functions, fractions, brackets, sets, matrices, cases.
 
-Brackets: whether [ opens a factor, and what a bracket around a quantity leaves.
-
-Operations in words: the square root of 42, half of 42.
-
-Sets by a condition: \{x \mid x > 2\}, \{2k + 1 : k \in \mathbb{Z}\}, \{x \in \mathbb{Z} : |x| < 3\}.
-
-A condition on a real x or on a point (x, y) is the set itself. Anything else is `such`: an element and its conditions,
-which are compared under other names of the bound variables, and as families where a variable is an integer.
-
-The operators of the grammar: binary signs, exponents, and signs after an operand.
-
-The operands of the grammar: numbers, names, functions, fractions, brackets, sets, matrices.
-
-Each handler gets the parser, positioned after the sign that selected the handler, and that sign.
-
-The grammar of functions by cases, of determinants and of traces.
-
-    piecewise (case (value, condition), ...)    a condition is a relation, several of them, or Words
-
-Rows are cases where every one of them has a value and then a condition; else they are a list, as in a system of
-equations.
+A handler gets the parser, positioned after the sign that selected it, and that sign. Functions by cases are
+`piecewise (case (value, condition), ...)`: rows are cases where each has a value and then a condition, else they are a
+list, as in a system of equations. In a set by a condition, a condition on a real x or on a point (x, y) is the set
+itself; anything else is `such`, an element and its conditions.
 """
 
 from __future__ import annotations
@@ -29,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from rlvr.verifiers.math.grammar.affixes import is_root_of, two_units
+from rlvr.verifiers.math.grammar.affixes import is_factor, is_root_of, two_units
 from rlvr.verifiers.math.grammar.cursor import Parser
 from rlvr.verifiers.math.grammar.lex import Token
 from rlvr.verifiers.math.grammar.meaning import change, gradient, partial, split_before_call
@@ -321,7 +304,7 @@ def exponent(parser: Parser) -> Node:
     if parser.op() == "'":
         raise ParseError("a prime as an exponent")
     token = parser.token
-    if token.kind == "name" and parser.op(1) == "^" and len(token.text) == 2 and parser.is_factor(token, token):
+    if token.kind == "name" and parser.op(1) == "^" and len(token.text) == 2 and is_factor(parser, token, token):
         parser.replace(token._replace(text=token.text[1]))  # x^zy^z is x^z y^z
         return constant_or_name(token.text[0])
     if token.text[:1] == "T" and len(token.text) > 1 and _is_transpose(parser, token):
@@ -341,7 +324,7 @@ def _is_transpose(parser: Parser, token: Token) -> bool:
     """Whether letters that begin with T follow the sign of a matrix and its ^."""
     base = parser.peek(-2)
     matrix = base.text == ")" or (base.kind == "name" and (base.text[-1:].isupper() or token.text[1].isupper()))
-    return matrix and not token.upright and parser.is_factor(token, token)
+    return matrix and not token.upright and is_factor(parser, token, token)
 
 
 def constant_or_name(letter: str) -> Node:
@@ -589,7 +572,7 @@ def _continues_argument(parser: Parser) -> bool:
         return False
     if token.kind == "name":
         bare = token.text.removeprefix("\\")
-        return (bare not in FUNCTIONS) and parser.is_factor(token, parser.before)
+        return (bare not in FUNCTIONS) and is_factor(parser, token, parser.before)
     return token.kind == "op" and token.text in ("\\frac", "\\dfrac", "\\tfrac", "\\sqrt")
 
 

@@ -23,10 +23,8 @@ from rlvr.verifiers.math.grammar.affixes import (
     CURRENCIES,
     QUANTIFIERS,
     explains,
-    is_factor,
     is_rate,
     is_restated,
-    is_word,
     juxtaposable,
     lead,
     skip_condition,
@@ -335,14 +333,6 @@ class Grammar(Parser):
             if least >= JUXTAPOSED:
                 return left
             left = flat("mul", left, self.expression(JUXTAPOSED))
-
-    def is_word(self, token: Token) -> bool:
-        """Whether a name is a word or a unit rather than mathematics."""
-        return is_word(self, token)
-
-    def is_factor(self, token: Token, before: Token) -> bool:
-        """Whether a name after an operand is a factor (a variable, a function), not a unit or a word."""
-        return is_factor(self, token, before)
 
     def prefix(self) -> Node:
         """Parse an operand with the signs before it."""

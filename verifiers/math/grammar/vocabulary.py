@@ -1,7 +1,4 @@
-"""Names and words of the grammar.
-
-Numbers in Chinese and Japanese signs: 五, 二十三, 百分之五十.
-"""
+"""Names and words of the grammar: functions, constants, numbers in words, and words that change a value."""
 
 from __future__ import annotations
 
@@ -23,17 +20,7 @@ FUNCTIONS = {
      "Sin": "sin", "Cos": "cos", "Tan": "tan", "cis": "cis"}  # fmt: skip
 ARITY = {"gcd": None, "lcm": None, "min": None, "max": None, "binom": 2}
 INVERSES = {name: f"arc{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()}
-CONSTANT_NAMES = {
-    "pi": PI,
-    "Pi": PI,
-    "PI": PI,
-    "inf": OO,
-    "infinity": OO,
-    "Infinity": OO,
-    "infty": OO,
-    "oo": OO,
-    "Inf": OO,
-}
+CONSTANT_NAMES = dict.fromkeys("pi Pi PI".split(), PI) | dict.fromkeys("inf Inf infinity Infinity infty oo".split(), OO)
 GREEK = frozenset(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
     "tau upsilon phi "
@@ -70,16 +57,7 @@ ALTERING = frozenset(
     "extraneous divides contradicts violates against inverse inverses reciprocal etc discarded eliminated dismissed "
     "dropped crossed struck removed retracted withdrawn counting".split()
 )
-SEPARATORS = {
-    "and": "and",
-    "or": "or",
-    "und": "and",
-    "oder": "or",
-    "et": "and",
-    "ou": "or",
-    "oppure": "or",
-    "lub": "or",
-}
+SEPARATORS = dict.fromkeys(("and", "und", "et"), "and") | dict.fromkeys("or oder ou oppure lub".split(), "or")
 SEPARATORS |= {"then": "then"}
 SEPARATORS |= dict.fromkeys(("或", "或者", "または", "もしくは", "또는", "или"), "or")
 SEPARATORS |= dict.fromkeys(("和", "且", "以及", "与", "与", "및", "и"), "and")

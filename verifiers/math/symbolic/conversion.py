@@ -1,7 +1,4 @@
-"""Conversion of trees to sympy objects and back, node by node, with bounds on what sympy may compute meanwhile.
-
-Trees as sympy can build them: open intervals told from tuples, and what has no value, or no form, refused.
-"""
+"""Trees to sympy objects and back, node by node, with bounds on what sympy may compute meanwhile."""
 
 from __future__ import annotations
 

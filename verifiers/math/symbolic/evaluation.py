@@ -1,19 +1,11 @@
-"""Integrals and series as numbers of 11 digits, which decide about an answer where sympy has no time for the gold.
+"""Values of integrals, sums, limits and derivatives: by quadrature as numbers of 11 digits, and by sympy.
 
-A value is given only where two computations agree to TRUSTED: an integral over one interval and over two, a sum whose
-terms vanish. Integrals over a finite interval are by the tanh-sinh rule at 30 digits (Takahasi and Mori 1974), those
-to infinity where it converges, else panel by panel until the panels vanish.
+A number counts only where two computations agree to TRUSTED. Integrals over a finite interval are by the tanh-sinh
+rule at 30 digits (Takahasi and Mori 1974); those to infinity too where it converges, else panel by panel.
 
-Which evaluations ended a worker process, or its time: they are not tried again, by no worker of the pool.
-
-The workers share this table, as they are forked from a process that has imported it. A place holds the number of the
-process that evaluates there, GIVEN_UP, or 0. Two expressions may share a place: then one of them may not be evaluated.
-
-Trees as sympy objects and back, and what sympy decides: integrals, sums, products, limits and derivatives of a gold,
-and equality where the comparison of values could not tell.
-
-Trees are converted node by node, never as text. Sizes are bounded before sympy is called, and a call may be limited in
-time. sympy is imported by the functions that need it.
+A call of sympy has a limit on its time. An evaluation that ended a worker process, or its time, is not tried again by
+any worker of the pool: they share a table, since they are forked from a process that has imported this module. Each
+place of it holds the number of the process that evaluates there, GIVEN_UP, or 0.
 """
 
 from __future__ import annotations
@@ -56,6 +48,8 @@ from rlvr.verifiers.math.values.tree import (
     replace_parts,
     walk,
 )
+
+# --- quadrature -------------------------------------------------------------------------------------------------------
 
 DIGITS = 30
 TRUSTED = 1e-14  # relative difference of two computations of one value
@@ -188,6 +182,8 @@ def _series(height: _Function, low: Any, numbers: Digits) -> Any:
     return None
 
 
+# --- evaluations that were given up -----------------------------------------------------------------------------------
+
 PLACES = 16_384
 GIVEN_UP = -1
 _ENTRY = struct.Struct("i")
@@ -229,6 +225,8 @@ def _is_alive(process: int) -> bool:
         return True
     return True
 
+
+# --- trees as sympy objects -------------------------------------------------------------------------------------------
 
 _ONE = number(1)
 CHECKED_DIGITS = 1e-4  # to which an integral must agree with its numeric value

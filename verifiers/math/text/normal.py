@@ -1,10 +1,6 @@
-"""Words in answers: numbers in words, dates, clock times, and normalised plain text.
+"""One spelling for texts that say the same: words, dates, clock times, synonyms, letters of choices.
 
-Words beside a value that say its direction or its kind: 5 km north is not 5 km south. And words for one thing.
-
-Answers that are compared as text: spellings of one formula, and words of one meaning.
-
-Answers that are letters of choices.
+Words that exclude one another (north and south, profit and loss) make equal values different.
 """
 
 from __future__ import annotations
@@ -132,6 +128,8 @@ def calendar_date(text: str) -> tuple[int | None, int, int] | None:
     return int(year) if year else None, number, int(day)
 
 
+# --- names in any order -----------------------------------------------------------------------------------------------
+
 MAX_SHORT_TEXT = 600
 
 
@@ -157,6 +155,8 @@ def _names(text: str) -> list[str]:
     words = {word for name in names for word in name.split()}
     return names if all(map(_NAME.fullmatch, names)) and words.isdisjoint(_NO_NAMES) else []
 
+
+# --- words that exclude one another -----------------------------------------------------------------------------------
 
 _FAMILIES = (
     ("north northward northwards", "south southward southwards", "east eastward eastwards", "west westward westwards",
@@ -232,6 +232,8 @@ def same_words(gold: str, answer: str) -> bool:
     return match is not None and match[1] == gold and not _UNSURE.search(match[2])
 
 
+# --- equal texts ------------------------------------------------------------------------------------------------------
+
 MAX_TEXT = 4_000  # longer answers are not compared as text
 
 _SPACING = re.compile(
@@ -295,6 +297,8 @@ def means_same(gold: str, normal: str) -> bool:
     words = normal.casefold().split()
     return gold.isalpha() and gold.casefold() in words and set(words) - {gold.casefold()} <= _NAMES_OF_IT
 
+
+# --- choices ----------------------------------------------------------------------------------------------------------
 
 # (A) | A. A: A) | a. a) | A  -- and what follows the letter.
 _CHOICE = re.compile(

@@ -1,4 +1,8 @@
-"""Answers to the parts of a question, (a) 5 (b) 6, and lists of names."""
+"""What a reference says, and the trees that a text may mean.
+
+1,234 is a number and a list, 3 m a length and a product: each reading is compared. An answer in parts, (a) 5 (b) 6,
+is a list of labelled values.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,11 @@
-r"""Whether an answer is evaluated, as `unevaluated="reject"` asks: 120, and not 5!, 240/2 or 120 \cdot 10^0.
+r"""Answers that leave the question undone: repetitions of the prompt, and arithmetic that is not carried out.
 
-The README of this package has the rules as a table. They hold for every part of an answer: entries of sets, tuples and
-matrices, ends of intervals, constants within formulas.
+The README of the math verifier has both rules as tables. An expression is the same in any order and spelling with
+nothing carried out: 57 - 1, -1 + 57, (57 - 1) \cdot 1. What is written as the gold is no repetition.
 
-Whether an answer only repeats an expression of its prompt: 57 - 1 to "What is 57 - 1?".
-
-Expressions are the same in any order and spelling, with nothing carried out: -1 + 57, (57 - 1) \cdot 1, 57 - 1 = x.
-What is written as the gold is no repetition, and neither is a name or a number, but for a number that is the only one
-of the prompt, in another form than the gold: 3/20 to "Write 3/20 as a decimal".
-
-The expressions of a prompt, which an answer must not only repeat: its formulas, and its operations in words.
-
-"57 minus 1" and "the product of $x + 1$ and $x - 1$" are rewritten as 57 - 1 and ((x + 1) * (x - 1)), then runs of
-mathematics are read as answers are. Functions that the prompt defines are applied, and values that it gives inserted:
-of "f(x) = 2x + 1 ... f(3)" 2(3) + 1 is an expression too.
+The expressions of a prompt are its formulas and its operations in words: "57 minus 1" is rewritten as 57 - 1, then
+runs of mathematics are read as answers are. Functions that the prompt defines are applied: of "f(x) = 2x + 1 ... f(3)"
+2(3) + 1 is an expression too.
 """
 
 from __future__ import annotations
@@ -54,6 +46,8 @@ from rlvr.verifiers.math.values.tree import (
     with_children,
 )
 from rlvr.verifiers.math.values.units import UNITS
+
+# --- whether an answer is evaluated -----------------------------------------------------------------------------------
 
 _ONE, _TEN = number(1), number(10)
 _PRIMES = 1_000  # above it, factors of radicands are not looked for
@@ -252,6 +246,8 @@ def _has_power(value: int, degree: int) -> bool:
         factor += 1
     return degree == 2 and value > 1 and math.isqrt(value) ** 2 == value
 
+
+# --- repetitions ------------------------------------------------------------------------------------------------------
 
 _NEUTRAL = frozenset((0, 1))
 MAX_COPIES = 16  # of a factor: x^2 is x x
@@ -564,6 +560,8 @@ def _form_of_factor(node: Node, strict: bool) -> Hashable:
         return "pow", form(node.args[1]), form(exponent)
     return form(node, strict)
 
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
 
 MAX_PROMPT = 20_000  # characters, at the end of a prompt
 MAX_RUN = 1_000  # characters of one expression

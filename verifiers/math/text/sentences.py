@@ -1,18 +1,15 @@
-"""Answers that are phrases: no solution, 1 in 6, 52 (base 8).
+"""The value that a sentence or a phrase states.
 
-Words of other languages by which a sentence says another value than the one in it: at least 42, half of 42.
+| text | stated |
+|---|---|
+| no solution; 1 in 6; 52 (base 8) | the empty set; 1/6; a number in a base |
+| x if x >= 0, -x if x < 0 | a function by cases |
+| all reals except 2 | a set |
+| The largest n is 34; 42 (the sum of both) | 34; 42 |
+| at least 42, half of 42, in some twenty languages | nothing |
 
-Those of English are in `vocabulary` and `statements`.
-
-Answers that the grammar does not read, written as it reads them: "x if x >= 0, -x if x < 0", "all reals except 2".
-
-Only what could not be read comes here. Each rule takes the whole text, so that words which are no part of a known
-phrase ("probably all reals") leave it unreadable.
-
-Answers in sentences and with remarks: "The largest n is 34", "42 (the sum of both)", `1/2 (0.5)`.
-
-`rewritten` returns the answer that such a text states, as a text that the grammar reads; nothing where it states
-several values, or says what the answer is not. `cleaned` removes what carries no meaning around any answer.
+Each rule takes the whole text, so that words which are no part of a known phrase ("probably all reals") leave it
+unread.
 """
 
 from __future__ import annotations
@@ -23,6 +20,8 @@ from collections.abc import Callable, Iterator
 from rlvr.verifiers.extract.rejections import fold_case, is_denied, is_refused, names_another
 from rlvr.verifiers.math.grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
 from rlvr.verifiers.math.values.tree import OO, Node, Op, Words, number
+
+# --- phrases ----------------------------------------------------------------------------------------------------------
 
 _BASED = re.compile(r"\(?([0-9A-F]+)\)?(?:_\(?|\(?(?:in)?base)(\d{1,2}|[a-z]{3,9})\)?\Z", re.IGNORECASE)
 _NAME_AND_FACTOR = re.compile(r"[A-Za-z]_|[^_]*_(?:\{[^{}]*\}|\w)[^\s)}]")  # A_{16}, c_1 3
@@ -66,6 +65,8 @@ def in_base(normal: str) -> Node | None:
         return None
     return Op("based", (Words(digits), number(radix)))
 
+
+# --- words of other languages -----------------------------------------------------------------------------------------
 
 MAX_SENTENCE = 400
 
@@ -148,6 +149,8 @@ def compares(text: str) -> bool:
         return False
     return _HAS_NUMBER.search(text) is not None and _COMPARED.search(fold_case(text)) is not None
 
+
+# --- other notations --------------------------------------------------------------------------------------------------
 
 MAX_CHARS = 400
 MAX_UNEVALUATED = 4_000
@@ -345,6 +348,8 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str | None]], ...] = (
     (("forall", "∀"), _of_pattern(_FOR_ALL, r"\g<formula>\\text{ for all }\g<names>")),
 )
 
+
+# --- sentences --------------------------------------------------------------------------------------------------------
 
 MAX_STATEMENT = 300
 

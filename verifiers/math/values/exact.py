@@ -1,11 +1,11 @@
-"""The work that a comparison may take in the caller's process, counted in nodes evaluated in floats: not in seconds,
-so that a busy machine changes nothing. In a worker process, which can be killed, nothing is counted.
+"""Exact values: rational arithmetic with bounds, residues of numbers too large to compute, and the budget of work.
 
-Exact values: bounded rational arithmetic, and residues for numbers that are too large to compute.
+Work in the caller's process is counted in nodes evaluated in floats, not in seconds, so that a busy machine changes
+nothing. In a worker process, which can be killed, nothing is counted.
 
-A rational function is also evaluated modulo a prime at a random point, as a numerator and a denominator that are not
-reduced. Equal functions agree at every point; different ones of degree d agree at a random point with probability d / p
-(Schwartz 1980, Zippel 1979), with p near 2**127. The imaginary unit is a square root of -1 modulo p.
+A rational function is also evaluated modulo a prime at a random point. Equal functions agree at every point; different
+ones of degree d agree at a random point with probability d / p (Schwartz 1980, Zippel 1979), and p is near 2**127. The
+imaginary unit is a square root of -1 modulo p.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from fractions import Fraction
 
 from rlvr.verifiers.math.values.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge, is_op, walk
+
+# --- the budget -------------------------------------------------------------------------------------------------------
 
 QUICK_WORK = 40_000  # nodes: 10 to 40 ms
 PRECISE = 60  # a node at 60 to 200 digits, or in fractions, against one in floats
@@ -72,6 +74,8 @@ def precise_weight(*trees: Node) -> int:
             total += PRECISE * min(abs(node.args[1].value.numerator), _MAX_POWER) // 32
     return total
 
+
+# --- rational numbers -------------------------------------------------------------------------------------------------
 
 MAX_BITS = 40_000
 MAX_FACTORIAL = 3_000

@@ -1,16 +1,13 @@
-"""Where two functions are compared: points of independent signs and many sizes, and points beside constants and kinks.
+"""Whether two expressions are the same value or the same function.
 
-A kink is a place where the formula of a function may change: an argument of |x|, max, min or sgn changes its sign,
-floor or ceil jumps, a root, a logarithm or an inverse function begins or ends. Between kinks the functions are
-analytic, so that one point in each cell and two values at 200 digits decide.
+Tried in this order: the same tree; exact rational numbers; residues modulo a prime (they tell 2^{1000000} from
+2^{1000000}+1); values at points. At points, plain floats look for a difference, an error bound or 60 digits confirm
+it, and "equal" needs agreement at 200 digits at two points. Both sides seed the points, so that the same pair always
+gets the same points and no answer can be written to fit them.
 
-Whether two expressions are the same value or the same function.
-
-Tried in this order: the same tree; exact rational numbers; residues modulo a prime near 2**127 for rational functions
-(which tell 2^{1000000} from 2^{1000000}+1 without computing either); values at points: plain floats look for a
-difference, an error bound or 60 digits confirm it, and 200 digits at two points are needed for "equal". The points
-(rlvr.verifiers.math.points) are seeded by both sides: the same pair always gets the same points, and an answer cannot
-be written to fit them.
+A kink is a place where the formula of a function may change: an argument of |x|, max, min or sgn changes its sign, a
+floor jumps, a root, a logarithm or an inverse function begins or ends. Between kinks functions are analytic, so that
+one point in each cell and the two values at 200 digits decide.
 """
 
 from __future__ import annotations
@@ -63,6 +60,8 @@ from rlvr.verifiers.math.values.tree import (
     symbols,
     walk,
 )
+
+# --- points -----------------------------------------------------------------------------------------------------------
 
 REACH = 160.0
 LOWEST = 1_000_000
@@ -372,6 +371,8 @@ def _beside(changes: list[float]) -> list[float | Fraction]:
         values += [changes[0] - 1 - abs(changes[0]) * 0.3, changes[-1] + 1 + abs(changes[-1]) * 0.3]
     return [value for value in values if math.isfinite(value)]
 
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
 
 POINTS = 12
 SMOOTH_POINTS = 16

@@ -1,14 +1,14 @@
-r"""Arithmetic of matrices and vectors: sums, products, powers, inverses, transposes, determinants and traces.
+"""Arithmetic of matrices whose entries are trees, and products of letters whose order counts.
 
-Entries are trees, made rational numbers where they are. A vector is a tuple of at least two entries.
+A vector is a tuple of at least two entries. A^{-1}B is not BA^{-1}: the letters of a gold are matrices where it has
 
-Products whose order counts: A^{-1}B is not BA^{-1}, \mathbf{AB} is not \mathbf{BA}.
+- an inverse, a transpose, a determinant or a trace of capital letters,
+- a product of bold capitals (head `matmul`), or the same two capitals in both orders,
+- letters A to D as in A^2B and AB = C.
 
-The letters of a gold are matrices where it has an inverse or a transpose of capital letters, a determinant or a trace
-of them, a product of bold capitals (head `matmul`), the same two capitals in both orders, or letters A to D as in A^2B
-and AB = C. A small letter that ends a product after a matrix is a vector there. Two such expressions are equal where
-they are for random matrices of three rows modulo a prime near 2**127 (Schwartz 1980); matrices of that size satisfy no
-polynomial identity of a degree below 6 (Amitsur and Levitzki 1950). A/B is A B^{-1}, the letter I the unit matrix.
+Then a small letter at the end of a product is a vector, A/B is A B^{-1}, and I is the unit matrix. Two such
+expressions are equal where they are for random 3 x 3 matrices modulo a prime near 2**127 (Schwartz 1980): matrices of
+that size satisfy no polynomial identity of a degree below 6 (Amitsur and Levitzki 1950).
 """
 
 from __future__ import annotations
@@ -326,6 +326,8 @@ _HANDLERS: dict[str, Callable[[tuple[Node, ...]], Node]] = {
     "trace": _trace,
 }
 
+
+# --- products whose order counts --------------------------------------------------------------------------------------
 
 SIZE = 3
 MAX_ORDERED_NODES = 400

@@ -1,9 +1,7 @@
-"""Sets of real numbers: intervals, unions, differences and solved inequalities as sorted lists of pieces.
-
-Inequalities: which numbers solve one in a single variable, and whether two differ by a factor only.
+"""Sets of real numbers as sorted lists of intervals, and the inequalities whose solutions they are.
 
 Solved here: rational functions with rational coefficients, and |u| against a number or |v|, whose numerators and
-denominators split into rational roots and quadratics. Anything else is NotASet.
+denominators split into rational roots and quadratics. Anything else raises NotASet.
 """
 
 from __future__ import annotations
@@ -283,6 +281,8 @@ def _half(op: str, bound: Node) -> list[Piece]:
         return [Piece(LOWEST, end)]
     return [Piece(end, HIGHEST)]
 
+
+# --- inequalities -----------------------------------------------------------------------------------------------------
 
 MAX_DEGREE = 8
 MAX_COEFFICIENT = 100_000

@@ -1,4 +1,17 @@
-"""The expression tree: six immutable node types, and how they are walked, bound and replaced."""
+r"""The expression tree: six immutable node types, and how they are walked, bound and replaced.
+
+Nothing here evaluates. The parser bounds the size of a tree (tokens, depth, digits), so that walking it is cheap.
+
+| operation | arguments |
+|---|---|
+| sum, prod, int | body, variable, low, high |
+| int | body, variable: an antiderivative, whose variable is free |
+| lim | body, variable, target, side in words |
+| diff | body, variable, order: the variable is free |
+
+A bound variable is named by its level: the number of such operations on the longest path below it, `\#1` for the
+innermost. Trees that differ only in the names of bound variables are therefore the same tree.
+"""
 
 from __future__ import annotations
 
@@ -177,6 +190,8 @@ def flat(head: str, left: Node, right: Node) -> Node:
     parts = left.args if isinstance(left, Op) and left.head == head else (left,)
     return Op(head, (*parts, right))
 
+
+# --- bound variables --------------------------------------------------------------------------------------------------
 
 CALCULUS_HEADS = frozenset(("sum", "prod", "int", "lim", "diff"))
 _LETTERS = re.compile(r"[A-Za-z]+")

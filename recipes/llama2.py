@@ -78,7 +78,7 @@ PPO = dataclasses.replace(
 def stages(pipeline: Stages) -> None:
     """Rounds of rejection sampling, then PPO from the last of them."""
     policy, models = rounds(pipeline)
-    pipeline.train("ppo", with_reward("piecewise", combined(models, "whiten=true")), policy=policy)
+    pipeline.train("ppo", with_reward("piecewise", piecewise_options(models, "whiten=true")), policy=policy)
 
 
 def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
@@ -87,7 +87,7 @@ def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
     models: list[Made] = []
     for number in (1, 2):
         models = reward_models(pipeline, number, policy, models)
-        by = dataclasses.replace(BEST, selector="piecewise", selector_option=combined(models))
+        by = dataclasses.replace(BEST, selector="piecewise", selector_option=piecewise_options(models))
         best = pipeline.sample(f"best-{number}", by, policy=policy)
         policy = pipeline.sft(f"tune-{number}", TUNE, policy=policy, data=best)
     return policy, models
@@ -105,7 +105,7 @@ def reward_models(pipeline: Stages, number: int, policy: Made, before: list[Made
     return made
 
 
-def combined(models: list[Made], *more: str) -> tuple[str, ...]:
+def piecewise_options(models: list[Made], *more: str) -> tuple[str, ...]:
     """Return the options of the verifier piecewise with both reward models: their log-odds, centred but not scaled."""
     helpful, safe = (model.path for model in models)
     options = f"options=helpful.model={helpful},helpful.std=1,safe.model={safe},safe.std=1"

@@ -64,20 +64,20 @@ REWARD = RewardConfig(
 
 
 def stages(pipeline: Stages) -> None:
-    """R1-Zero; R1 in its four stages; distillation. `measured` adds what pass@1 of a stage does not say."""
+    """R1-Zero; R1 in its four stages; distillation. `measure_by_packs` adds what pass@1 of a stage does not say."""
     base = pipeline.sft("base", BASE)
     zero = pipeline.train("zero", rl(SUMS, ZERO), policy=base)
-    measured(pipeline, "zero", zero)
+    measure_by_packs(pipeline, "zero", zero)
 
     cold = pipeline.sft("cold", tuned_on(BOTH, f"options={READABLE}", steps=60), policy=base)
     reason = pipeline.train("reason", rl(SUMS, RULES), policy=cold)
-    measured(pipeline, "reason", reason)
+    measure_by_packs(pipeline, "reason", reason)
     best = pipeline.sample("best", sampling(problems=1200, samples=4), policy=reason)
     tuned = pipeline.sft("tuned", tuned_on(BOTH, UNSHOWN, steps=300), policy=base, data=best)
     reward = pipeline.reward_model("reward", REWARD, policy=base)
     learned = ("verifiers=notes=reward_model", f"verifier_options=notes.model={reward.path}")
     r1 = pipeline.train("r1", rl(BOTH, RULES, *learned), policy=tuned)
-    measured(pipeline, "r1", r1)
+    measure_by_packs(pipeline, "r1", r1)
 
     data = pipeline.sample("data", sampling(problems=4000, samples=1), policy=r1)
     smaller = dataclasses.replace(BASE.model, tiny_layers=2, tiny_width=64)
@@ -106,7 +106,7 @@ def sampling(problems: int, samples: int) -> SampleArgs:
     return dataclasses.replace(args, max_problems=problems, samples=samples, max_new_tokens=44)
 
 
-def measured(pipeline: Stages, name: str, policy: Made) -> None:
+def measure_by_packs(pipeline: Stages, name: str, policy: Made) -> None:
     """Measure by the exact verifiers of both packs, and how many held-out sums are worked in one kind of numerals."""
     from rlvr.commands.eval import EvalArgs
 

@@ -235,7 +235,7 @@ def usable_problems(
         text = " ".join(prompt_text(problem.prompt).split())
         if text in contradicted:
             left["with contradictory references"] += 1
-        elif text in kept and _plain(kept[text].reference) == _plain(problem.reference):
+        elif text in kept and to_plain(kept[text].reference) == to_plain(problem.reference):
             left["repeated"] += 1
         elif text in kept:
             contradicted.add(text)
@@ -255,7 +255,7 @@ def usable_problems(
     return found
 
 
-def _plain(reference: Any) -> Any:
+def to_plain(reference: Any) -> Any:
     """Return a reference as it is compared: 5 and "5 " are the same."""
     return str(reference).strip() if isinstance(reference, str | int | float) else reference
 

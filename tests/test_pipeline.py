@@ -21,7 +21,7 @@ from rlvr.config.pipeline import PipelineConfig
 from rlvr.pipeline.report import figures, write_pipeline_report
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from tests.helpers.files import ROOT
-from tests.helpers.folders import held
+from tests.helpers.folders import read_files
 from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small
 
@@ -89,14 +89,14 @@ def test_a_stage_that_fails_is_repeated_alone(tmp_path):
 def test_other_settings_are_refused(tmp_path):
     """Naming the stage and the first setting that differs; nothing is changed."""
     run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
-    before = held(tmp_path)
+    before = read_files(tmp_path)
 
     def pipeline(stages: Stages) -> None:
         stages.make("one", {"after": "elsewhere", "seed": 0}, lambda folder: {})
 
     with pytest.raises(ValueError, match=r"one was made with other settings \(after '.', now 'elsewhere'\)"):
         run_pipeline(PipelineConfig(tmp_path / "out"), pipeline, say=lambda text: None)
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_folder_that_no_stage_made_stays(tmp_path):
@@ -117,11 +117,11 @@ def test_a_stage_that_has_been_read_is_not_made_anew(tmp_path, lost):
     run_pipeline(config, counted(calls), say=lambda text: None)
     seed = tmp_path / "out" / "seed-0"
     (seed / lost).rename(tmp_path / "elsewhere")
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     later = "two, three" if lost.startswith("one") else "three"
     with pytest.raises(ValueError, match=rf"would be made anew, and {later} began from"):
         run_pipeline(config, counted(calls), say=lambda text: None)
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
     assert len(calls) == 3
 
 

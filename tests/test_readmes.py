@@ -13,7 +13,7 @@ import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.cli import COMMANDS
-from tests.helpers.files import ROOT, fenced
+from tests.helpers.files import ROOT, find_blocks
 from tests.helpers.printed_commands import Printed, complaint
 
 SKIPPED = {"build", "dist", "runs", "node_modules"}
@@ -28,7 +28,7 @@ def readmes() -> list[Path]:
     return [ROOT / "README.md", *sorted({p.resolve() for p in found})]
 
 
-def named(paths: list[Path]) -> list[object]:
+def parameters_of(paths: list[Path]) -> list[object]:
     return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
 
 
@@ -55,7 +55,7 @@ def run_python(code: str, folder: Path) -> None:
 PROGRAMS = [path for path in readmes() if blocks(path, "python") and path != ROOT / "tests" / "README.md"]
 
 
-@pytest.mark.parametrize("path", named(PROGRAMS))
+@pytest.mark.parametrize("path", parameters_of(PROGRAMS))
 def test_python_of_a_readme_runs(path: Path, tmp_path: Path) -> None:
     """All Python blocks of a README, one after the other, as one program that is imported, not run as a script."""
     code = "\n\n".join(blocks(path, "python"))
@@ -91,7 +91,7 @@ def test_recipe_of_the_readme_is_accepted(tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["sums.py"]
 
 
-@pytest.mark.parametrize("path", named(readmes()))
+@pytest.mark.parametrize("path", parameters_of(readmes()))
 def test_flags_of_a_readme_exist(path: Path) -> None:
     """Every `--group.field` is a setting of a run; which algorithm or sampler reads it is not asked here.
 
@@ -109,7 +109,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("path", named(readmes()))
+@pytest.mark.parametrize("path", parameters_of(readmes()))
 def test_links_and_paths_of_a_readme_exist(path: Path) -> None:
     """Relative links lead to a file, and to a heading in it; files that are named in the text are there."""
     text = BLOCK.sub("", path.read_text())
@@ -168,7 +168,7 @@ def test_map_of_the_packages_is_that_of_the_import_rules() -> None:
 
 def test_the_example_passes(tmp_path):
     """Put into a file and run by pytest with this repository's settings."""
-    (example,) = fenced(ROOT / "tests" / "README.md")
+    (example,) = find_blocks(ROOT / "tests" / "README.md")
     (tmp_path / "test_example.py").write_text(example)
     options = ["-q", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, str(tmp_path / "test_example.py")]

@@ -14,6 +14,7 @@ from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
 from rlvr.config import Config
 
 WITH_RECIPE = ("train", "sft", "show-prompt", "verify-resume", "rm", "pipeline")
+OWN_FLAGS = {"verify-resume": ["kill-after"], "show-prompt": ["id"]}
 BASH = """_rlvr() {
     local words="$(rlvr completion words "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
     COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
@@ -45,31 +46,21 @@ def next_words(line: Sequence[str]) -> list[str]:
     """Return what may follow the words of a command line: commands, recipes, or flags."""
     from rlvr.commands.cli import COMMANDS
 
-    if not line:
-        return list(COMMANDS)
-    command, *rest = line
-    if command not in COMMANDS:
-        return []
+    command, *rest = line or [""]
+    if not line or command not in COMMANDS:
+        return [] if line else list(COMMANDS)
     if command in WITH_RECIPE and not rest:
         return recipe_names(command)
     with contextlib.suppress(ValueError, LookupError):  # of a line that is not right so far
-        return [f"--{name}" for name in (recipe_flags(command, rest) if command in WITH_RECIPE else flags_of(command))]
+        if command not in WITH_RECIPE:
+            kind = arguments_of(command)
+            values = values_of(kind)
+        else:
+            kind = next((kind for kind, known in COMMAND_OF.items() if known == command), Config)
+            module = load_recipe(rest[0], kind)
+            values, _ = choose_classes(values_of(kind, module.CONFIG), rest[1:], getattr(module, "VARIANTS", None))
+        return [f"--{name}" for name in (*Flags(kind, values).known, *OWN_FLAGS.get(command, ()))]
     return []
-
-
-def recipe_flags(command: str, line: Sequence[str]) -> list[str]:
-    """Return the flags of a recipe under the selectors of a command line (`--algo ppo`)."""
-    kind = next((kind for kind, known in COMMAND_OF.items() if known == command), Config)
-    module = load_recipe(line[0], kind)
-    values, _ = choose_classes(values_of(kind, module.CONFIG), line[1:], getattr(module, "VARIANTS", None))
-    more = {"verify-resume": ["kill-after"], "show-prompt": ["id"]}
-    return [*Flags(kind, values).known, *more.get(command, ())]
-
-
-def flags_of(command: str) -> list[str]:
-    """Return the flags of a command without a recipe."""
-    kind = arguments_of(command)
-    return list(Flags(kind, values_of(kind)).known)
 
 
 def arguments_of(command: str) -> Any:

@@ -1,4 +1,7 @@
-"""How far this process has come: what works says so here, and rlvr.training.supervision.watchdog reads it. Standard library only."""
+"""How far this process has come. Long work reports it here; rlvr.training.supervision.watchdog reads it.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks: hooks notified during training."""
+"""Callbacks, and the reporter that writes the logs of a run and notifies them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TrainerCallback:
 class TrackerCallback(TrainerCallback):
     """Sends the metrics of each step and evaluation to the trackers that Accelerate has opened (run.trackers).
 
-    What an evaluation measured is named eval/...; see `tracked` for the names.
+    What an evaluation measured is named eval/...; see `tracker_name` for the names.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -92,9 +92,6 @@ def tracker_name(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_").replace("^", "_hat_"), flags=re.ASCII)
 
 
-Told = Callable[[TrainerCallback], None]
-
-
 class Reporter:
     """Writes the logs of a run and tells its callbacks. On other processes than the main one it does nothing."""
 
@@ -104,7 +101,7 @@ class Reporter:
         self.callbacks = list(callbacks)
         self.last_step = 0
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: Callable[[TrainerCallback], None]) -> None:
         """Call `event` with each callback in turn."""
         if self.accelerator.is_main_process:
             for callback in self.callbacks:

@@ -139,14 +139,14 @@ class Spec:
     def program(self, rng: random.Random | None = None, sloppiness: float = 0.0) -> str:
         """Return the program; each step and reducer with a sloppy form takes it with probability `sloppiness`."""
 
-        def hurried(part: Step | Reducer) -> bool:
+        def errs(part: Step | Reducer) -> bool:
             return bool(part.sloppy) and rng is not None and rng.random() < sloppiness
 
         lines = [f"def {ENTRY}(a):"]
         for step, parameters in self.steps:
-            written = step.sloppy if step.sloppy and hurried(step) else step
+            written = step.sloppy if step.sloppy and errs(step) else step
             lines.append(" a=" + written.code.format(*parameters, before=parameters[0] - 1 if parameters else None))
-        lines.append(" return " + (self.reducer.sloppy if hurried(self.reducer) else self.reducer.code))
+        lines.append(" return " + (self.reducer.sloppy if errs(self.reducer) else self.reducer.code))
         return "\n".join(lines)
 
     def inputs(self, key: str) -> Iterator[list[int]]:
@@ -176,7 +176,7 @@ class Spec:
                 edges.append(edge)
         return edges
 
-    def telling(self) -> bool:
+    def varies(self) -> bool:
         """Whether the outputs vary: at most half of eight inputs give the same one."""
         outputs = Counter(repr(self.run(values)) for values in itertools.islice(self.inputs("telling"), HIDDEN_TESTS))
         return max(outputs.values()) <= HIDDEN_TESTS // 2
@@ -188,7 +188,7 @@ class Spec:
         found = [replace(self, steps=self.steps[::-1])]
         for position, (step, parameters) in enumerate(self.steps):
             others = [(kind, parameters) for kind in STEPS if parameters in kind.parameters and kind is not step]
-            others += [(step, near) for near in _near(step, parameters)]
+            others += [(step, near) for near in find_neighbours(step, parameters)]
             others += [(step.sloppy, parameters)] if step.sloppy else []
             others.append((FORGOTTEN, parameters))
             found += [replace(self, steps=_put(self.steps, position, other)) for other in others]
@@ -208,7 +208,7 @@ class Spec:
         spare: list[list[int]] = []
         misreadings = alive = self.misreadings()
         for values in itertools.islice(self.inputs("hidden"), draws):
-            left = self._same(alive, values)
+            left = self._agree(alive, values)
             (telling if len(left) < len(alive) or not values else spare).append(values)
             alive = left
         if spare and len(telling) >= HIDDEN_TESTS:
@@ -217,7 +217,7 @@ class Spec:
         spare.sort(key=len, reverse=True)
         return telling + spare[: HIDDEN_TESTS - len(telling)]
 
-    def _same(self, others: list[Spec], values: list[int]) -> list[Spec]:
+    def _agree(self, others: list[Spec], values: list[int]) -> list[Spec]:
         """Return those of the other specs with the same output for `values`."""
         right = self.run(values)
         return [spec for spec in others if spec.run(values) == right]
@@ -226,9 +226,9 @@ class Spec:
         """Return all but one of the inputs: the first, then each time the one that exposes most of the rest."""
         taken = inputs[:1]
         while len(taken) < HIDDEN_TESTS - 1:
-            best = min((values for values in inputs if values not in taken), key=lambda v: len(self._same(alive, v)))
+            best = min((values for values in inputs if values not in taken), key=lambda v: len(self._agree(alive, v)))
             taken.append(best)
-            alive = self._same(alive, best)
+            alive = self._agree(alive, best)
         return taken
 
     def problem(self, name: str, draws: int = 96) -> Problem:
@@ -237,7 +237,7 @@ class Spec:
         return Problem(name, self.words, {"type": "calls", "entry": ENTRY, "cases": cases})
 
 
-def _near(step: Step, parameters: tuple[int, ...]) -> list[tuple[int, ...]]:
+def find_neighbours(step: Step, parameters: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return parameters that may be mistaken for these: off by one, or a range with one other end."""
     if len(parameters) == 1:
         return [(parameters[0] - 1,), (parameters[0] + 1,)]
@@ -259,7 +259,7 @@ def propose(stream: random.Random) -> tuple[str, Spec]:
             kinds += [step for step in stream.choices(STEPS, WEIGHTS) if step not in kinds]
         reducer = stream.choice(REDUCERS) if stream.random() < 0.4 else PLAIN
         spec = Spec(tuple((kind, stream.choice(kind.parameters)) for kind in kinds), reducer)
-        if spec.telling():
+        if spec.varies():
             return spec.words, spec
 
 

@@ -23,7 +23,7 @@ from rlvr.verifiers import VerifierErrors
 PROBLEM = Problem("p", "Guess.", "7")
 
 
-def played(environment):
+def make_judge_of(environment):
     return Judge(make_verifier("exact"), [PROBLEM], environment=environment)
 
 
@@ -67,7 +67,7 @@ def says_error(problem, rng):
 )
 def test_an_environment_that_fails_gives_no_score(environment):
     """The model is not to blame: the rollout ends, and its reward is None, not that of the last text."""
-    pack = played(environment)
+    pack = make_judge_of(environment)
     found = Rollout(pack, PROBLEM, 0).say("7")
     assert (found.status, found.score) == (Status.ERROR, None)
     world = trl_adapter.environment(pack)()
@@ -96,7 +96,7 @@ def leaves_it(problem, rng):
 )
 def test_an_environment_returns_what_a_verifier_may(environment, said, reward):
     """A bool, a number, or None, for the verifier. An ended rollout stays ended."""
-    world = trl_adapter.environment(played(environment))()
+    world = trl_adapter.environment(make_judge_of(environment))()
     world.reset(problem="p")
     world.act(said)
     assert world.get_reward() == reward
@@ -113,7 +113,7 @@ def echo(problem, rng):
 @pytest.mark.parametrize("argument, text", [(7, "7"), (None, "null"), (["7"], '["7"]'), ({"a": 1}, '{"a": 1}')])
 def test_a_model_cannot_break_an_environment_by_its_arguments(argument, text):
     """What TRL reads out of a call may be any value of JSON."""
-    world = trl_adapter.environment(played(echo))()
+    world = trl_adapter.environment(make_judge_of(echo))()
     world.reset(problem="p")
     assert world.act(argument) == f"<{text}>"
     assert world.get_reward() == (1.0 if text == "7" else 0.0)
@@ -122,21 +122,21 @@ def test_a_model_cannot_break_an_environment_by_its_arguments(argument, text):
 def test_rows_for_an_environment_are_chats():
     """TRL offers tools in chats only; so are all rows where some are. Else prompts stay texts."""
     chat = [{"role": "user", "content": "Guess."}]
-    assert trl_adapter.rows(played(echo)) == [{"prompt": chat, "problem": "p"}]
+    assert trl_adapter.rows(make_judge_of(echo)) == [{"prompt": chat, "problem": "p"}]
     mixed = Judge(make_verifier("exact"), [PROBLEM, Problem("q", chat, "7")])
     assert [row["prompt"] for row in trl_adapter.rows(mixed)] == [chat, chat]
     assert trl_adapter.rows(Judge(make_verifier("exact"), [PROBLEM]))[0]["prompt"] == "Guess."
     with pytest.raises(LookupError, match="without the column 'problem'"):
-        trl_adapter.environment(played(echo))().reset(prompt=chat)
+        trl_adapter.environment(make_judge_of(echo))().reset(prompt=chat)
 
 
-def stepped(problem, completion):
+def verify_steps(problem, completion):
     return Verdict(Status.INCORRECT, 0.0, steps=((1, 0.5), (2, -0.25)))
 
 
 def test_process_rewards_are_part_of_the_reward():
     """As in rlvr's own trainer, where the rewards of steps are added to the score."""
-    with Judge(stepped) as made:
+    with Judge(verify_steps) as made:
         problem = Problem("", "?", "4")
         assert made.score(problem, "abc") == 0.25
         assert trl_adapter.reward(made)(["?"], ["abc"], reference=["4"]) == [0.25]
@@ -145,7 +145,7 @@ def test_process_rewards_are_part_of_the_reward():
         assert Rollout(made, problem).say("abc").score == 0.0
 
 
-def whitened():
+def make_whitening_judge():
     return judge("combine", parts=("math",), whiten=("math",))
 
 
@@ -161,7 +161,7 @@ def whitened():
 )
 def test_verifiers_of_whole_batches_are_refused_for_single_verdicts(adapt):
     """Alone, a wrong answer would score as a right one. TRL's reward functions are given batches."""
-    with whitened() as made:
+    with make_whitening_judge() as made:
         with pytest.raises(ValueError, match="asks for one verdict at a time"):
             adapt(made)
         wrong, right = trl_adapter.reward(made)(["?"] * 2, ["\\boxed{5}", "\\boxed{4}"], reference=["4"] * 2)
@@ -247,7 +247,7 @@ def sums():
         yield made
 
 
-def answered(problem):
+def box_reference(problem):
     return f"\\boxed{{{problem.reference}}}"
 
 
@@ -271,7 +271,7 @@ def test_trl_rows_hold_no_references(sums):
     assert {frozenset(row) for row in rows} == {frozenset(("prompt", "problem"))}
     keys = [row["problem"] for row in rows]
     reward = trl_adapter.reward(sums)
-    texts = [answered(sums.problem(key)) for key in keys]
+    texts = [box_reference(sums.problem(key)) for key in keys]
     assert reward([row["prompt"] for row in rows], texts, problem=keys) == [1.0] * 4
     assert reward([row["prompt"] for row in rows], [*texts[1:], "?"], problem=keys)[-1] == 0.0
 
@@ -295,7 +295,7 @@ def test_verl_scores(math_judge, sums):
     assert row["prompt"][-1]["role"] == "user"
     truth = row["reward_model"]["ground_truth"]
     by_row = verl_adapter.compute_score(sums)
-    text = answered(sums.problem(truth))
+    text = box_reference(sums.problem(truth))
     assert by_row("sums", text, truth, row["extra_info"], reward_router_address=None)["score"] == 1.0
     assert by_row("sums", "?", truth, row["extra_info"])["acc"] == 0.0
 
@@ -331,7 +331,7 @@ def test_openrlhf_labels_are_problems(sums):
     """Of a judge with a pack."""
     problem = sums.part("train")[0]
     reward = openrlhf_adapter.reward_func(sums)
-    query = f"{problem.prompt}{answered(problem)}"
+    query = f"{problem.prompt}{box_reference(problem)}"
     assert reward([query], [problem.prompt], [problem.id])["rewards"].tolist() == [1.0]
 
 
@@ -353,9 +353,9 @@ def test_a_judge_travels(sums):
     problem = sums.part("train")[0]
     sums.score(problem, "?")
     with pickle.loads(pickle.dumps(sums)) as copied:
-        assert copied.verdict(problem, answered(problem)).status is Status.CORRECT
+        assert copied.verdict(problem, box_reference(problem)).status is Status.CORRECT
     sums.close()
-    assert math.isclose(sums.score(problem, answered(problem)), 1.0)
+    assert math.isclose(sums.score(problem, box_reference(problem)), 1.0)
 
 
 def test_judge_takes_one_name():

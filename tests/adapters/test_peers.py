@@ -29,7 +29,7 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(False, reason="")
 
 
-def answered(problem) -> str:
+def box_reference(problem) -> str:
     """Return a right answer to a problem of sums."""
     return f"\\boxed{{{problem.reference}}}"
 
@@ -97,7 +97,7 @@ def test_inspect_runs_a_pack(tmp_path):
 
     made = pack_task("arithmetic", num_train=1, num_test=4)
     problems = make_task("arithmetic", num_train=1, num_test=4).test
-    right = {problem.prompt: answered(problem) for problem in problems[:3]}
+    right = {problem.prompt: box_reference(problem) for problem in problems[:3]}
 
     def reply(messages, *rest):
         output = ModelOutput.from_content("mockllm/model", right.get(messages[-1].text, "?"))
@@ -186,7 +186,7 @@ def test_lm_eval_runs_a_pack():
     from rlvr.adapters.lm_eval import pack_task
 
     problems = make_task("arithmetic", num_train=1, num_test=4).test
-    right = {problem.prompt.strip(): answered(problem) for problem in problems[:2]}
+    right = {problem.prompt.strip(): box_reference(problem) for problem in problems[:2]}
 
     class Mock(LM):
         def __init__(self):
@@ -326,7 +326,7 @@ def test_skyrl_plays_one_turn():
     world = environment(pack)(extras={"reward_spec": {"ground_truth": problem.id}})
     prompt = [{"role": "user", "content": problem.prompt}]
     assert world.init(prompt)[0] == prompt
-    ended = world.step(answered(problem))
+    ended = world.step(box_reference(problem))
     assert (ended["reward"], ended["done"], ended["observations"]) == (1.0, True, [])
     assert ended["metadata"]["status"] == "correct"
     by_reference = environment(judge("math"))(extras={"reward_spec": {"ground_truth": None}})
@@ -385,7 +385,7 @@ def test_skyrl_makes_a_registered_pack():
     skyrl_gym.register(id="rlvr_sums", entry_point=environment(pack))
     problem = pack.part("train")[0]
     world = skyrl_gym.make("rlvr_sums", extras={"problem": problem.id})
-    assert world.step(answered(problem))["reward"] == 1.0
+    assert world.step(box_reference(problem))["reward"] == 1.0
 
 
 @needs("verl")
@@ -412,7 +412,7 @@ def test_verl_loads_a_reward_file(tmp_path):
         "ground_truth": row["reward_model"]["ground_truth"],
         "extra_info": {**row["extra_info"], "num_turns": None, "rollout_reward_scores": {}},
     }
-    assert score(solution_str=answered(problem), **asked)["score"] == 1.0
+    assert score(solution_str=box_reference(problem), **asked)["score"] == 1.0
     assert score(solution_str="?", **asked)["acc"] == 0.0
 
 
@@ -511,7 +511,7 @@ def test_tinker_steps_a_problem():
     worlds = asyncio.run(builders[1].make_envs())
     problem = pack.part("train")[1]
     assert asyncio.run(worlds[0].initial_observation()) == ([problem.prompt], ["\n"])
-    right = asyncio.run(worlds[0].step([ord(c) for c in answered(problem) + "\n"]))
+    right = asyncio.run(worlds[0].step([ord(c) for c in box_reference(problem) + "\n"]))
     assert (right.reward, right.metrics) == (1.0, {"format": 1.0, "correct": 1.0})
     wrong = asyncio.run(worlds[1].step([ord(c) for c in "?"]))
     assert wrong.reward == pytest.approx(-0.1)
@@ -556,7 +556,7 @@ def test_tinker_judges_thinking_and_sends_groups():
     assert len(sent) < len(pickle.dumps(pack)) / 10
     worlds = asyncio.run(pickle.loads(sent).make_envs())
     problem = pack.part("train")[7]
-    assert [one.check_answer(answered(problem)) for one in worlds] == [1.0, 1.0]
+    assert [one.check_answer(box_reference(problem)) for one in worlds] == [1.0, 1.0]
     with pytest.raises(ValueError, match="group_size 0: expected at least 1"):
         group_builders(pack, None, group_size=0)
 
@@ -772,7 +772,7 @@ def test_a_pack_is_a_taskset(modules):
     problems = make_task("arithmetic", num_train=4, num_test=3).test
     assert [task.data.prompt for task in tasks] == [problem.prompt for problem in problems]
     assert problems[0].reference not in tasks[0].data.model_dump_json(exclude={"prompt"})
-    assert rewards_of(tasks[0], answered(problems[0])) == {"verdict": (1.0, 1.0)}
+    assert rewards_of(tasks[0], box_reference(problems[0])) == {"verdict": (1.0, 1.0)}
     assert rewards_of(tasks[0], "?") == {"verdict": (0.0, 1.0)}
 
 

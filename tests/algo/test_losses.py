@@ -232,7 +232,7 @@ def test_grpo_losses_and_gradients_agree_with_trl(rlvr_data):
     offered = [(case, algo) for case in reference["grpo_loss"] if (algo := algo_like(case["config"])) is not None]
     for case, algo in offered:
         check_against_trl(case, algo, reference["tensors"], reference["tensors"]["adv_for_losses"])
-    assert len(offered) == (21 if rlvr_data.whole("trl_reference.json") else 10)
+    assert len(offered) == (21 if rlvr_data.is_complete("trl_reference.json") else 10)
 
 
 def test_rloo_losses_and_gradients_agree_with_trl(rlvr_data):

@@ -128,7 +128,7 @@ def values_of(policy: Policy, optimizer: Any) -> Tensor:
     return torch.cat([value.float().reshape(-1) for value in held])
 
 
-def moved(way: str, start: Tensor, task: Task, seed: int, steps: int) -> Tensor:
+def distance_moved(way: str, start: Tensor, task: Task, seed: int, steps: int) -> Tensor:
     """How far the weights move from `start` in some steps at a learning rate of 1e-6."""
     policy = make_policy(way, task, seed)
     parts = start.split([weight.numel() for weight in policy.parameters()])
@@ -161,9 +161,9 @@ def main() -> None:
             if way == "float32":
                 start = values_of(policy, optimizer).bfloat16().float()
             print(f"seed {seed}  {way:26} loss {ends[way][-1]:.4f}", flush=True)
-        base = moved("float32", start, task, seed, args.further)
+        base = distance_moved("float32", start, task, seed, args.further)
         for way in WAYS:
-            way_moved = moved(way, start, task, seed, args.further)
+            way_moved = distance_moved(way, start, task, seed, args.further)
             share = float(way_moved @ base / (base @ base))
             off = float((way_moved - share * base).norm() / base.norm())
             along[way].append((share, off))

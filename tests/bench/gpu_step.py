@@ -283,19 +283,19 @@ def compare(args: argparse.Namespace) -> None:
     print(f"{'tokens':>7} {'s/step':>8} {'sampling':>9} {'training':>9} {'push':>6} {'tokens/s':>9} ", end="")
     print(f"{'share of floor':>15} {'peak GiB':>9} {'TRL s/step':>11} {'ratio':>6}")
     for tokens in args.tokens:
-        found = alone(args, "ours", tokens)
+        found = run_alone(args, "ours", tokens)
         parts = {name: statistics.median(times[args.warm :]) for name, times in found["seconds"].items()}
         step = sum(parts.values())
         floor = sum(floors(args, tokens, flops, bandwidth))
         row = f"{tokens:7} {step:8.3f} {parts['sampling']:9.3f} {parts['training']:9.3f} {parts['push']:6.3f} "
         row += f"{found['tokens'] / step:9.0f} {floor / step:15.1%} {found['peak_gib']:9.1f} "
         if args.peer == "trl":
-            peer = statistics.median(alone(args, "trl", tokens)["seconds"]["step"][args.warm :])
+            peer = statistics.median(run_alone(args, "trl", tokens)["seconds"]["step"][args.warm :])
             row += f"{peer:11.3f} {peer / step:6.2f}"
         print(row, flush=True)
 
 
-def alone(args: argparse.Namespace, side: str, tokens: int) -> dict[str, Any]:
+def run_alone(args: argparse.Namespace, side: str, tokens: int) -> dict[str, Any]:
     """Run a side in a process of its own."""
     given = [f"--{k.replace('_', '-')}={v}" for k, v in vars(args).items() if k not in ("tokens", "alone", "peer")]
     command = [sys.executable, __file__, *given, f"--alone={side}", "--tokens", str(tokens)]

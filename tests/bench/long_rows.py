@@ -139,7 +139,7 @@ def operations(args: argparse.Namespace, lengths: list[int]) -> float:
     return 6 * weights * tokens + 12 * args.layers * hidden * pairs
 
 
-def measured(args: argparse.Namespace, argv: list[str], lengths: list[int], side: str = "ours") -> tuple[float, float]:
+def measure(args: argparse.Namespace, argv: list[str], lengths: list[int], side: str = "ours") -> tuple[float, float]:
     """Memory in MB above the model and processor time in seconds of a pass, in a process of its own."""
     command = [sys.executable, __file__, *argv, "--side", side, "--alone", *map(str, lengths)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -149,8 +149,8 @@ def measured(args: argparse.Namespace, argv: list[str], lengths: list[int], side
     return memory, seconds
 
 
-def alone(args: argparse.Namespace) -> tuple[float, float]:
-    """What `measured` returns, in this process."""
+def measure_here(args: argparse.Namespace) -> tuple[float, float]:
+    """What `measure` returns, in this process."""
     work = {"ours": ours, "trl": trls}[args.side](args)
     start = time.process_time()
     memory = peak_memory_growth(work)
@@ -178,12 +178,12 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     tune_cpu()
     if args.alone:
-        print(json.dumps(alone(args)))
+        print(json.dumps(measure_here(args)))
         return
     for side in ["ours", *(["trl"] if args.trl else [])]:
         first: tuple[float, float] | None = None
         for length in args.lengths if "lengths" in args.parts else []:
-            memory, seconds = measured(args, argv, [length] * args.rows, side)
+            memory, seconds = measure(args, argv, [length] * args.rows, side)
             each = 1e3 * seconds / (args.rows * length)
             first = first or (memory, each)
             ratios = f"{memory / first[0]:.2f} and {each / first[1]:.2f} times those of {args.lengths[0]}"
@@ -191,12 +191,12 @@ def main() -> None:
                 f"{side:5} {args.rows} rows of {length}: {memory:6.0f} MB, {each:.2f} ms a token: {ratios}", flush=True
             )
     if "one" in args.parts:
-        memory, seconds = measured(args, argv, [ONE])
+        memory, seconds = measure(args, argv, [ONE])
         print(f"ours  one row of {ONE}: {memory:6.0f} MB, {1e3 * seconds / ONE:.2f} ms a token", flush=True)
     if "mixed" in args.parts:
         short, every = [SHORT] * SHORT_ROWS, [LONG] + [SHORT] * SHORT_ROWS
-        memory, both = measured(args, argv, every)
-        _, apart = measured(args, argv, short)
+        memory, both = measure(args, argv, every)
+        _, apart = measure(args, argv, short)
         share = operations(args, every) / operations(args, short) - 1
         beside = f"{LONG} beside {SHORT_ROWS} of {SHORT}"
         print(f"ours  one row of {beside}: {memory:6.0f} MB, {both:.1f} s, {apart:.1f} s without")

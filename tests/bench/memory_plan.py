@@ -151,7 +151,7 @@ def rollout_settings(groups: dict[str, dict[str, Any]], args: argparse.Namespace
     }
 
 
-def planned(config: Config) -> Plan:
+def plan_of(config: Config) -> Plan:
     """The plan of a run on a CPU."""
     settings, turns = model_settings(config), several_turns(config)
     context = run_limit(config, settings)
@@ -184,7 +184,7 @@ def two_steps(config: Config, vocabulary: int) -> None:
             )
 
 
-def measured(name: str, argv: list[str], folder: str) -> float:
+def measure(name: str, argv: list[str], folder: str) -> float:
     """The peak in GiB above the interpreter, in a process of its own."""
     command = [sys.executable, __file__, *argv, "--alone", name, "--model", folder]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -194,8 +194,8 @@ def measured(name: str, argv: list[str], folder: str) -> float:
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def alone(args: argparse.Namespace) -> float:
-    """What `measured` returns, in this process: two steps of a tiny model have run before."""
+def measure_here(args: argparse.Namespace) -> float:
+    """What `measure` returns, in this process: two steps of a tiny model have run before."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         sizes = {"hidden": 64, "layers": 1, "vocabulary": 32, "length": 64, "model": folder}
@@ -211,8 +211,8 @@ def compare(args: argparse.Namespace, argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder), args)
         for name in [args.only] if args.only else CONFIGURATIONS:
-            plan = planned(make_config(name, argparse.Namespace(**{**vars(args), "model": folder})))
-            found = measured(name, argv, folder)
+            plan = plan_of(make_config(name, argparse.Namespace(**{**vars(args), "model": folder})))
+            found = measure(name, argv, folder)
             parts = ", ".join(f"{i.name} {i.training / GIB:.2f}" for i in plan.items if i.training)
             ratio = plan.peak / GIB / found
             print(
@@ -268,7 +268,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_float32_matmul_precision("medium")
     if args.alone:
-        print(json.dumps(alone(args)))
+        print(json.dumps(measure_here(args)))
     elif args.shapes:
         shapes()
     else:

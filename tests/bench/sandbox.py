@@ -35,7 +35,7 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in found)
 
 
-def measured(work: Callable[[], None]) -> tuple[float, float]:
+def measure(work: Callable[[], None]) -> tuple[float, float]:
     """(wall, CPU) seconds."""
     cpu, wall = cpu_seconds(), time.perf_counter()
     work()
@@ -45,7 +45,7 @@ def measured(work: Callable[[], None]) -> tuple[float, float]:
 def sandbox_runs(preload: tuple[str, ...], program: str, runs: int) -> tuple[float, float]:
     """(wall seconds, CPU seconds) of `runs` runs, the start of the pool taken off."""
 
-    def whole(count: int) -> float:
+    def run_all(count: int) -> float:
         wall = 0.0
         with Pool(SLOTS, preload) as pool:
             pool.warm()
@@ -56,9 +56,9 @@ def sandbox_runs(preload: tuple[str, ...], program: str, runs: int) -> tuple[flo
             raise RuntimeError(f"a run failed: {next(r for r in results if r.status is not RunStatus.OK)}")
         return wall
 
-    walls: list[float] = [whole(0)]
-    _, start_cpu = measured(lambda: walls.append(whole(0)))
-    _, cpu = measured(lambda: walls.append(whole(runs)))
+    walls: list[float] = [run_all(0)]
+    _, start_cpu = measure(lambda: walls.append(run_all(0)))
+    _, cpu = measure(lambda: walls.append(run_all(runs)))
     return walls[-1], cpu - start_cpu
 
 
@@ -71,11 +71,11 @@ def baseline_runs(program: str) -> tuple[float, float]:
         if output.stdout != "cba\n":
             raise RuntimeError(output.stderr)
 
-    def whole() -> None:
+    def run_all() -> None:
         with ThreadPoolExecutor(SLOTS) as threads:
             list(threads.map(one, range(BASELINE_RUNS)))
 
-    return measured(whole)
+    return measure(run_all)
 
 
 def compare(name: str, preload: tuple[str, ...]) -> None:

@@ -269,7 +269,7 @@ def peak_memory_growth(work: Callable[[], None]) -> float:
     return (status("VmHWM") - before) / 1024
 
 
-def alone(args: argparse.Namespace, work: Work) -> float:
+def measure_here(args: argparse.Namespace, work: Work) -> float:
     """Peak memory growth of one side over a few steps, in this process."""
     if args.alone == "ours":
         side = Ours(our_config(args), work)
@@ -329,7 +329,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     work = make_work(args.digits, 16000)
     if args.alone:
-        print(json.dumps(alone(args, work)))
+        print(json.dumps(measure_here(args, work)))
         return
     start = Path(args.start or tempfile.mkdtemp())
     args.start = str(start)

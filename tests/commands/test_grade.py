@@ -169,7 +169,7 @@ def test_gsm8k_solutions_are_right(rlvr_data, tmp_path, capsys):
     path = tmp_path / "gsm8k.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert main(["--verifier", "math", str(path), "--output", str(tmp_path / "out.jsonl")]) == 0
-    count = 1319 if rlvr_data.whole("gsm8k/test.jsonl") else 12
+    count = 1319 if rlvr_data.is_complete("gsm8k/test.jsonl") else 12
     assert f"agreement {count}/{count}" in capsys.readouterr().out
 
 
@@ -182,5 +182,5 @@ def test_math500_answers_are_right(rlvr_data, tmp_path, capsys):
     path = tmp_path / "math500.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert main(["--verifier", "math", str(path), "--output", str(tmp_path / "out.jsonl")]) == 0
-    count = 500 if rlvr_data.whole("math500/test.jsonl") else 28
+    count = 500 if rlvr_data.is_complete("math500/test.jsonl") else 28
     assert f"agreement {count}/{count}" in capsys.readouterr().out

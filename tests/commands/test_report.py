@@ -347,7 +347,7 @@ needs_chromium = pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromiu
 @pytest.fixture(scope="module")
 def page() -> Iterator[chromium.Page]:
     """One tab for all tests of this file."""
-    with chromium.opened() as opened:
+    with chromium.open_page() as opened:
         yield opened
 
 
@@ -375,7 +375,7 @@ def test_a_hundred_thousand_rollouts(tmp_path, page):
     path = write_report(tmp_path)
     assert path.stat().st_size < 10_000_000
     page.resize(1200, 900)
-    page.open(path)
+    page.load(path)
     milliseconds = float(page.until("document.body?.dataset.ready"))
     assert milliseconds < 3000
     assert "all 100 that call for attention" in page.evaluate("document.body.textContent")
@@ -406,7 +406,7 @@ def test_browsing(tmp_path, page):
     rows[7]["advantage"] = None
     write_run(tmp_path, rows)
     page.resize(1200, 900)
-    page.open(write_report(tmp_path))
+    page.load(write_report(tmp_path))
     page.until("document.body?.dataset.ready")
     assert len(shown(page)) == 20
     page.evaluate("document.querySelector('[name=next]').click()")
@@ -444,7 +444,7 @@ def test_no_error_in_the_console(tmp_path, page, rollouts):
     path = write_report(tmp_path)
     errors = "<script>window.errors = []; window.onerror = (e) => { errors.push(String(e)); }</script>"
     path.write_text(path.read_text().replace("<style>", errors + "<style>", 1))
-    page.open(path)
+    page.load(path)
     assert page.evaluate("window.errors") == []
 
 
@@ -455,7 +455,7 @@ def test_hostile_text_stays_text(tmp_path, page):
     write_run(tmp_path, [*rows, logged(1, 3, turns=TURNS), logged(1, 4, HOSTILE)])
     path = write_report(tmp_path)
     page.resize(1200, 900)
-    page.open(path)
+    page.load(path)
     page.until("document.body?.dataset.ready")
     assert page.evaluate("document.title").startswith("rlvr: ")
     assert page.evaluate("document.querySelectorAll('img[src=x], #browser img').length") == 0
@@ -472,7 +472,7 @@ def test_a_phone_shows_all_of_its_width(tmp_path, page, scheme):
     """Nothing stands out of 400 pixels, whatever was said; the colours follow the system's."""
     write_run(tmp_path, [logged(1, 0, completion="x" * 500, problem="y" * 200), logged(1, 1, turns=TURNS)])
     page.resize(400, 800, scheme=scheme)
-    page.open(write_report(tmp_path))
+    page.load(write_report(tmp_path))
     page.until("document.body?.dataset.ready")
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")

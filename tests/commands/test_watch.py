@@ -24,7 +24,7 @@ from rlvr.commands.watch.view import overview, part_text, rollout, spark
 from rlvr.runs.folder import hold_lock
 from rlvr.runs.reading import RolloutReader, Tail
 from rlvr.runs.records import Masks, parts_of_rollout
-from tests.helpers.watched import line, logged, metrics, printed, quiet, text_of, watched_run
+from tests.helpers.watched import line, make_row, metrics, print_run, quiet, text_of, watched_run
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_figures_of_a_run(folder):
     """Progress, time of a step by its phases, figures, pass@1 with its interval, shares."""
-    text = printed(WatchedRun(folder))
+    text = print_run(WatchedRun(folder))
     for part in (
         "not running, not finished  step 4 of 10",
         "2 s a step (sample 1, train 1); 100 tokens/s",
@@ -50,25 +50,25 @@ def test_the_figures_of_a_run(folder):
 def test_it_knows_whether_the_run_is_running(folder):
     """By the lock, which a killed process no longer holds; the time left only while it runs."""
     with hold_lock(folder):
-        text = printed(WatchedRun(folder))
+        text = print_run(WatchedRun(folder))
         assert f"running (process {os.getpid()}" in text
         assert "about 0:12 left" in text
-    text = printed(WatchedRun(folder))
+    text = print_run(WatchedRun(folder))
     assert "not running, not finished" in text
     assert "left" not in text
     (folder / "config.json").write_text(json.dumps({"run": {"steps": 4}}))
-    assert "run  finished  step 4 of 4" in printed(WatchedRun(folder))
+    assert "run  finished  step 4 of 4" in print_run(WatchedRun(folder))
 
 
 def test_a_run_that_ended_early_is_not_unfinished(folder):
     """Its last evaluations were no better than one before, as often as it has patience for."""
     (folder / "config.json").write_text(json.dumps({"run": {"steps": 10}, "eval": {"patience": 1}}))
-    assert "not finished" in printed(WatchedRun(folder))
+    assert "not finished" in print_run(WatchedRun(folder))
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(line(metrics(5)))
     with (folder / "eval.jsonl").open("a") as file:
         file.write(line({"step": 5, "pass@1": 0.5}))
-    assert "ended early" in printed(WatchedRun(folder))
+    assert "ended early" in print_run(WatchedRun(folder))
 
 
 def test_a_stall_is_told(folder):
@@ -121,13 +121,13 @@ def test_damaged_lines_are_left_out_and_counted(folder):
     with (folder / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 5, "rew\n\xff\xfe\n[1]\n' + line(metrics(6)).encode())
     with (folder / "rollouts.jsonl").open("a") as file:
-        file.write('{"step": 4, "prob\n' + line(logged(4, 2)))
+        file.write('{"step": 4, "prob\n' + line(make_row(4, 2)))
     run = WatchedRun(folder)
-    text = printed(run)
+    text = print_run(run)
     assert "sample 2" in text
     assert run.step == 6
     assert run.damaged == 4
-    assert "4 damaged lines" in printed(run)
+    assert "4 damaged lines" in print_run(run)
 
 
 def test_rollouts_of_compressed_parts(folder):
@@ -219,7 +219,7 @@ def test_a_run_before_its_first_step(folder):
     for path in folder.glob("*.jsonl*"):
         path.unlink()
     with hold_lock(folder):
-        text = printed(WatchedRun(folder))
+        text = print_run(WatchedRun(folder))
     assert "before the first step" in text
     assert "no rollouts yet" in text
     assert overview(WatchedRun(folder), blocks=False)
@@ -239,8 +239,8 @@ TURNS = [
 def test_control_characters_are_made_printable(folder, field):
     """What a model, a verifier or an environment wrote neither moves the cursor nor turns text round."""
     value = [{"role": HOSTILE, "text": HOSTILE, "tokens": 1}] if field == "turns" else HOSTILE
-    (folder / "rollouts.jsonl").write_text(line(logged(4, 0, **{field: value})))
-    text = printed(WatchedRun(folder), width=4000)
+    (folder / "rollouts.jsonl").write_text(line(make_row(4, 0, **{field: value})))
+    text = print_run(WatchedRun(folder), width=4000)
     assert "\\x1b[2J" in text
     assert "[red]x[/red]" in text
     assert not set(text) & set("\x1b\x00\x07\u202e\ud800")
@@ -249,14 +249,14 @@ def test_control_characters_are_made_printable(folder, field):
 @pytest.mark.parametrize("width", [10, 20, 40])
 def test_narrow_terminals(folder, width):
     """No line is wider than the terminal, and the figures are there."""
-    text = printed(WatchedRun(folder), width=width)
+    text = print_run(WatchedRun(folder), width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "0.400" in text
 
 
 def test_turns_are_readable():
     """Each with its role; replies and the prompt are dim, the model's turns are not, void ones are marked."""
-    record = logged(1, 0, turns=TURNS, prompt=[{"role": "user", "content": "add"}])
+    record = make_row(1, 0, turns=TURNS, prompt=[{"role": "user", "content": "add"}])
     parts = parts_of_rollout(record, Masks())
     assert [(part.role, part.trained) for part in parts] == [
         ("user", False),
@@ -286,23 +286,23 @@ def test_turns_are_readable():
 )
 def test_what_is_trained_on(masks, more, trained):
     """By the settings of the run and the fields of the rollout; what is masked says so."""
-    parts = parts_of_rollout(logged(1, 0, **more), masks)[1:]
+    parts = parts_of_rollout(make_row(1, 0, **more), masks)[1:]
     assert [part.trained for part in parts] == trained
     assert all(("not trained on" in part.label) == (not part.trained and part.role != "tool") for part in parts)
 
 
 def test_long_parts_are_cut_in_the_middle():
     """Begin and end stay."""
-    text = rollout(logged(1, 0, completion="a" * 50 + "b" * 900 + "c" * 50), Masks(), characters=100).plain
+    text = rollout(make_row(1, 0, completion="a" * 50 + "b" * 900 + "c" * 50), Masks(), characters=100).plain
     assert "a" * 50 + " [...] " + "c" * 50 in text
 
 
 def test_choices(folder):
     """By step, problem and verdict."""
     run = WatchedRun(folder)
-    assert "2 rollouts of step 1" in printed(run, Choice(step=1))
-    assert "1 rollouts of step 1 with verdict correct" in printed(run, Choice(step=1, verdicts=("correct",)))
-    assert "0 rollouts of step 4 of problem p9" in printed(run, Choice(problem="p9"))
+    assert "2 rollouts of step 1" in print_run(run, Choice(step=1))
+    assert "1 rollouts of step 1 with verdict correct" in print_run(run, Choice(step=1, verdicts=("correct",)))
+    assert "0 rollouts of step 4 of problem p9" in print_run(run, Choice(problem="p9"))
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_keys_choose(folder):
 
 def test_scrolling_ends_with_the_text(folder):
     """Down to the last line of a long rollout, and up again."""
-    (folder / "rollouts.jsonl").write_text(line(logged(4, 0, completion="\n".join(map(str, range(100))))))
+    (folder / "rollouts.jsonl").write_text(line(make_row(4, 0, completion="\n".join(map(str, range(100))))))
     view = screen(folder)
     first = plain(view.page())
     for _ in range(60):

@@ -26,7 +26,7 @@ import pytest
 
 from rlvr.core.files.secrets import without_secrets
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
-from tests.helpers.servers import Server, hang, refused, reply, serving
+from tests.helpers.servers import Server, hang, refusal_of, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -88,7 +88,7 @@ def test_idle_connection_that_the_server_closed(server, connect, idempotent):
     if idempotent:
         assert client.post("/x", {}, idempotent=True) == {"n": 2}
     else:
-        assert "failed: Server disconnected" in refused(client, idempotent=False)
+        assert "failed: Server disconnected" in refusal_of(client, idempotent=False)
     assert len(server.requests) == 2 + idempotent
 
 
@@ -110,7 +110,7 @@ def test_idempotent_calls_are_repeated(server, connect, failures):
 def test_other_calls_are_sent_once(server, connect):
     """A POST that is not declared idempotent, and any refusal."""
     server.script = [reply({"error": "dead"}, 500)]
-    assert "returned 500" in refused(connect(retries=3), idempotent=False)
+    assert "returned 500" in refusal_of(connect(retries=3), idempotent=False)
     server.script = [reply({"error": "no such model"}, 404)]
     with pytest.raises(RequestRefused, match=r"/x refused the request \(404\): .*no such model") as caught:
         connect(retries=3).post("/x", {}, idempotent=True)
@@ -166,7 +166,7 @@ FAILURES = [
 def test_failures_are_one_line(server, connect, answer, message):
     """Each names the server, the URL and what happened."""
     server.script = [answer]
-    found = refused(connect(name="reward server", timeout=0.3 if "timed out" in message else 30.0))
+    found = refusal_of(connect(name="reward server", timeout=0.3 if "timed out" in message else 30.0))
     assert found.startswith(f"the reward server http://127.0.0.1:{server.port}/x ")
     assert re.search(message, found), found
 
@@ -175,8 +175,8 @@ def test_unreachable_server_is_one_line(server):
     """Nothing listens there, and a name that does not exist."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    assert "is unreachable: " in refused(JSONClient(f"http://127.0.0.1:{port}"))
-    assert "is unreachable: " in refused(JSONClient("http://nowhere.invalid", connect_timeout=5.0))
+    assert "is unreachable: " in refusal_of(JSONClient(f"http://127.0.0.1:{port}"))
+    assert "is unreachable: " in refusal_of(JSONClient("http://nowhere.invalid", connect_timeout=5.0))
 
 
 def test_redirect_is_not_followed(server, connect):
@@ -201,7 +201,7 @@ def test_close_ends_waiting_requests(server, connect, answer):
     """Eight threads wait, for the headers or for the rest of a body; all end at once, and later calls are refused."""
     server.script = [answer]
     client, messages = connect(timeout=60, retries=3), []
-    waiting = [threading.Thread(target=lambda: messages.append(refused(client))) for _ in range(8)]
+    waiting = [threading.Thread(target=lambda: messages.append(refusal_of(client))) for _ in range(8)]
     for thread in waiting:
         thread.start()
     deadline = time.monotonic() + 10
@@ -213,7 +213,7 @@ def test_close_ends_waiting_requests(server, connect, answer):
         thread.join(30)
     assert time.monotonic() - start < 25  # their answers never come
     assert messages == [f"the server http://127.0.0.1:{server.port}/x: the client was closed"] * 8
-    assert "the client was closed" in refused(client)
+    assert "the client was closed" in refusal_of(client)
     client.close()
 
 
@@ -221,7 +221,7 @@ def test_close_ends_a_delay_between_attempts(server, connect):
     """The server asks for half a minute; the thread ends with the failure that it met."""
     server.script = [reply(b"", 503, headers="Retry-After: 30\r\n")]
     client, messages = connect(retries=1), []
-    thread = threading.Thread(target=lambda: messages.append(refused(client)))
+    thread = threading.Thread(target=lambda: messages.append(refusal_of(client)))
     thread.start()
     while not server.requests:
         time.sleep(0.01)
@@ -381,7 +381,7 @@ def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch
     context.load_cert_chain(certificate)
     with serving(context) as server:
         url = f"https://127.0.0.1:{server.port}"
-        message = refused(JSONClient(url, retries=0))
+        message = refusal_of(JSONClient(url, retries=0))
         assert "is unreachable: " in message
         assert "certificate" in message.lower()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -389,7 +389,7 @@ def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch
         assert client.get("/") == client.get("/") == {"n": 1}
         server.script = [hang]
         messages = []
-        thread = threading.Thread(target=lambda: messages.append(refused(client)))
+        thread = threading.Thread(target=lambda: messages.append(refusal_of(client)))
         thread.start()
         while len(server.requests) < 3:
             time.sleep(0.01)

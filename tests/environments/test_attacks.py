@@ -16,11 +16,11 @@ from rlvr.training.records import turn_metrics
 from rlvr.training.rollout.episodes import Play, play
 from tests.helpers.attacks import SECRET, Attack, misbehaving, programs
 from tests.helpers.chat_templates import chat_tokenizer
-from tests.helpers.environments import fenced
+from tests.helpers.environments import fence
 from tests.helpers.programs import runs_programs
 
 pytestmark = runs_programs
-HONEST = [fenced("calculator", "47*386"), "The answer is 18142."]
+HONEST = [fence("calculator", "47*386"), "The answer is 18142."]
 LIMITS = TurnSettings(max_turns=6, reply_tokens=4000, reply_seconds=10.0)
 SHORT = TurnSettings(max_turns=6, reply_tokens=4000, reply_seconds=1.0)
 
@@ -61,7 +61,7 @@ def rollout(attack: Attack, family: str = "qwen3_kept") -> Completion:
     speaker = Speaker(family)
     problem = Problem("p", "What is it?", SECRET)
     limits = SHORT if "hangs" in attack.name else LIMITS
-    plan = Play(attack.played(), limits, None)
+    plan = Play(attack.attacked(), limits, None)
     sampler = Script(speaker, attack.turns())
     [[made]] = play(
         speaker, sampler, [problem], [speaker.render("?")], [[(0, 0)]], Sampling(max_new_tokens=20_000), plan
@@ -69,7 +69,7 @@ def rollout(attack: Attack, family: str = "qwen3_kept") -> Completion:
     return made
 
 
-def checked(attack: Attack, made: Completion, speaker: Speaker) -> None:
+def check(attack: Attack, made: Completion, speaker: Speaker) -> None:
     """Assert what an attack must not bring about, and what it must show."""
     control = set(speaker.tokenizer.added_tokens_decoder)
     verdict = made.verdict or Verdict.of(SECRET in made.text)
@@ -111,14 +111,14 @@ NAMES = [attack.name for attack in programs("")]
 def test_programs_gain_nothing(number, canary):
     """Their failures are text for the model; the reference is never there; what they print is escaped."""
     attack = programs(str(canary))[number]
-    checked(attack, rollout(attack), Speaker("qwen3_kept"))
+    check(attack, rollout(attack), Speaker("qwen3_kept"))
 
 
 @pytest.mark.parametrize("attack", misbehaving(), ids=lambda attack: attack.name)
 def test_tools_and_environments_that_misbehave_give_no_score(attack):
     """The rollout is unscored, with a reason in one line; other rollouts go on."""
     made = rollout(attack)
-    checked(attack, made, Speaker("qwen3_kept"))
+    check(attack, made, Speaker("qwen3_kept"))
     if attack.expected == "unscored":
         assert made.finish_reason == "error"
         assert made.verdict.reason
@@ -142,7 +142,7 @@ def test_honest_rollouts_are_rewarded_and_the_checks_can_fail():
     assert (metrics["tools/calls"], metrics["tools/failed"]) == (pytest.approx(2 / 3), 0.5)
     told = Attack("told", (f"print({SECRET!r})",))
     with pytest.raises(AssertionError):
-        checked(told, rollout(told), Speaker("qwen3_kept"))
+        check(told, rollout(told), Speaker("qwen3_kept"))
 
 
 def test_environments_are_closed_when_a_limit_ends_their_rollouts():

@@ -38,7 +38,7 @@ def write(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def said(text: str) -> dict[str, str]:
+def assistant_turn(text: str) -> dict[str, str]:
     """Return a turn of the model as a message."""
     return {"role": "assistant", "content": text}
 
@@ -62,7 +62,7 @@ def test_tool_math(tmp_path: Path) -> None:
     shown = [
         {
             "prompt": f"What is {i}+{i}?\n{BOXED}",
-            "completion": [said(hermes("python", "print(12)")), said("\\boxed{12}")],
+            "completion": [assistant_turn(hermes("python", "print(12)")), assistant_turn("\\boxed{12}")],
         }
         for i in range(20, 28)
     ]

@@ -12,7 +12,7 @@ from rlvr.core.types import Problem, Status
 from rlvr.environments.tools import Tools, calculator, tool, tools
 from rlvr.environments.tools.calls import escape_result, read_calls
 from rlvr.environments.tools.tool import ToolError
-from tests.helpers.environments import conversation, fenced, hermes, llama
+from tests.helpers.environments import conversation, fence, hermes, llama
 from tests.helpers.programs import runs_programs
 
 PROBLEM = Problem("p", "How much is it?", "4")
@@ -47,7 +47,7 @@ def broken(text: str) -> str:
 )
 def test_what_a_program_prints_or_how_it_failed_is_the_reply(program, result):
     """In each format."""
-    for form, write in (("fenced", fenced), ("hermes", hermes), ("llama", llama)):
+    for form, write in (("fenced", fence), ("hermes", hermes), ("llama", llama)):
         environment = tools("python", seconds=0.5, calls=form)
         [reply], verdict = conversation(environment, PROBLEM, [write("python", program), "It is 4."])
         fails = any(word in program for word in ("/ 0", "'a", "exit", "while", "10 **"))
@@ -80,7 +80,7 @@ def test_what_a_program_prints_or_how_it_failed_is_the_reply(program, result):
 )
 def test_the_calculator_is_exact_and_bounded(expression, result):
     """It evaluates nothing as code."""
-    [reply], _ = conversation(tools(calculator), PROBLEM, [fenced("calculator", expression), ""])
+    [reply], _ = conversation(tools(calculator), PROBLEM, [fence("calculator", expression), ""])
     assert reply.text.startswith(f"```output\n{result}")
 
 
@@ -143,7 +143,7 @@ def test_a_turn_without_a_call_is_the_answer(form, said):
 
 def test_several_calls_in_a_turn_are_answered_in_order():
     """Up to a number, and one that is wrong does not stop the others."""
-    said = "".join(fenced("repeat", json.dumps({"text": letter})) for letter in "abc")
+    said = "".join(fence("repeat", json.dumps({"text": letter})) for letter in "abc")
     [reply], _ = conversation(tools(repeat, calls_per_turn=2), PROBLEM, [said, ""])
     assert reply.text.startswith("```output\naa\n```\n```output\nbb\n```\n```output\nerror: at most 2 calls")
     said = '<tool_call>1</tool_call><tool_call>{"name": "repeat", "arguments": {"text": "b"}}</tool_call>'
@@ -155,7 +155,7 @@ def test_several_calls_in_a_turn_are_answered_in_order():
 
 def test_a_tool_that_does_not_work_leaves_the_rollout_without_a_score():
     """It is no failure of the model's."""
-    replies, verdict = conversation(tools(tool(broken)), PROBLEM, [fenced("broken", "a")])
+    replies, verdict = conversation(tools(tool(broken)), PROBLEM, [fence("broken", "a")])
     assert replies == []
     assert verdict.status is Status.ERROR
     assert verdict.score is None
@@ -241,6 +241,6 @@ def test_reading_calls_takes_time_in_proportion_to_the_text():
 
 def test_a_reply_does_not_depend_on_the_random_stream():
     """Two rollouts with the same turns get the same replies."""
-    said = [fenced("calculator", "1/7"), "x"]
+    said = [fence("calculator", "1/7"), "x"]
     one, other = (conversation(tools("calculator"), PROBLEM, said, Random(seed)) for seed in (0, 1))
     assert one == other

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rlvr.core.types import Environment, Problem, Reply, Verdict
 from rlvr.environments.tools import tool, tools
-from tests.helpers.environments import fenced
+from tests.helpers.environments import fence
 from tests.helpers.files import GOLDEN, lines
 
 SECRET = "reference-4711"
@@ -36,13 +36,13 @@ class Attack:
     environment: Environment | None = None
     keep: bool = False
 
-    def played(self) -> Environment:
+    def attacked(self) -> Environment:
         """Return the environment that it attacks."""
         return self.environment or tools("python", seconds=SECONDS, state="keep" if self.keep else "fresh")
 
     def turns(self) -> list[str]:
         """Return the model's turns but the last."""
-        return [text if text.startswith(("`", "I need", "The")) else fenced("python", text) for text in self.said]
+        return [text if text.startswith(("`", "I need", "The")) else fence("python", text) for text in self.said]
 
 
 def programs(canary: str) -> list[Attack]:
@@ -137,10 +137,10 @@ def misbehaving() -> list[Attack]:
     ]
     return [
         *(
-            Attack(f"a tool {made.name}", (fenced(made.name, "x"),), "unscored", environment=tools(made))
+            Attack(f"a tool {made.name}", (fence(made.name, "x"),), "unscored", environment=tools(made))
             for made in (dies, exits, interrupts, returns_bytes, hangs)
         ),
-        Attack("a tool floods", (fenced("floods", "x"),), environment=tools(floods), shows="characters left out"),
+        Attack("a tool floods", (fence("floods", "x"),), environment=tools(floods), shows="characters left out"),
         Attack("goes on when closed", ("`",), environment=goes_on_when_closed, shows="4"),
         *(Attack(made.__name__, ("```\n```",), "unscored", environment=made) for made in unscored),
     ]

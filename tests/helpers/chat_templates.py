@@ -11,8 +11,8 @@ from tests.helpers.files import GOLDEN
 
 FOLDER = GOLDEN / "chat_templates"
 # qwen3 keeps thinking only after the last question of the user, and writes an empty thought into the last turn;
-# qwen3_kept replaces it. In phi3 the end of a turn swallows the white space behind it, and a tool's role is left out. In
-# glm4 a turn ends where the next message begins, with a token of its role; glm4.5 writes empty thoughts into earlier
+# qwen3_kept replaces it. In phi3 the end of a turn swallows the white space behind it, and a tool's role is left out.
+# In glm4 a turn ends where the next message begins, with a token of its role; glm4.5 writes empty thoughts into earlier
 # turns.
 _TEXTS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.jinja"))}
 GLM_TEMPLATES = {name: text for name, text in _TEXTS.items() if name.startswith("glm")}

@@ -69,7 +69,7 @@ class Page:
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def open(self, path: Path) -> None:
+    def load(self, path: Path) -> None:
         """Load a file and wait until it is loaded."""
         self.call("Page.navigate", url="about:blank")
         self.until("location.href === 'about:blank' && document.readyState === 'complete'")
@@ -106,7 +106,7 @@ def above(descriptor: int, least: int) -> int:
 
 
 @contextmanager
-def opened() -> Iterator[Page]:
+def open_page() -> Iterator[Page]:
     """Start Chromium with one empty page, and end it."""
     assert PROGRAM is not None
     to_child, commands, answers, from_child = (above(pipe, 20) for pipe in (*os.pipe(), *os.pipe()))

@@ -28,7 +28,7 @@ def conversation(
     return replies, None
 
 
-def fenced(name: str, text: str) -> str:
+def fence(name: str, text: str) -> str:
     """Return a call as a block."""
     return f"I need this:\n```{name}\n{text}\n```\n"
 

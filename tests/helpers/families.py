@@ -76,7 +76,7 @@ def make_models(family: str, **options: Any) -> tuple[Any, Any]:
     return model, eager
 
 
-def plain(eager: Any, row: list[int]) -> Tensor:
+def eager_log_pi(eager: Any, row: list[int]) -> Tensor:
     """log pi(row[t] | row[:t]) for t >= 1 by the eager forward of this row alone."""
     with torch.no_grad():
         everything = eager(input_ids=torch.tensor([row]), use_cache=False).logits[0, :-1].float().log_softmax(-1)
@@ -106,7 +106,8 @@ def training_difference(policy: Policy, eager: Any) -> float:
     with torch.no_grad():
         found, _ = token_logprobs(policy, *batch_of(rows))
     return max(
-        float((found[i, PROMPT : len(row)] - plain(eager, row)[PROMPT - 1 :]).abs().max()) for i, row in enumerate(rows)
+        float((found[i, PROMPT : len(row)] - eager_log_pi(eager, row)[PROMPT - 1 :]).abs().max())
+        for i, row in enumerate(rows)
     )
 
 
@@ -122,7 +123,7 @@ def sampling_difference(sampler: TorchSampler, eager: Any) -> float:
     """The largest difference between the sampler's logprobs of its completions and those of the whole row."""
     worst = 0.0
     for prompt, completion in drawn_rows(sampler):
-        expected = plain(eager, [*prompt, *completion.token_ids])[len(prompt) - 1 :]
+        expected = eager_log_pi(eager, [*prompt, *completion.token_ids])[len(prompt) - 1 :]
         worst = max(worst, float((torch.tensor(completion.logprobs) - expected).abs().max()))
     return worst
 
@@ -141,5 +142,5 @@ def own_difference(sampler: TorchSampler, eager: Any) -> float:
                 made = eager(input_ids=torch.tensor([row[start:end]]), use_cache=True, **cache)
                 cache = {key: value for key, value in made.items() if "cache" in key or key == "past_key_values"}
                 found.append(float(made.logits[0, -1].float().log_softmax(-1)[row[end]]))
-        worst = max(worst, float((torch.tensor(found) - plain(eager, row)[len(prompt) - 1 :]).abs().max()))
+        worst = max(worst, float((torch.tensor(found) - eager_log_pi(eager, row)[len(prompt) - 1 :]).abs().max()))
     return worst

@@ -28,7 +28,7 @@ class DataSets:
         path = EXCERPTS / name if self.folder is None else self.folder / name
         return path if path.exists() else EXCERPTS / name
 
-    def whole(self, name: str) -> bool:
+    def is_complete(self, name: str) -> bool:
         """Whether a file is the whole data set, so that its published size can be checked."""
         return self(name).parent != (EXCERPTS / name).parent
 
@@ -38,7 +38,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def fenced(path: Path, language: str = "python") -> list[str]:
+def find_blocks(path: Path, language: str = "python") -> list[str]:
     """Return the fenced blocks of a language in a Markdown file."""
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 

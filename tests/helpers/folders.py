@@ -9,7 +9,7 @@ from rlvr.runs.folder import TRAINING, RunFolder
 RECORD = {"run": {}, "rollout": {}, "algo": {}, "fingerprint": "f", "versions": {}}
 
 
-def held(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     """Return the bytes of every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 

@@ -6,7 +6,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.helpers.lean_stand_in import block_of, compared, elaborated
+from tests.helpers.lean_stand_in import block_of, compare, elaborate
 
 
 class Kimina:
@@ -44,7 +44,7 @@ class Kimina:
         if form == "close":
             handler.close_connection = True
             return
-        messages = elaborated(text) + (compared(block, text) if block else [])
+        messages = elaborate(text) + (compare(block, text) if block else [])
         for shown in messages:
             shown["severity"] = shown["severity"].replace("information", "info")
         response = {"env": 1, "messages": messages, "time": 0.1}

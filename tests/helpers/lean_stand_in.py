@@ -21,7 +21,7 @@ def message(severity: str, data: str) -> dict:
     return {"severity": severity, "data": data, "pos": place, "endPos": None, "kind": "[anonymous]", "caption": ""}
 
 
-def elaborated(text: str) -> list[dict]:
+def elaborate(text: str) -> list[dict]:
     """Return the messages on a text up to the comparison."""
     block = block_of(text)
     if "nosuch" in text:
@@ -35,7 +35,7 @@ def elaborated(text: str) -> list[dict]:
     return [message("error", "type mismatch\n  h.2\nhas type q")]
 
 
-def compared(block: str, text: str) -> list[dict]:
+def compare(block: str, text: str) -> list[dict]:
     """Return the messages on the comparison, whose name is in `text`."""
     name = re.search(r"#print axioms (\S+)", text)
     if name is None or block in ("silent", "forged"):
@@ -87,9 +87,9 @@ def main(arguments: list[str]) -> int:
     block = block_of(text)
     misbehave(block)
     library = Path(os.environ["LEAN_PATH"].split(":", maxsplit=1)[0], "RlvrSolution.olean")
-    messages = elaborated(text)
+    messages = elaborate(text)
     if "import RlvrSolution" in text:
-        messages += compared(library.read_text(encoding="utf-8"), text)
+        messages += compare(library.read_text(encoding="utf-8"), text)
     for item in messages:
         print(json.dumps(item, ensure_ascii=False))
     failed = any(item["severity"] == "error" for item in messages)

@@ -98,7 +98,7 @@ def weights(policy: Policy) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in policy.model.state_dict().items()}
 
 
-def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+def are_equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     """Check that two sets of weights are equal bit for bit."""
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 

@@ -13,9 +13,9 @@ def small_picture(
     metrics: Sequence[Record], evaluations: Sequence[Record], alarms: Sequence[Record] = ()
 ) -> bytes | None:
     """Stand in for `draw_curves`: one panel of one point, whatever was logged; None where nothing was."""
-    return _drawn() if metrics or evaluations else None
+    return _draw() if metrics or evaluations else None
 
 
 @functools.cache
-def _drawn() -> bytes | None:
+def _draw() -> bytes | None:
     return draw_curves([{"step": 1, "loss": 1.0}], [])

@@ -141,7 +141,7 @@ def commands_of(path: Path) -> list[Printed]:
     return list(found)
 
 
-def filled(words: list[str], *, whole: bool = True) -> list[str]:
+def fill_in(words: list[str], *, whole: bool = True) -> list[str]:
     """Return a command's words with what stands for the reader's values replaced, without `...` and brackets.
 
     What a command needs is added where it is named only (`whole` False).
@@ -180,7 +180,7 @@ def complaint(printed: Printed) -> str:
 
     A sentence may name a flag without its value.
     """
-    command, *rest = filled(shlex.split(printed.line)[1:], whole=printed.whole)
+    command, *rest = fill_in(shlex.split(printed.line)[1:], whole=printed.whole)
     if command not in COMMANDS:
         return "" if command in ("--help", "--version") else f"no command {command!r}"
     try:

@@ -107,7 +107,7 @@ def name_it(folder: Path, architecture: str) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": [architecture]}))
 
 
-def fitted(
+def fit_head(
     right: Callable[[str], bool], texts: list[str], *, separator: str, steps: int = 150
 ) -> Callable[[Any], None]:
     """Return a change of weights: those of a head that was fitted to say which steps of the texts are right."""

@@ -87,7 +87,7 @@ class Warned(TrainerCallback):
         self.told.append(text)
 
 
-def changed(config: Config, **groups: dict) -> Config:
+def change(config: Config, **groups: dict) -> Config:
     """Return the configuration with other settings: `changed(config, algo={"kl_coef": 0.1})`.
 
     A `name` in `algo` or `sampler` also changes the group's class.
@@ -105,7 +105,7 @@ def tiny(out_dir: Path, **groups: dict) -> Config:
         optim=OptimConfig(lr=1e-3),
         eval=EvalConfig(num_problems=4, samples=4, k=(1, 4)),
     )
-    return changed(config, **groups)
+    return change(config, **groups)
 
 
 def build_run(
@@ -138,7 +138,7 @@ def make_run(out_dir: Path, *, verifier: BatchVerifier | None = None, reference:
         rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3),
     )
-    run = build_run(changed(config, **groups), verifier)
+    run = build_run(change(config, **groups), verifier)
     run.learner.reference = run.learner.policy.reference() if reference else None
     return run
 

@@ -20,7 +20,7 @@ class Sabotaged(WorkerExtension):
     """The extension that the trainer expects."""
 
 
-def taken(self: Any, update_info: Any, consume: Any) -> None:
+def receive_sabotaged(self: Any, update_info: Any, consume: Any) -> None:
     """Receive tensors, and pass on those that are not held back."""
     kind = Path(os.environ[FILE]).read_text()
 
@@ -35,4 +35,4 @@ def taken(self: Any, update_info: Any, consume: Any) -> None:
     take(self, update_info, pass_on)
 
 
-receive.GlooEngine.take = taken  # type: ignore[method-assign]
+receive.GlooEngine.take = receive_sabotaged  # type: ignore[method-assign]

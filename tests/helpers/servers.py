@@ -93,7 +93,7 @@ def hang(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def refused(client: JSONClient, *, idempotent: bool = True) -> str:
+def refusal_of(client: JSONClient, *, idempotent: bool = True) -> str:
     """The message of a POST that loses the server; one line."""
     with pytest.raises(ServerLost) as caught:
         client.post("/x", {}, idempotent=idempotent)

@@ -18,7 +18,7 @@ from rlvr.model.optim.sharding import full, make_mesh
 from rlvr.training.checkpoint.checkpoint import load_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.run import Run
-from tests.helpers.runs import CHARACTERS, build_run, changed
+from tests.helpers.runs import CHARACTERS, build_run, change
 
 CPU = torch.device("cpu")
 ALONE = types.SimpleNamespace(num_processes=1, process_index=0, is_main_process=True)
@@ -38,7 +38,7 @@ def make_config(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, 
         rollout=RolloutConfig(problems_per_step=5, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3, max_grad_norm=1e6, tokens_per_microbatch=60),
     )
-    return changed(config, **groups)
+    return change(config, **groups)
 
 
 def make_run(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Run:
@@ -100,7 +100,7 @@ def load(run: Run, step: int) -> None:
     run.worker.sampler.load_weights(run.learner.policy)
 
 
-def same(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+def are_equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
     """Check that tensors have the same names and bits."""
     return some.keys() == others.keys() and all(torch.equal(value, others[name]) for name, value in some.items())
 

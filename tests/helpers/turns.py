@@ -121,7 +121,7 @@ def completions(groups: list[Group]) -> list[Completion]:
     return [completion for group in groups for completion in group.completions]
 
 
-def unscored(groups: list[Group]) -> set[str]:
+def find_unscored(groups: list[Group]) -> set[str]:
     """The problems of which a rollout ended in an error."""
     failed = [(g.problem.id, c.verdict) for g in groups for c in g.completions if c.verdict is not None]
     return {name for name, verdict in failed if verdict.status is Status.ERROR}
@@ -208,7 +208,7 @@ class Says(Sampler):
         return
 
 
-def played(policy: Policy, environment: Environment, *, sampler: Sampler | None = None, **options) -> list[Group]:
+def play(policy: Policy, environment: Environment, *, sampler: Sampler | None = None, **options) -> list[Group]:
     """Return the groups of `play_rows`; by default of the torch sampler."""
     return play_rows(policy, sampler or TorchSampler(policy), environment, **options)
 
@@ -216,7 +216,7 @@ def played(policy: Policy, environment: Environment, *, sampler: Sampler | None 
 def one(policy: Policy, environment: Environment, *texts: str, **options) -> Completion:
     """A rollout in which the model says these texts in turn."""
     sampler = Says(policy, *texts)
-    (made,) = completions(played(policy, environment, sampler=sampler, problems=PROBLEMS[:1], group_size=1, **options))
+    (made,) = completions(play(policy, environment, sampler=sampler, problems=PROBLEMS[:1], group_size=1, **options))
     return made
 
 

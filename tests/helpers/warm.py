@@ -125,7 +125,7 @@ def run(
     arguments: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 240.0
 ) -> subprocess.CompletedProcess[str]:
     """Run `rlvr ARGUMENTS` to its end."""
-    return _finished(start(arguments, cwd=cwd, env=env), timeout)
+    return _wait_for(start(arguments, cwd=cwd, env=env), timeout)
 
 
 def start_together(processes: int, arguments: Sequence[str]) -> list[Started]:
@@ -143,7 +143,7 @@ def run_together(
     all_of_them = start_together(processes, arguments)
     deadline = time.monotonic() + timeout
     try:
-        return [_finished(process, max(deadline - time.monotonic(), 0)) for process in all_of_them]
+        return [_wait_for(process, max(deadline - time.monotonic(), 0)) for process in all_of_them]
     finally:
         for process in all_of_them:
             process.kill()
@@ -158,7 +158,7 @@ def _free_port() -> int:
             return port
 
 
-def _finished(process: Started, timeout: float) -> subprocess.CompletedProcess[str]:
+def _wait_for(process: Started, timeout: float) -> subprocess.CompletedProcess[str]:
     try:
         out, errors = process.communicate(timeout)
     except subprocess.TimeoutExpired:

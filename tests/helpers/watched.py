@@ -18,7 +18,7 @@ def line(record: dict[str, Any]) -> str:
     return json.dumps(record) + "\n"
 
 
-def logged(step: int, sample: int, status: str = "correct", **more: Any) -> dict[str, Any]:
+def make_row(step: int, sample: int, status: str = "correct", **more: Any) -> dict[str, Any]:
     row = {"step": step, "problem": f"p{sample // 2}", "sample": sample, "prompt": "1 + 1 =", "completion": "2"}
     return row | {"status": status, "reward": 1.0, "advantage": 0.5, "reason": "", "finish_reason": "stop"} | more
 
@@ -43,7 +43,7 @@ def watched_run(tmp_path: Path) -> Path:
         {"step": 4, "pass@1": 0.5, "pass@1_ci": [0.4, 0.6]},
     ]
     (run / "eval.jsonl").write_text("".join(map(line, evaluations)))
-    rows = [logged(step, i, "correct" if i else "incorrect") for step in range(1, 5) for i in range(2)]
+    rows = [make_row(step, i, "correct" if i else "incorrect") for step in range(1, 5) for i in range(2)]
     with gzip.open(run / "rollouts-0000.jsonl.gz", "wt") as part:
         part.write("".join(map(line, rows[:4])))
     (run / "rollouts.jsonl").write_text("".join(map(line, rows[4:])))
@@ -59,7 +59,7 @@ def text_of(console: Console) -> str:
     return console.file.getvalue()
 
 
-def printed(run: WatchedRun, choice: Choice | None = None, width: int = 100) -> str:
+def print_run(run: WatchedRun, choice: Choice | None = None, width: int = 100) -> str:
     console = quiet(width)
     console.print(snapshot(run, choice or Choice(), count=9, characters=2000, blocks=True))
     return text_of(console)

@@ -25,7 +25,7 @@ from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded
 from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers.files import ROOT, lines
-from tests.helpers.models import CORPUS, make_model, make_tokens, same, weights
+from tests.helpers.models import CORPUS, make_model, make_tokens, are_equal, weights
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 
@@ -77,7 +77,7 @@ def test_an_adapter_is_trained_further_itself(base: Path, tmp_path: Path) -> Non
     before = torch.get_rng_state()
     loaded = load_policy(ModelConfig(name=str(tmp_path / "adapter"), device="cpu", lora_rank=4))
     assert torch.equal(torch.get_rng_state(), before)
-    assert same(weights(trained), weights(loaded))
+    assert are_equal(weights(trained), weights(loaded))
     assert all("lora_" in name for name, weight in loaded.model.named_parameters() if weight.requires_grad)
     assert len(loaded.parameters()) == len(trained.parameters())
     merged = load_policy(ModelConfig(name=str(tmp_path / "adapter"), device="cpu"))
@@ -115,7 +115,7 @@ def test_an_adapter_of_the_tiny_model_brings_its_base(tmp_path: Path) -> None:
     further.save(tmp_path / "second")
     shutil.rmtree(folder)
     again = load_policy(ModelConfig(name=str(tmp_path / "second"), device="cpu", lora_rank=4))
-    assert same(weights(again), weights(further))
+    assert are_equal(weights(again), weights(further))
 
 
 def test_the_base_is_found_from_another_folder(

@@ -25,7 +25,7 @@ from rlvr.model.logprobs.critic import copy_of
 from rlvr.reward_model.scorer import load_parts
 from rlvr.sampling.vllm.engine import start_options
 from tests.helpers.files import ROOT
-from tests.helpers.models import make_model, same, tiny_policy, weights
+from tests.helpers.models import make_model, are_equal, tiny_policy, weights
 
 CLOSED = "http://127.0.0.1:9"
 
@@ -281,7 +281,7 @@ def test_code_of_a_model_runs_only_when_it_is_trusted(tmp_path: Path) -> None:
     assert "trust_remote_code" not in start_options(tiny_policy(), VLLMConfig())
     policy.save(tmp_path / "saved")
     again = load_policy(ModelConfig(name=str(tmp_path / "saved"), device="cpu", trust_remote_code=True))
-    assert same(weights(policy), weights(again))
+    assert are_equal(weights(policy), weights(again))
     policy.load_weights(tmp_path / "saved")
 
 

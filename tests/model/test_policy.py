@@ -15,7 +15,7 @@ from rlvr.config import ModelConfig
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from tests.helpers.models import CORPUS, TEMPLATE, make_model, make_tokens, same, tiny_policy, weights
+from tests.helpers.models import CORPUS, TEMPLATE, make_model, make_tokens, are_equal, tiny_policy, weights
 
 
 def test_tiny_model_is_a_function_of_the_seed() -> None:
@@ -25,8 +25,8 @@ def test_tiny_model_is_a_function_of_the_seed() -> None:
     first = weights(tiny_policy(seed=5))
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(10)
-    assert same(first, weights(tiny_policy(seed=5)))
-    assert not same(first, weights(tiny_policy(seed=6)))
+    assert are_equal(first, weights(tiny_policy(seed=5)))
+    assert not are_equal(first, weights(tiny_policy(seed=6)))
 
 
 def test_tiny_model_has_the_documented_size() -> None:
@@ -74,13 +74,13 @@ def test_save_and_load_round_trip(tmp_path: Path) -> None:
     policy.save(tmp_path)
     saved = weights(policy)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert same(saved, dict(loaded.state_dict()))
+    assert are_equal(saved, dict(loaded.state_dict()))
     assert (tmp_path / "model.safetensors").exists()
     with torch.no_grad():
         for weight in policy.parameters():
             weight.mul_(1.5)
     policy.load_weights(tmp_path)
-    assert same(saved, weights(policy))
+    assert are_equal(saved, weights(policy))
     head, embedding = policy.causal.get_output_embeddings(), policy.causal.get_input_embeddings()
     assert head.weight is embedding.weight
 
@@ -119,7 +119,7 @@ def test_adapter_is_a_function_of_the_seed(tmp_path: Path) -> None:
     config = ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu", lora_rank=2)
     first = weights(load_policy(config, seed=4))
     torch.rand(3)
-    assert same(first, weights(load_policy(config, seed=4)))
+    assert are_equal(first, weights(load_policy(config, seed=4)))
 
 
 def test_reference_of_a_fully_trained_policy_stays_as_it_was() -> None:

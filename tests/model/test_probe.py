@@ -16,7 +16,7 @@ from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.probe.trial import find_boundaries
 from rlvr.sampling.torch_sampler import TorchSampler
-from tests.helpers.families import make_models, plain, training_difference
+from tests.helpers.families import make_models, eager_log_pi, training_difference
 
 ALPHABET = "0123456789+-= abcdefghijklmnopqrstu"
 
@@ -53,10 +53,10 @@ def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPat
     mask = torch.ones(1, 90, dtype=torch.bool)
     mask[0, 0] = False
     found, _ = token_logprobs(policy, torch.tensor([row]), mask)
-    torch.testing.assert_close(found[0, 1:], plain(eager, row), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[0, 1:], eager_log_pi(eager, row), atol=1e-4, rtol=0)
     drawn = TorchSampler(policy).generate([row[:50]], Sampling(max_new_tokens=40), [[1, 2, 3, 4]])[0]
     for completion in drawn:
-        expected = plain(eager, [*row[:50], *completion.token_ids])[49:]
+        expected = eager_log_pi(eager, [*row[:50], *completion.token_ids])[49:]
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
 
     monkeypatch.setattr(rlvr.model.forward.packed.Windows, "read", lambda *_: None)
@@ -74,7 +74,7 @@ def test_a_window_stays_known_when_shorter_rows_are_tried(family: str, lengths: 
     row = [5 + i * i % 31 for i in range(60)]
     mask = torch.arange(60)[None] > 0
     found, _ = token_logprobs(policy, torch.tensor([row]), mask)
-    torch.testing.assert_close(found[0, 1:], plain(eager, row), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[0, 1:], eager_log_pi(eager, row), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("boundary", [4096, 32768])
@@ -107,7 +107,7 @@ def test_rows_beyond_a_rotary_scaling_are_packed_wherever_it_begins(start: int) 
     row = [5 + i * i % 31 for i in range(start + 40)]
     mask = torch.arange(len(row))[None] > 0
     found, _ = token_logprobs(policy, torch.tensor([row]), mask)
-    torch.testing.assert_close(found[0, 1:], plain(eager, row), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[0, 1:], eager_log_pi(eager, row), atol=1e-4, rtol=0)
     with pytest.raises(ValueError, match=rf"beyond {start} tokens .*--rollout.max-new-tokens"):
         TorchSampler(policy).generate([row[:9]], Sampling(max_new_tokens=start), [[1]])
 

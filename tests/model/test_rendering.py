@@ -14,12 +14,12 @@ from rlvr.environments.tools.calls import escape_result, join_results, read_call
 from rlvr.model.load.pretrained import use_template
 from rlvr.model.text.rendering import Rendering, shorten
 from tests.helpers.chat_templates import FAMILIES, TEMPLATES, chat_tokenizer
-from tests.helpers.environments import conversation, fenced, hermes, llama
+from tests.helpers.environments import conversation, fence, hermes, llama
 
 PYTHON = tools("python").made
 THOUGHT = "<think>\nI could run this:\n"
 SAID = {
-    "fenced": fenced("python", "print(1)"),
+    "fenced": fence("python", "print(1)"),
     "hermes": hermes("python", "print(1)"),
     "llama": "<|python_tag|>print(1)",
 }
@@ -174,7 +174,7 @@ def flood(code: str) -> str:
 @pytest.mark.parametrize("form", FORMS)
 def test_tools_tell_what_of_their_replies_may_be_cut(form):
     """Every result, in order, of every format."""
-    call = {"fenced": fenced, "hermes": hermes, "llama": llama}[form]
+    call = {"fenced": fence, "hermes": hermes, "llama": llama}[form]
     said = call("flood", "12") + ("; " if form == "llama" else "\n") + call("flood", "34")
     [reply], _ = conversation(tools(flood, calls=form), Problem("p", "?", ""), [said])
     assert len(reply.payload) == 2

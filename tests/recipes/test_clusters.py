@@ -53,7 +53,7 @@ def test_the_context_holds_what_is_copied() -> None:
     assert {pattern[1:] for pattern in patterns if pattern.startswith("!")} == set(COPIED)
 
 
-def installed(tmp_path: Path, **args: str) -> subprocess.CompletedProcess[str]:
+def install(tmp_path: Path, **args: str) -> subprocess.CompletedProcess[str]:
     """Run the shell line that installs rlvr, with a `python` that prints its arguments."""
     stub = tmp_path / "python"
     stub.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -75,7 +75,7 @@ def test_pip_is_asked_for_what_the_build_arguments_say(tmp_path, args, index, wh
     """The line as the shell reads it, and its arguments as pip does."""
     from pip._internal.commands import create_command
 
-    done = installed(tmp_path, **args)
+    done = install(tmp_path, **args)
     assert (done.returncode, done.stderr) == (0, "")
     module, name, command, *arguments = done.stdout.splitlines()
     assert (module, name, command) == ("-m", "pip", "install")
@@ -88,7 +88,7 @@ def test_pip_is_asked_for_what_the_build_arguments_say(tmp_path, args, index, wh
 
 @pytest.mark.parametrize("device", ["gpu", "", "CPU"])
 def test_a_device_that_does_not_exist_ends_the_build(tmp_path, device):
-    done = installed(tmp_path, DEVICE=device)
+    done = install(tmp_path, DEVICE=device)
     assert done.returncode == 1
     assert done.stderr == f"DEVICE {device}: expected cpu or cuda\n"
 
@@ -111,14 +111,14 @@ def test_hadolint_finds_nothing() -> None:
     assert (done.stdout, done.returncode) == ("", 0)
 
 
-def composed(**variables: str) -> dict:
+def read_compose_file(**variables: str) -> dict:
     """Return the compose file with its variables replaced, as Compose does: ${NAME:-default}."""
     text = (FOLDER / "compose.yaml").read_text()
     return yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text))
 
 
 def test_compose_builds_the_image_with_arguments_that_it_has() -> None:
-    services = composed()["services"]
+    services = read_compose_file()["services"]
     assert set(services) == {"serve", "train"}
     for service in services.values():
         build = service["build"]
@@ -136,7 +136,7 @@ def test_compose_builds_the_image_with_arguments_that_it_has() -> None:
 def test_compose_s_commands_are_rlvr_s(tmp_path, monkeypatch, capsys):
     """The server's flags are parsed; the training run passes its dry run, and names the server by its service."""
     monkeypatch.chdir(tmp_path)
-    services = composed(MODEL="tiny", RECIPE="tiny_math")["services"]
+    services = read_compose_file(MODEL="tiny", RECIPE="tiny_math")["services"]
     command, *flags = services["serve"]["command"]
     assert command == "serve"
     serves = parse(ServeArgs, flags, prog="rlvr serve")

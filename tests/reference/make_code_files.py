@@ -30,7 +30,7 @@ def mbpp_rows(data: Path, *, sanitized: bool) -> list[Row]:
     return [json.loads(line) for line in (data / "mbpp/mbpp.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def graded(name: str, reference: Row, completion: str, expected: bool) -> Row:
+def make_row(name: str, reference: Row, completion: str, expected: bool) -> Row:
     return {"id": name, "reference": reference, "completion": completion, "expected": expected}
 
 
@@ -40,8 +40,8 @@ def humaneval_files(data: Path) -> dict[str, list[Row]]:
     solutions = [fence.format(row["prompt"] + row["canonical_solution"]) for row in rows]
     nothing = [fence.format(row["prompt"] + "    return None\n") for row in rows]
     return {
-        "humaneval": [graded(r["task_id"], humaneval_reference(r), c, True) for r, c in zip(rows, solutions)],
-        "humaneval_none": [graded(r["task_id"], humaneval_reference(r), c, False) for r, c in zip(rows, nothing)],
+        "humaneval": [make_row(r["task_id"], humaneval_reference(r), c, True) for r, c in zip(rows, solutions)],
+        "humaneval_none": [make_row(r["task_id"], humaneval_reference(r), c, False) for r, c in zip(rows, nothing)],
     }
 
 
@@ -49,9 +49,9 @@ def mbpp_files(data: Path, name: str, *, sanitized: bool) -> dict[str, list[Row]
     rows = mbpp_rows(data, sanitized=sanitized)
     others = [*rows[1:], rows[0]]
     return {
-        name: [graded(str(r["task_id"]), mbpp_reference(r), r["code"], True) for r in rows],
+        name: [make_row(str(r["task_id"]), mbpp_reference(r), r["code"], True) for r in rows],
         f"{name}_rotated": [
-            graded(str(r["task_id"]), mbpp_reference(r), o["code"], False) for r, o in zip(rows, others)
+            make_row(str(r["task_id"]), mbpp_reference(r), o["code"], False) for r, o in zip(rows, others)
         ],
     }
 

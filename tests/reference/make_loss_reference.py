@@ -42,7 +42,7 @@ def tensors() -> dict[str, Tensor]:
     return {"mask": mask, "advantages": advantages, **{name: value * mask for name, value in made.items()}}
 
 
-def alone() -> SimpleNamespace:
+def one_process() -> SimpleNamespace:
     """One process."""
     same = {"gather": lambda x: x, "gather_for_metrics": lambda x: x, "reduce": lambda x, reduction: x}
     return SimpleNamespace(device="cpu", num_processes=1, sync_gradients=True, unwrap_model=lambda model: model, **same)
@@ -56,7 +56,7 @@ def by_grpo(t: dict[str, Tensor], loss_type: str, weights: Tensor | None = None)
     level = "sequence" if loss_type == "luspo" else "token"
     trainer = SimpleNamespace(
         model=SimpleNamespace(training=True),
-        accelerator=alone(),
+        accelerator=one_process(),
         args=SimpleNamespace(
             delta=None, use_bias_correction_kl=False, steps_per_generation=1, **TEMPERATURES, **GAMMAS
         ),
@@ -102,7 +102,7 @@ def by_kto(t: dict[str, Tensor], kl: float) -> dict[str, Any]:
     label = torch.tensor([True, False] * (ROWS // 2))
     trainer = SimpleNamespace(
         model=SimpleNamespace(training=True),
-        accelerator=alone(),
+        accelerator=one_process(),
         aux_loss_enabled=False,
         precompute_ref_logps=True,
         calculate_KL=True,

@@ -20,7 +20,7 @@ from rlvr.reward_model.process import ProcessRewardModel, share_out
 from rlvr.reward_model.text import remove_all
 from rlvr.tasks.base import build_task
 from tests.helpers.files import ROOT, lines
-from tests.helpers.reward_models import CHAT, fitted, name_it, save_answers, save_head, save_model, step_tokenizer
+from tests.helpers.reward_models import CHAT, fit_head, name_it, save_answers, save_head, save_model, step_tokenizer
 from tests.helpers.runs import tiny
 
 PROBLEM = Problem("p", "1+1=", "2")
@@ -313,7 +313,7 @@ def model(tmp_path_factory) -> str:
     rng = Random(0)
     texts = ["=".join("".join(rng.choices("0123456789", k=rng.randint(1, 4))) for _ in range(3)) for _ in range(96)]
     return save_head(
-        tmp_path_factory.mktemp("prm"), change=fitted(lambda step: "7" in step, texts, separator="=", steps=250)
+        tmp_path_factory.mktemp("prm"), change=fit_head(lambda step: "7" in step, texts, separator="=", steps=250)
     )
 
 

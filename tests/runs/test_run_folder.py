@@ -19,7 +19,7 @@ from rlvr.core.files.write import check_place, check_replaceable, write_whole
 from rlvr.core.types import RunError
 from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, hold_lock
 from tests.helpers.files import ROOT
-from tests.helpers.folders import RECORD, claim, held, run_folder
+from tests.helpers.folders import RECORD, claim, read_files, run_folder
 from tests.helpers.models import small_policy
 
 REWARD_RECORD = {"run": {}, "pairs": {}, "train": {}, "versions": {}}
@@ -48,9 +48,9 @@ def fill(folder: Path, names: list[str], record: dict | None = None, name: str =
 def test_overwrite_deletes_what_a_run_wrote_and_nothing_else(tmp_path):
     """By name and only in a folder with a run's record; a user's files beside them stay byte for byte."""
     fill(tmp_path / "run", [*OURS, *THEIRS], RECORD)
-    theirs = {name: held(tmp_path / "run")[name] for name in THEIRS}
+    theirs = {name: read_files(tmp_path / "run")[name] for name in THEIRS}
     lines = claim(run_folder(tmp_path / "run", overwrite=True))
-    left = held(tmp_path / "run")
+    left = read_files(tmp_path / "run")
     assert {name: left[name] for name in THEIRS} == theirs
     assert set(left) - set(THEIRS) == {"config.json", "lock"}
     assert any("notes.md" in line and "stay" in line for line in lines)
@@ -64,7 +64,7 @@ def test_links_are_removed_and_not_what_they_point_to(tmp_path):
     (tmp_path / "elsewhere" / "step-000001").symlink_to(tmp_path / "elsewhere" / "kept")
     (tmp_path / "run" / "start").symlink_to(tmp_path / "elsewhere" / "kept")
     claim(run_folder(tmp_path / "run", overwrite=True))
-    assert held(tmp_path / "elsewhere") == {"kept/state.json": b"something"}
+    assert read_files(tmp_path / "elsewhere") == {"kept/state.json": b"something"}
 
 
 FOREIGN = {
@@ -83,10 +83,10 @@ def test_a_folder_of_something_else_is_refused_untouched(tmp_path, what, kind, o
     """With overwrite or without: one line that names some of what is there; nothing is written or deleted."""
     names, record = FOREIGN[what]
     fill(tmp_path / "mine", names, record)
-    before = held(tmp_path / "mine")
+    before = read_files(tmp_path / "mine")
     with pytest.raises(ValueError, match=r"holds files that no run of this kind wrote \(.*choose another"):
         claim(run_folder(tmp_path / "mine", kind, overwrite=overwrite))
-    assert held(tmp_path / "mine") == before
+    assert read_files(tmp_path / "mine") == before
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -95,7 +95,7 @@ def test_a_run_of_another_kind_is_refused_untouched(tmp_path, overwrite):
     fill(tmp_path / "train", ["metrics.jsonl"], RECORD)
     fill(tmp_path / "rm", ["model-0/x"], REWARD_RECORD)
     fill(tmp_path / "eval", ["answers.jsonl"], EVAL_RECORD, "settings.json")
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     for place, kind, found in (
         ("train", EVALUATION, "holds a training run"),
         ("train", REWARD_MODEL, "holds a training run"),
@@ -104,7 +104,7 @@ def test_a_run_of_another_kind_is_refused_untouched(tmp_path, overwrite):
     ):
         with pytest.raises(ValueError, match=found):
             claim(run_folder(tmp_path / place, kind, overwrite=overwrite))
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("content", [b"", b'{"run": ', b"\xff\xfe", b"[1]"])
@@ -112,10 +112,10 @@ def test_a_record_that_cannot_be_read_is_one_line(tmp_path, content):
     """It may be a run's: nothing is touched, also with overwrite."""
     fill(tmp_path, ["metrics.jsonl"])
     (tmp_path / "config.json").write_bytes(content)
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(ValueError, match=r"config\.json (is not JSON|holds a list)"):
         claim(run_folder(tmp_path, overwrite=True))
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_empty_and_harmless_folders_are_taken(tmp_path):
@@ -138,26 +138,26 @@ def test_empty_and_harmless_folders_are_taken(tmp_path):
 def test_a_run_without_anything_of_worth_begins_anew(tmp_path):
     """Other settings are refused while there is a checkpoint; without one its logs are replaced, and a line says so."""
     fill(tmp_path / "run", ["metrics.jsonl", "notes.md", "checkpoints/step-000001/state.json"], {**RECORD, "run": 1})
-    before = held(tmp_path / "run")
+    before = read_files(tmp_path / "run")
     with pytest.raises(ValueError, match=r"x is 1 there and 2 here; choose another.*--run\.overwrite"):
         claim(run_folder(tmp_path / "run"))
-    assert held(tmp_path / "run") == before
+    assert read_files(tmp_path / "run") == before
     (tmp_path / "run" / "checkpoints" / "step-000001" / "state.json").unlink()
     (tmp_path / "run" / "checkpoints" / "step-000001").rmdir()
     (tmp_path / "run" / "checkpoints").rmdir()
     lines = claim(run_folder(tmp_path / "run"))
     assert ["which is replaced: metrics.jsonl deleted" in line for line in lines] == [True]
-    assert set(held(tmp_path / "run")) == {"config.json", "lock", "notes.md"}
+    assert set(read_files(tmp_path / "run")) == {"config.json", "lock", "notes.md"}
 
 
 def test_what_the_run_reads_is_not_deleted_with_the_folder(tmp_path):
     """The model of the last checkpoint, trained on in the same folder with overwrite, would be gone."""
     fill(tmp_path / "run", ["checkpoints/step-000050/model.safetensors"], RECORD)
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     model = str(tmp_path / "run" / "checkpoints" / "step-000050")
     with pytest.raises(ValueError, match=r"step-000050 lies in --run\.out-dir"):
         claim(run_folder(tmp_path / "run", overwrite=True, inputs=["tiny", "", model]))
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_places_that_are_not_for_results(tmp_path, monkeypatch):
@@ -235,13 +235,13 @@ def test_no_command_touches_the_current_folder_or_a_model(tmp_path, monkeypatch,
     fill(tmp_path / "here" / "model", ["model.safetensors"], {"model_type": "llama"})
     fill(tmp_path / "here", ["thesis.tex"])
     monkeypatch.chdir(tmp_path / "here")
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     assert main(command(out)) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert "out-dir" in error
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(RunError, match=r"cannot write .*result\.json: No space left on device"):
         write_whole(path, "new")
-    assert held(tmp_path) == {"result.json": b"old"}
+    assert read_files(tmp_path) == {"result.json": b"old"}
 
 
 def test_files_of_others_are_not_replaced(tmp_path):
@@ -281,7 +281,7 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
         (tmp_path / run / "metrics.jsonl").write_text(steps)
     (tmp_path / "rows.jsonl").write_text('{"reference": "1", "completion": "1"}\n')
     grade = ["grade", "--verifier", "math", "rows.jsonl", "--output"]
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     for command, name in (
         (["compare", "own", "--out", "paper.pdf"], "paper.pdf"),
         (["report", "run"], "report.html"),
@@ -293,7 +293,7 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert f"{name}' exists, and nothing in it says that this command wrote it" in error
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
     for _ in range(2):
         for suffix in ("png", "pdf", "svg"):
             assert main(["compare", "own", "--out", f"figures/new.{suffix}"]) == 0
@@ -380,7 +380,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path, holder, capsys):
     although a child that it forked lives on.
     """
     process, child = holder
-    before = held(tmp_path)
+    before = read_files(tmp_path)
     for overwrite in (False, True):
         with pytest.raises(ValueError, match=rf"another run is writing in .*run \(process {process.pid} on "):
             claim(run_folder(tmp_path / "run", overwrite=overwrite))
@@ -388,7 +388,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path, holder, capsys):
             run_folder(tmp_path / "run", overwrite=overwrite).check()
     assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), "--run.overwrite"]) == 2
     assert re.fullmatch(r"error: another run is writing in .*\n", capsys.readouterr().err)
-    assert held(tmp_path) == before
+    assert read_files(tmp_path) == before
     process.send_signal(signal.SIGKILL)
     process.wait()
     os.kill(child, 0)  # it lives

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rlvr.sandbox import level
-from tests.helpers.files import ROOT, fenced
+from tests.helpers.files import ROOT, find_blocks
 
 README = ROOT / "sandbox" / "README.md"
 INSIDE = ROOT / "sandbox" / "wire" / "README.md"
@@ -18,7 +18,7 @@ INSIDE = ROOT / "sandbox" / "wire" / "README.md"
 @pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
 def test_the_example_runs(tmp_path):
     """As a script of its own; its assertions are what the README promises."""
-    (script,) = fenced(README)
+    (script,) = find_blocks(README)
     (tmp_path / "example.py").write_text(script)
     command = [sys.executable, str(tmp_path / "example.py")]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, timeout=120)

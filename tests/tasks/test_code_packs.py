@@ -136,7 +136,7 @@ def test_mbpp_from_the_authors_files(
     """The full and the sanitized set load, keep their test problems, and hide their tests; few are weak."""
     task = make_task("mbpp", data=rlvr_data(file), sanitized=sanitized)
     everything = make_task("mbpp", data=rlvr_data(file), sanitized=sanitized, include_weak=True)
-    assert len(task.test) == (num_test if rlvr_data.whole(file) else num_excerpt)
+    assert len(task.test) == (num_test if rlvr_data.is_complete(file) else num_excerpt)
     assert 0 <= len(everything.train) - len(task.train) <= 9
     assert hidden_tests_in_prompt(task) == []
     assert task.fingerprint == make_task("mbpp", data=rlvr_data(file).parent, sanitized=sanitized).fingerprint
@@ -145,7 +145,7 @@ def test_mbpp_from_the_authors_files(
 def test_humaneval_from_the_authors_file(rlvr_data: DataSets) -> None:
     """All problems (whole: 164) to test on, none to train on; no prompt holds a line of its tests."""
     path = rlvr_data("humaneval/HumanEval.jsonl")
-    whole = rlvr_data.whole("humaneval/HumanEval.jsonl")
+    whole = rlvr_data.is_complete("humaneval/HumanEval.jsonl")
     task = make_task("humaneval", data=path)
     assert (len(task.train), len(task.test)) == (0, 164 if whole else 12)
     assert hidden_tests_in_prompt(task) == []

@@ -29,7 +29,7 @@ def problems(name: str, texts: list[str]) -> list[Problem]:
     return [Problem(f"{name}/{i}", text, "1") for i, text in enumerate(texts)]
 
 
-def found(train: list[str], held: list[str], **settings: float) -> dict[str, tuple[str, bool]]:
+def find_matches(train: list[str], held: list[str], **settings: float) -> dict[str, tuple[str, bool]]:
     matches = HeldOut({"held": problems("h", held)}, **settings).matches(problems("t", train))  # type: ignore[arg-type]
     return {match.problem: (match.held_out, match.exact) for match in matches}
 
@@ -37,7 +37,7 @@ def found(train: list[str], held: list[str], **settings: float) -> dict[str, tup
 def test_exact_after_normalisation() -> None:
     """Case, spaces and Unicode forms do not count, signs do."""
     held = ["What is 3 + 4?", "Solve  x² = 2"]
-    assert found(["WHAT is 3 + 4?", "What is 3 * 4?", "solve x2 = 2"], held) == {
+    assert find_matches(["WHAT is 3 + 4?", "What is 3 * 4?", "solve x2 = 2"], held) == {
         "t/0": ("h/0", True),
         "t/2": ("h/1", True),
     }
@@ -49,18 +49,18 @@ def test_instructions_of_a_pack_do_not_count() -> None:
     held = [
         f"{n} + {n}\nGive the result on the last line of your answer, with no other words beside it" for n in (3, 30)
     ]
-    assert found(train, held, size=8) == {"t/3": ("h/0", True)}
+    assert find_matches(train, held, size=8) == {"t/3": ("h/0", True)}
     others = [f"{n} * {n}{BOX}" for n in range(20)]
-    assert found(others, [f"{n} - {n}{BOX}" for n in range(20)], size=8) == {}
+    assert find_matches(others, [f"{n} - {n}{BOX}" for n in range(20)], size=8) == {}
 
 
 def test_ngrams_and_shares() -> None:
     """13 words in common are found, 12 are not; with a share the nearest must have that much."""
     held = [LONG.format("Ob"), "Something else altogether, which has not a single long run of words in common with it"]
     part = " ".join(LONG.split()[:13])
-    assert found([part, " ".join(LONG.split()[:12]), "nothing"], held) == {"t/0": ("h/0", False)}
-    assert found([part], held, size=8, share=0.9) == {}
-    assert found([LONG.format("Don")], held, size=8, share=0.9) == {"t/0": ("h/0", False)}
+    assert find_matches([part, " ".join(LONG.split()[:12]), "nothing"], held) == {"t/0": ("h/0", False)}
+    assert find_matches([part], held, size=8, share=0.9) == {}
+    assert find_matches([LONG.format("Don")], held, size=8, share=0.9) == {"t/0": ("h/0", False)}
     assert list(ngrams("a b c".split(), 2)) == [("a", "b"), ("b", "c")]
     assert common_ends([["a", "b", "z"], ["a", "c", "z"]]) == (1, 1)
     assert common_ends([["a"], ["a"]]) == (0, 0)

@@ -36,7 +36,9 @@ def copy_of(name: str, folder: Path, split: str) -> Path:
     return path
 
 
-def judged(task: Task, programs: dict[str, tuple[str, str]], split: str) -> tuple[list[bool], list[bool], list[str]]:
+def judge_programs(
+    task: Task, programs: dict[str, tuple[str, str]], split: str
+) -> tuple[list[bool], list[bool], list[str]]:
     problems = list(task.train if split == "train" else task.test)
     chosen = [(next(p for p in problems if word in str(p.prompt)), pair) for word, pair in programs.items()]
     with Runner(task.verifier, workers=1) as runner:
@@ -53,7 +55,7 @@ def test_programs_are_graded(name: str, tmp_path: Path) -> None:
     split, programs = PROGRAMS[name]
     options = {"include_weak": True} if split == "train" else {}
     task = make_task(name, data=copy_of(name, tmp_path, split), **options)
-    right, wrong, reasons = judged(task, programs, split)
+    right, wrong, reasons = judge_programs(task, programs, split)
     assert right == [True] * len(programs), reasons
     assert wrong == [False] * len(programs)
 
@@ -233,7 +235,7 @@ def test_keys_that_json_made_text_of(given: object, read: object, tmp_path: Path
     assert case["expected"] == read
 
 
-def packed(value: object) -> str:
+def pack_tests(value: object) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
 
 
@@ -250,18 +252,18 @@ class Hostile:
 def test_private_tests_are_unpacked_without_trust(tmp_path: Path) -> None:
     """Text is; what asks for a function, is no text, or is damaged, is refused, and nothing is called."""
     tests = [{"input": "1", "output": "2", "testtype": "stdin"}]
-    assert unpack_tests(packed(json.dumps(tests)), "row 1") == tests
+    assert unpack_tests(pack_tests(json.dumps(tests)), "row 1") == tests
     assert unpack_tests(json.dumps(tests), "row 1") == tests
     canary = tmp_path / "canary"
     for bad, message in (
-        (packed(Hostile(canary)), "the pickle asks for"),
-        (packed(tests), "a list, pickled"),
-        (packed(json.dumps({"input": 1})), "tests of another form"),
-        (packed(json.dumps([{"input": 1, "output": 2}])), "tests of another form"),
+        (pack_tests(Hostile(canary)), "the pickle asks for"),
+        (pack_tests(tests), "a list, pickled"),
+        (pack_tests(json.dumps({"input": 1})), "tests of another form"),
+        (pack_tests(json.dumps([{"input": 1, "output": 2}])), "tests of another form"),
         ("not base64!", "cannot be unpacked"),
         (base64.b64encode(b"not zlib").decode(), "cannot be unpacked"),
         (base64.b64encode(zlib.compress(b"\x80\x04garbage")).decode(), "cannot be unpacked"),
-        (packed("not json"), "no JSON"),
+        (pack_tests("not json"), "no JSON"),
     ):
         with pytest.raises(ValueError, match=message) as raised:
             unpack_tests(bad, "row 7")

@@ -28,7 +28,7 @@ ROWS = [
 ]
 
 
-def written(path: Path, rows: list[dict[str, object]]) -> Path:
+def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pyarrow = pytest.importorskip("pyarrow")
@@ -45,7 +45,7 @@ def written(path: Path, rows: list[dict[str, object]]) -> Path:
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
 def test_columns_and_templates(suffix: str, tmp_path: Path) -> None:
     """A field in a column as reference; the prompt within a template, with another column; boxes stay as they are."""
-    data = written(tmp_path / f"rows{suffix}", ROWS)
+    data = write_rows(tmp_path / f"rows{suffix}", ROWS)
     template = r"{hint}: {prompt} Answer in \boxed{}."
     task = make_task("hub", data=data, prompt="problem", reference="meta.gold", template=template, test_share=0.25)
     first = next(p for p in (*task.train, *task.test) if p.reference == 6)
@@ -58,10 +58,10 @@ def test_columns_and_templates(suffix: str, tmp_path: Path) -> None:
 def test_chats_and_splits_of_a_folder(tmp_path: Path) -> None:
     """The template changes the last message; the test split is held out of training."""
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
-    written(
+    write_rows(
         tmp_path / "all.jsonl", [{"prompt": chat, "label": "2"}, *({"prompt": f"{n}?", "label": "1"} for n in range(3))]
     )
-    written(tmp_path / "dev.jsonl", [{"prompt": "2?", "label": "1"}])
+    write_rows(tmp_path / "dev.jsonl", [{"prompt": "2?", "label": "1"}])
     task = make_task(
         "hub", data=tmp_path, reference="label", split="all", test_split="dev", template="Q: {prompt}", verifier="exact"
     )
@@ -74,7 +74,7 @@ def test_chats_and_splits_of_a_folder(tmp_path: Path) -> None:
 
 def test_hub_layout_of_a_local_folder(tmp_path: Path) -> None:
     """`dataset` goes through the library `datasets`, as on the hub."""
-    written(tmp_path / "set" / "train.jsonl", ROWS)
+    write_rows(tmp_path / "set" / "train.jsonl", ROWS)
     task = make_task("hub", dataset=str(tmp_path / "set"), prompt="problem", reference="answer", test_share=0.0)
     assert [p.reference for p in task.train] == [row["answer"] for row in ROWS]
 
@@ -96,7 +96,7 @@ BAD = {
 @pytest.mark.parametrize("message", sorted(BAD))
 def test_bad_input_is_one_line(message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With exit code 2."""
-    data = written(tmp_path / "rows.jsonl", ROWS)
+    data = write_rows(tmp_path / "rows.jsonl", ROWS)
     assert cli(["audit", "hub", "--data", str(data), "--task-option", *BAD[message]]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -115,7 +115,7 @@ def test_rows_that_lack_something_are_left_out(
 ) -> None:
     """The same in every format, and counted; nothing is written for what is missing."""
     whole = {"problem": "1 + 1?", "m": {"gold": 2}, "hint": "two"}
-    data = written(tmp_path / f"rows{suffix}", [whole, {**(whole if odd else {"id": 1}), **odd}])
+    data = write_rows(tmp_path / f"rows{suffix}", [whole, {**(whole if odd else {"id": 1}), **odd}])
     options = {"prompt": "problem", "reference": "m.gold", "template": "{hint}: {prompt}", "test_share": 0.0}
     with caplog.at_level("WARNING"):
         task = make_task("hub", data=data, **options)
@@ -134,7 +134,7 @@ TEMPLATES = {
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
 def test_fields_in_templates(template: str, tmp_path: Path) -> None:
     """By dotted names, as in prompt and reference; what lies beside the reference may be shown."""
-    data = written(tmp_path / "rows.jsonl", [ROW])
+    data = write_rows(tmp_path / "rows.jsonl", [ROW])
     task = make_task("hub", data=data, reference="meta.gold", template=template, test_share=0.0, verifier="exact")
     assert [p.prompt for p in task.train] == [TEMPLATES[template]]
 
@@ -156,7 +156,7 @@ def test_fields_in_templates(template: str, tmp_path: Path) -> None:
 )
 def test_templates_and_splits_that_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:
     """A list or a mapping, the reference or what holds it; one file, or one split, as both."""
-    data = written(tmp_path / "rows.jsonl", [ROW])
+    data = write_rows(tmp_path / "rows.jsonl", [ROW])
     with pytest.raises(ValueError, match=message):
         make_task("hub", data=data, verifier="exact", **{"reference": "meta.gold", **options})
 
@@ -166,7 +166,7 @@ def test_templates_and_splits_that_are_refused(options: dict[str, str], message:
 def test_chats_that_end_with_an_answer_are_refused(pack: str, turns: int, tmp_path: Path) -> None:
     """The model would be shown it."""
     chat = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}] * turns
-    data = written(tmp_path / "rows.jsonl", [{"prompt": chat, "reference": "2"}])
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": chat, "reference": "2"}])
     with pytest.raises(ValueError, match=r"1: the prompt ends with the assistant's message"):
         make_task(pack, data=data, test_share=0.0)
 
@@ -174,9 +174,11 @@ def test_chats_that_end_with_an_answer_are_refused(pack: str, turns: int, tmp_pa
 @pytest.mark.parametrize("same", [2, "2", "2 "])
 def test_references_of_other_types_do_not_contradict(same: object, tmp_path: Path) -> None:
     """A number and the same as text are one reference; another number contradicts."""
-    data = written(tmp_path / "rows.jsonl", [{"prompt": "1 + 1?", "reference": held} for held in ("2", same)])
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "1 + 1?", "reference": held} for held in ("2", same)])
     assert len(make_task("hub", data=data, test_share=0.0).train) == 1
-    written(data, [{"prompt": "1 + 1?", "reference": held} for held in (same, "3")] + [{"prompt": "?", "reference": 1}])
+    write_rows(
+        data, [{"prompt": "1 + 1?", "reference": held} for held in (same, "3")] + [{"prompt": "?", "reference": 1}]
+    )
     assert [p.prompt for p in make_task("hub", data=data, test_share=0.0).train] == ["?"]
 
 
@@ -184,7 +186,7 @@ def test_neither_data_nor_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[
     """And a split that a folder lacks."""
     assert cli(["audit", "hub"]) == 2
     assert "neither is given" in capsys.readouterr().err
-    written(tmp_path / "train.jsonl", ROWS)
+    write_rows(tmp_path / "train.jsonl", ROWS)
     options = ["prompt=problem", "reference=answer", "test_split=validation"]
     assert cli(["audit", "hub", "--data", str(tmp_path), "--task-option", *options]) == 2
     assert "no validation file" in capsys.readouterr().err

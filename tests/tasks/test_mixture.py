@@ -224,7 +224,7 @@ ANSWERS = {
 }
 
 
-def answered(task: Task) -> list[dict[str, Any]]:
+def answer_held_out(task: Task) -> list[dict[str, Any]]:
     """The answers of an evaluation on the held-out problems."""
     said = {name: iter(texts) for name, texts in ANSWERS.items()}
     played = [(problem, 0, Completion(next(said[str(problem.info[PACK])]), (1,))) for problem in task.test]
@@ -235,7 +235,7 @@ def answered(task: Task) -> list[dict[str, Any]]:
 
 def test_strict_and_lenient_extraction_of_a_mixture() -> None:
     """Each pack by the modes that its verifier has; in all a pack without a mode counts as it is configured."""
-    rows = answered(mixed_extractions())
+    rows = answer_held_out(mixed_extractions())
     held = {row["pack"]: {name for name in row if name.endswith("_correct")} for row in rows}
     both = {"lenient_correct", "strict_correct"}
     assert held == {"marked": both, "strict": {"lenient_correct"}, "words": set()}
@@ -256,7 +256,7 @@ def test_strict_and_lenient_extraction_of_a_mixture() -> None:
 @pytest.mark.parametrize("threshold", [None, 0.5])
 def test_a_pack_with_some_second_verdicts_has_none(threshold: float | None) -> None:
     """Answers of an earlier evaluation, without them: a number of half of a pack's answers would say nothing."""
-    rows = answered(mixed_extractions())
+    rows = answer_held_out(mixed_extractions())
     first = next(row for row in rows if row["pack"] == "marked")
     older = [{k: v for k, v in row.items() if not k.startswith("lenient_")} if row is first else row for row in rows]
     result = summarize(older, (1,), threshold)

@@ -13,14 +13,14 @@ import pytest
 
 from rlvr.core.registry import TASKS, make_task
 from rlvr.tasks import BUILT_IN
-from tests.helpers.files import ROOT, fenced
+from tests.helpers.files import ROOT, find_blocks
 
 FOLDER = ROOT / "tasks"
 README = (FOLDER / "README.md").read_text()
 
 
 def _block(language: str) -> str:
-    [found] = fenced(FOLDER / "README.md", language)
+    [found] = find_blocks(FOLDER / "README.md", language)
     return found
 
 

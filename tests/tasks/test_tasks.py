@@ -162,7 +162,9 @@ def test_packs_import_without_torch_and_datasets() -> None:
 def test_gsm8k_in_its_own_format(rlvr_data: DataSets) -> None:
     """The folder gives both splits (whole: 7,473 and 1,319 problems); references are the numbers after ####."""
     task = make_task("gsm8k", data=rlvr_data("gsm8k/test.jsonl").parent)
-    assert (len(task.train), len(task.test)) == ((7473, 1319) if rlvr_data.whole("gsm8k/test.jsonl") else (10, 12))
+    assert (len(task.train), len(task.test)) == (
+        (7473, 1319) if rlvr_data.is_complete("gsm8k/test.jsonl") else (10, 12)
+    )
     assert task.test[0].reference == "18"
     assert task.test[0].prompt.endswith("\\boxed{}.")
     assert all(re.fullmatch(r"-?[\d.]+", problem.reference) for problem in [*task.train, *task.test])
@@ -195,7 +197,7 @@ def test_evaluation_sets_in_their_own_format(
     """File and folder give the same problems, all of them for the test, each asking for a box once."""
     task = make_task(name, data=rlvr_data(file))
     assert len(task.train) == 0
-    assert (len(task.test), task.test[0].reference) == (expected if rlvr_data.whole(file) else excerpt)
+    assert (len(task.test), task.test[0].reference) == (expected if rlvr_data.is_complete(file) else excerpt)
     assert all(str(problem.prompt).count("put your final answer within \\boxed{}") == 1 for problem in task.test)
     assert make_task(name, data=rlvr_data(file).parent).fingerprint == task.fingerprint
 

@@ -40,8 +40,8 @@ from rlvr.training.checkpoint.folders import (
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
-from tests.helpers.runs import AfterStep, changed, tiny
-from tests.helpers.sharded import load, make_run, same, trained_parts
+from tests.helpers.runs import AfterStep, change, tiny
+from tests.helpers.sharded import are_equal, load, make_run, trained_parts
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ def test_processes_write_beside_the_training(tmp_path: Path, shard: int, monkeyp
         resumed = make(tmp_path / "resumed", shard, **VARIANTS["critic"])
         load(resumed, 2)
         train(resumed, 2)
-        return same(trained_parts(resumed), trained_parts(run))
+        return are_equal(trained_parts(resumed), trained_parts(run))
 
     assert run_processes(2, work) == [True, True]
     for step in (2, 4):
@@ -400,7 +400,7 @@ def test_the_same_checkpoints_are_kept(tmp_path: Path, late: bool, monkeypatch: 
     found = {}
     for name in ("at once", "beside"):
         settings = {"steps": 4, "save_every": 1, "keep_checkpoints": 1, "async_save": name == "beside"}
-        config = changed(tiny(tmp_path / name), run=settings, eval={"every": 1})
+        config = change(tiny(tmp_path / name), run=settings, eval={"every": 1})
         saved = Saved()
         with monkeypatch.context() as patch:
             if late and name == "beside":

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+import torch
 
 from rlvr.config import ModelConfig
-from rlvr.core.types import (
-    Ask,
-    Reply,
-    Sampler,
-    Sampling,
-)
+from rlvr.core.types import Ask, Reply, RunError, Sampler, Sampling, Status, correct, error, incorrect
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.train import train
+from rlvr.training.rollout.episodes import Background, Overdue, Play
 from rlvr.training.rollout.rollout import rollout
+from tests.helpers.models import OwnWeights
+from tests.helpers.overlap import logs, make_run, threads
+from tests.helpers.runs import weights_of
 from tests.helpers.turns import (
     BUDGET,
     LIMITS,
     PROBLEMS,
+    LastOfAll,
     Says,
     completions,
     digits,
+    find_unscored,
     forever,
+    in_rounds,
     one,
-    played,
+    play,
+    play_rows,
     slow_digits,
     talking_policy,
 )
@@ -39,7 +48,7 @@ def policy() -> Policy:
 def test_the_contexts_are_the_ids_so_far(policy):
     """Prompt, sampled ids with their end token, encoded replies: appended, and never encoded again."""
     sampler = Says(policy, "12", "3", "")
-    (group,) = played(policy, digits, sampler=sampler, problems=PROBLEMS[:1], group_size=1)
+    (group,) = play(policy, digits, sampler=sampler, problems=PROBLEMS[:1], group_size=1)
     (made,) = group.completions
     assert [turn.role for turn in made.turns] == ["assistant", "user"] * 2 + ["assistant"]
     assert sum(turn.length for turn in made.turns) == len(made.token_ids) == len(made.logprobs)
@@ -65,7 +74,7 @@ def test_the_first_turn_is_drawn_as_without_an_environment(policy):
     plain = completions(
         rollout(policy, TorchSampler(policy), PROBLEMS, Sampling(6), group_size=2, seed=(0, "rollout", 3))
     )
-    for alone, made in zip(plain, completions(played(policy, digits)), strict=True):
+    for alone, made in zip(plain, completions(play(policy, digits)), strict=True):
         count = made.turns[0].length
         assert made.token_ids[:count] == alone.token_ids
         assert made.logprobs[:count] == alone.logprobs
@@ -74,18 +83,18 @@ def test_the_first_turn_is_drawn_as_without_an_environment(policy):
 @pytest.mark.parametrize("environment", [digits, slow_digits])
 def test_rollouts_are_a_function_of_seed_and_problem(policy, environment):
     """Not of when replies come: repeated they are equal to the last bit. Another seed gives others."""
-    first = played(policy, environment)
-    assert played(policy, environment) == first
-    assert played(policy, digits) == first
-    assert played(policy, environment, seed=(1, "rollout", 3)) != first
-    others = played(policy, environment, problems=PROBLEMS[3:])  # shared out among processes, say
+    first = play(policy, environment)
+    assert play(policy, environment) == first
+    assert play(policy, digits) == first
+    assert play(policy, environment, seed=(1, "rollout", 3)) != first
+    others = play(policy, environment, problems=PROBLEMS[3:])  # shared out among processes, say
     assert [c.token_ids for c in completions(others)] == [c.token_ids for c in completions(first[3:])]
 
 
 def test_a_group_is_handed_over_when_all_its_rollouts_have_ended(policy):
     """Once each, with what is returned in the end."""
     told = {}
-    groups = played(policy, digits, on_group=lambda place, group: told.setdefault(place, []).append(group))
+    groups = play(policy, digits, on_group=lambda place, group: told.setdefault(place, []).append(group))
     assert told == {place: [group] for place, group in enumerate(groups)}
 
 
@@ -208,10 +217,427 @@ def test_an_environment_hears_the_marks_that_it_names(marks):
     policy.tokenizer.add_special_tokens({"additional_special_tokens": ["<call>", "</call>"]})
     environment = Hears(marks)
     sampler = Samples(policy, "<call>1</call>2", "<call>3")
-    (made,) = completions(played(policy, environment, sampler=sampler, problems=PROBLEMS[:1], group_size=1))
+    (made,) = completions(play(policy, environment, sampler=sampler, problems=PROBLEMS[:1], group_size=1))
     expected = ["<call>1</call>2", "<call>3"]
     for mark in {"<call>", "</call>"} - {*marks}:
         expected = [text.replace(mark, "") for text in expected]
     assert environment.said == expected
     assert [turn.text for turn in made.turns if turn.sampled] == expected
     assert made.text == "3"
+
+
+# Calls beside the sampling: time limits, late answers, threads that hang.
+
+OPENED: list[Background] = []
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """No thread outlives its test."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def opened(seconds: float, at_once: int = 128) -> Background:
+    OPENED.append(Background(seconds, at_once))
+    return OPENED[-1]
+
+
+def collected(background: Background, count: int) -> dict:
+    found: dict = {}
+    while len(found) < count:
+        found.update(background.collect(wait=True))
+    return found
+
+
+def test_calls_run_at_the_same_time():
+    """Fifty of 200 ms take far less than their sum."""
+    background = opened(5.0)
+    start = time.monotonic()
+    for number in range(50):
+        background.submit(number, lambda number=number: time.sleep(0.2) or number)
+    assert collected(background, 50) == {number: number for number in range(50)}
+    assert time.monotonic() - start < 50 * 0.2 / 2
+
+
+def test_no_more_run_than_may():
+    """Three at once: the most that were ever under way."""
+    under_way, most, lock = 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.01)
+        with lock:
+            under_way -= 1
+
+    background = opened(5.0, at_once=3)
+    for number in range(12):
+        background.submit(number, work)
+    collected(background, 12)
+    assert most == 3
+
+
+def test_a_call_that_hangs_is_given_up_and_its_place_goes_to_others():
+    """Its answer, when it comes, is dropped, and `late` is told."""
+    release, told = threading.Event(), threading.Event()
+    background = opened(0.2, at_once=1)
+    background.submit(0, lambda: release.wait(30) and "late", told.set)
+    background.submit(1, lambda: "next")
+    found = collected(background, 2)
+    assert isinstance(found[0], Overdue)
+    assert found[1] == "next"
+    assert not told.is_set()
+    release.set()
+    assert told.wait(60)
+    assert background.collect(wait=True) == []
+
+
+def test_an_answer_after_the_limit_is_late_even_if_nobody_has_looked():
+    """What counts is when it came, not when it was collected."""
+    background, told = opened(0.05), threading.Event()
+    background.submit(0, lambda: time.sleep(0.2) or "late", told.set)
+    assert told.wait(60)
+    ((_, outcome),) = background.collect(wait=True)
+    assert isinstance(outcome, Overdue)
+
+
+@pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(3), KeyboardInterrupt()])
+def test_what_a_call_raises_is_its_outcome(raised: BaseException):
+    """Nothing ends a thread of the pool."""
+
+    def work() -> None:
+        raise raised
+
+    background = opened(5.0, at_once=1)
+    background.submit(0, work)
+    background.submit(1, lambda: "next")
+    assert collected(background, 2) == {0: raised, 1: "next"}
+
+
+def test_what_is_under_way_when_it_is_closed_is_dropped():
+    """And what waits is never begun."""
+    begun, under_way, release = [], threading.Event(), threading.Event()
+    background = opened(60.0, at_once=1)
+    background.submit(0, lambda: (under_way.set(), release.wait(60)))
+    background.submit(1, lambda: begun.append(1))
+    assert under_way.wait(60)
+    background.close()
+    release.set()
+    time.sleep(0.3)
+    assert begun == []
+    assert background.collect(wait=False) == []
+
+
+# How rollouts with an environment end: its failures, replies that never come, its own verdict; what is closed.
+
+
+def raises(problem, rng):
+    yield
+    raise ZeroDivisionError("by zero\nand more")
+
+
+def returns_error(problem, rng):
+    yield
+    return error("no sandbox")
+
+
+def says_nothing(problem, rng):
+    yield
+    yield
+
+
+def speaks_first(problem, rng):
+    yield Reply("hello")
+
+
+def speaks_for_the_model(problem, rng):
+    yield
+    yield Reply("42", role="assistant")
+
+
+def pays_infinity(problem, rng):
+    yield
+    yield Reply("1", reward=float("inf"))
+
+
+def cuts_elsewhere(problem, rng):
+    yield
+    yield Reply("12", payload=((1, 4),))
+
+
+def cuts_twice(problem, rng):
+    yield
+    yield Reply("1234", payload=((0, 3), (2, 4)))
+
+
+def is_no_generator(problem, rng):
+    return "42"
+
+
+def gives_up(problem, rng):
+    yield
+    raise SystemExit(1)
+
+
+def returns_text(problem, rng):
+    yield
+    return "right"
+
+
+@pytest.mark.parametrize(
+    "environment, reason",
+    [
+        (raises, "the environment raised ZeroDivisionError: by zero"),
+        (returns_error, "no sandbox"),
+        (says_nothing, "it yielded None"),
+        (speaks_first, "it began with"),
+        (speaks_for_the_model, "role 'assistant'"),
+        (pays_infinity, "reward inf"),
+        (cuts_elsewhere, "payload ((1, 4),); expected parts of its text"),
+        (cuts_twice, "payload ((0, 3), (2, 4)); expected"),
+        (is_no_generator, "TypeError"),
+        (gives_up, "SystemExit: 1"),
+        (returns_text, "TypeError"),
+    ],
+)
+def test_a_failure_of_the_environment_leaves_its_rollout_without_a_score(policy, environment, reason):
+    """The others go on; never a score of 0."""
+
+    def now_and_then(problem, rng):
+        return environment(problem, rng) if problem.id == "p1" else digits(problem, rng)
+
+    groups = play(policy, now_and_then)
+    for made in groups[1].completions:
+        assert made.verdict.status is Status.ERROR
+        assert reason in made.verdict.reason
+        assert "\n" not in made.verdict.reason
+        assert made.finish_reason == "error"
+    good = play(policy, digits)
+    for group, wanted in zip(groups, good, strict=True):
+        if group.problem.id == "p1":
+            continue
+        # Logprobs are rounded otherwise in a batch of another size, and nothing else may differ.
+        for made, whole in zip(group.completions, wanted.completions, strict=True):
+            assert made.logprobs == pytest.approx(whole.logprobs, abs=1e-5)
+            assert replace(made, logprobs=()) == replace(whole, logprobs=())
+
+
+def test_a_sandbox_that_cannot_work_at_all_ends_the_run(policy):
+    """A RunError is passed on, as that of a verifier."""
+
+    def lost(problem, rng):
+        yield
+        raise RunError("no namespaces here")
+
+    with pytest.raises(RunError, match="no namespaces here"):
+        play(policy, lost)
+
+
+def test_a_reply_that_never_comes_costs_one_rollout(policy):
+    """It is counted as an error; what comes after the end is dropped, and the environment closed."""
+    release, closed = threading.Event(), threading.Event()
+
+    def hangs(problem, rng):
+        if problem.id != "p2":
+            yield from digits(problem, rng)
+            return None
+        try:
+            yield
+            release.wait(30)
+            yield Reply("too late")
+        finally:
+            closed.set()
+
+    start = time.monotonic()
+    groups = play(policy, hangs, limits=replace(LIMITS, reply_seconds=0.5), group_size=1)
+    assert time.monotonic() - start < 28  # the reply itself comes after 30
+    statuses = [made.verdict and made.verdict.status for made in completions(groups)]
+    assert statuses == [None, None, Status.ERROR, None, None]
+    assert "within 0.5 s" in groups[2].completions[0].verdict.reason
+    release.set()
+    assert closed.wait(10)
+
+
+@pytest.mark.parametrize("verdict", [correct("12"), incorrect("no")])
+def test_an_environment_may_judge(policy, verdict):
+    """Its verdict is the completion's."""
+
+    def judges(problem, rng):
+        yield
+        return verdict
+
+    made = one(policy, judges, "12")
+    assert (made.verdict, made.finish_reason, len(made.turns)) == (verdict, "stop", 1)
+
+
+def test_environments_are_closed_when_a_limit_ends_the_rollout(policy):
+    """So that what they hold is freed."""
+    closed, kept = threading.Event(), []
+
+    def holds(problem, rng):
+        try:
+            yield from forever(problem, rng)
+        finally:
+            closed.set()
+
+    def held(problem, rng):
+        kept.append(holds(problem, rng))  # a generator that nobody refers to would be closed by the interpreter
+        return kept[-1]
+
+    one(policy, held, "1")
+    assert closed.wait(10)
+
+
+def test_replies_are_made_beside_the_sampling_and_each_other(policy):
+    """Tools of 0.2 s for 40 rollouts of three turns take far less than one after the other."""
+
+    def waits(problem, rng):
+        inner = digits(problem, rng)
+        found = next(inner)
+        while True:
+            said = yield found
+            time.sleep(0.2)
+            try:
+                found = inner.send(said)
+            except StopIteration:
+                return None
+
+    start = time.monotonic()
+    play(policy, waits, group_size=8)
+    assert time.monotonic() - start < 40 * 3 * 0.2 / 2
+
+
+# Rollouts with an environment whose rows wait for nobody: the same as in rounds, and in which order.
+
+
+@pytest.fixture(scope="module")
+def digits_policy() -> Policy:
+    return load_policy(ModelConfig(name="tiny", device="cpu"), corpus=["0123456789+=<eos>? []morechats\n"], seed=0)
+
+
+class OneAtATime(Sampler):
+    """Samples one turn after the other, the newest first or the oldest, and keeps which rows it took when."""
+
+    def __init__(self, policy: Policy, *, newest: bool = False) -> None:
+        self.inner, self.newest = OwnWeights(policy), newest
+        self.taken: list[int] = []
+
+    def generate(self, prompts, sampling, seeds):
+        return [
+            [self.inner.generate([prompt], sampling, [[seed]])[0][0] for seed in row]
+            for prompt, row in zip(prompts, seeds, strict=True)
+        ]
+
+    def load_weights(self, policy) -> None:
+        self.inner.load_weights(policy)
+
+    def converse(self, rollouts) -> None:
+        more, waiting = threading.Event(), deque[tuple[int, Ask]]()
+        rollouts.on_reply(more.set)
+        while True:
+            more.clear()
+            asks = rollouts.asks(every=False)
+            waiting.extend(asks or ())
+            if waiting:
+                row, ask = waiting.pop() if self.newest else waiting.popleft()
+                self.taken.append(row)
+                rollouts.add_turn(row, self.generate([ask.context], ask.sampling, [[ask.seed]])[0][0])
+            elif asks is None:
+                return
+            else:
+                more.wait(0.5)
+
+
+def raises_at_times(problem, rng):
+    said = yield
+    while True:
+        if problem.id == "p1":
+            raise ZeroDivisionError("by zero")
+        if problem.id == "p3" and rng.random() < 0.5:
+            return error("no sandbox")
+        said = yield Reply(f"{len(said)}?", reward=0.5, void="1" in said)
+
+
+@pytest.mark.parametrize(
+    "environment, options",
+    [
+        (digits, {}),
+        (slow_digits, {}),
+        (raises_at_times, {}),
+        (raises_at_times, {"limits": replace(LIMITS, max_turns=2)}),
+        (raises_at_times, {"context": 16}),
+        (slow_digits, {"sampling": Sampling(max_new_tokens=9)}),
+        (digits, {"sampling": Sampling(max_new_tokens=24, temperature=0.0)}),
+    ],
+)
+@pytest.mark.parametrize("newest", [False, True])
+def test_rollouts_are_those_of_rounds(digits_policy, environment, options, newest):
+    """Tokens, logprobs, turns, ends and verdicts, in whatever order rows are sampled."""
+    sampler = OneAtATime(digits_policy, newest=newest)
+    told = []
+    streamed = play_rows(
+        digits_policy, sampler, environment, on_group=lambda place, group: told.append(place), **options
+    )
+    with in_rounds(sampler):
+        assert play_rows(digits_policy, sampler, environment, **options) == streamed
+    assert sorted(told) == list(range(len(PROBLEMS)))
+    assert max(len(made.turns) for made in completions(streamed)) > 1
+
+
+def test_a_row_goes_on_while_the_reply_to_another_is_made(digits_policy):
+    """The first reply to p0 comes when all others have ended; in rounds it is overdue before that."""
+    sampler = OneAtATime(digits_policy)
+    groups = play_rows(digits_policy, sampler, LastOfAll(8))
+    assert find_unscored(groups) == set()
+    first = sampler.taken.index(0)
+    others = [place for place, row in enumerate(sampler.taken) if row > 1]
+    assert first < min(others) < max(others) < sampler.taken.index(0, first + 1)
+    with in_rounds(sampler):
+        groups = play_rows(digits_policy, sampler, LastOfAll(8), limits=replace(LIMITS, reply_seconds=2.0))
+    assert find_unscored(groups) == {"p0"}
+
+
+def test_an_overdue_reply_ends_its_rollout(digits_policy):
+    """Nobody waits for it any longer than the limit says."""
+    release = threading.Event()
+
+    def hangs(problem, rng):
+        if problem.id == "p2":
+            yield
+            release.wait(60)
+        else:
+            yield from digits(problem, rng)
+
+    groups = play_rows(digits_policy, OneAtATime(digits_policy), hangs, limits=replace(LIMITS, reply_seconds=1.0))
+    release.set()
+    assert find_unscored(groups) == {"p2"}
+
+
+def test_an_environment_that_cannot_work_ends_the_run(digits_policy):
+    """A RunError is passed on."""
+
+    def lost(problem, rng):
+        yield
+        raise RunError("no namespaces here")
+
+    with pytest.raises(RunError, match="no namespaces here"):
+        play_rows(digits_policy, OneAtATime(digits_policy), lost)
+
+
+def test_turns_sampled_ahead_are_those_of_rounds(tmp_path):
+    """Beside the training, one step ahead: the same rollouts, metrics and weights."""
+    runs = []
+    for name, environment, rounds in (("streamed", slow_digits, False), ("rounds", digits, True)):
+        run = make_run(tmp_path / name, sampler=OneAtATime, max_staleness=1, max_turns=3, turn_tokens=4)
+        run.worker.plan = Play(environment, run.worker.config.rollout)
+        with in_rounds(run.worker.sampler) if rounds else nullcontext():
+            train(run)
+        runs.append(run)
+    assert logs(runs[0]) == logs(runs[1])
+    assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
+    assert [row["staleness"] for row in runs[0].reporter.log.read("metrics")] == [0, 1, 1]
+    assert threads("rlvr-sampling") == []

@@ -18,7 +18,7 @@ from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint.folders import list_checkpoints
 from tests.helpers import warm
 from tests.helpers.resuming import small
-from tests.helpers.runs import changed
+from tests.helpers.runs import change
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,7 +48,7 @@ def kill() -> None:
 
 def tuned(out_dir: Path, *, steps: int = 10, every: int = 3, rl: int = 0, **groups) -> Config:
     """A fine-tuning of ten steps that is saved every three, and no RL unless `rl` steps are asked for."""
-    config = changed(small(out_dir, steps=rl), **groups)
+    config = change(small(out_dir, steps=rl), **groups)
     return dataclasses.replace(
         config,
         sft=dataclasses.replace(config.sft, steps=steps, batch_size=4, **({"save_every": every} if every else {})),
@@ -163,7 +163,7 @@ def test_checkpoints_of_another_fine_tuning_are_not_taken(tmp_path):
     tune(tuned(tmp_path), 8)
     for groups in ({"sft": {"lr": 1e-4}}, {"optim": {"name": "adamw8bit"}}, {"run": {"seed": 7}}):
         with pytest.raises(ValueError, match=f"other settings: {next(iter(groups))}"):
-            launch(changed(tuned(tmp_path), **groups))
+            launch(change(tuned(tmp_path), **groups))
     assert steps_of(tmp_path) == [3, 6]
     assert tune(tuned(tmp_path, every=2, optim={"lr": 2e-3})).done[0] == 7
 

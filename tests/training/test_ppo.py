@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,19 +11,16 @@ import torch
 from rlvr.algo.advantages import subtract_costs
 from rlvr.algo.batch import Batch
 from rlvr.algo.gae import explained_variance
-from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
+from rlvr.config import AlgoConfig, Config, OptimConfig
 from rlvr.core.types import error
-from rlvr.launch import launch
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.recipes.tiny_math import CONFIG
 from rlvr.train import train
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.prepare import kl_costs, prepare_batch
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
-from tests.helpers.files import lines
 from tests.helpers.runs import batch_of
 from tests.helpers.runs import make_run as make_any_run
 from tests.helpers.verifiers import FailsOnThree, HasSeven
@@ -244,42 +240,6 @@ def test_a_critic_learns_the_returns_of_a_batch(tmp_path):
         values = run.learner.critic.values(batch.tokens, batch.mask)
     assert before < 0.2
     assert explained_variance(values, batch.returns, batch.mask) > 0.5
-
-
-def small(out_dir: Path, steps: int, kind: str, minibatches: int) -> Config:
-    """The demo as PPO, cut down to seconds, with a reward that random text earns now and then."""
-    return dataclasses.replace(
-        CONFIG,
-        run=dataclasses.replace(
-            CONFIG.run,
-            out_dir=out_dir,
-            steps=steps,
-            save_every=0,
-            sample_every=0,
-            task_option=("num_train=64", "num_test=16", "num_demonstrations=256"),
-            verifier="regex",
-            verifier_option=("pattern=7.*7", "match=search"),
-        ),
-        sft=dataclasses.replace(CONFIG.sft, steps=6),
-        rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
-        algo=dataclasses.replace(CONFIG.algo.for_algorithm("ppo"), minibatches=minibatches),
-        critic=CriticConfig(kind=kind, lr=1e-3, warmup=1),
-        eval=dataclasses.replace(CONFIG.eval, every=-1),
-    )
-
-
-@pytest.mark.parametrize(("kind", "minibatches"), [("head", 1), ("separate", 2)])
-def test_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, minibatches):
-    """Four steps, against two, a resume, and two more: policy, critic, both optimizers and rollouts, byte for byte."""
-    launch(small(tmp_path / "whole", 4, kind, minibatches))
-    launch(small(tmp_path / "parts", 2, kind, minibatches))
-    launch(small(tmp_path / "parts", 4, kind, minibatches))
-    names = ["model", "optimizer", "critic", "critic_optimizer"]
-    for name in (*(f"checkpoints/step-000004/{n}.safetensors" for n in names), "rollouts.jsonl"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
-    records = lines(tmp_path / "parts" / "metrics.jsonl")
-    assert [record["step"] for record in records] == [1, 2, 3, 4]
-    assert all(record["critic/grad_norm"] > 0 for record in records)
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from rlvr.commands.cli import main as rlvr
 from rlvr.commands.console import Display
 from rlvr.config import SAMPLERS, Config, MonitorConfig, to_json
 from rlvr.config.settings import groups_of, settings_of
-from rlvr.core.types import RunError
+from rlvr.core.types import Problem, RunError
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.runs.folder import hold_lock
 from rlvr.training.callbacks import TrainerCallback
-from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.checkpoint.resume import RESUMABLE, find_difference
+from rlvr.training.checkpoint.folders import checkpoint_folder, count_since_best
+from rlvr.training.checkpoint.resume import RESUMABLE, find_checkpoint, find_difference, resolve_start_from
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
-from tests.helpers.runs import with_settings
+from tests.helpers.runs import tiny, with_settings
+from tests.helpers.verifiers import sums
 
 MONITORED = Config(monitor=MonitorConfig("math"))
 SMALL = (
@@ -46,16 +50,47 @@ def check_learned(out_dir: Path) -> None:
     assert sum(record["grad_norm"] > 0 for record in metrics) >= len(metrics) / 2
 
 
-@pytest.mark.parametrize("minibatches", [1, 4])
-def test_resumed_run_equals_an_uninterrupted_one(tmp_path, minibatches):
-    """Four steps, against two, a resume, and two more."""
-    launch(small(tmp_path / "whole", steps=4, minibatches=minibatches))
-    launch(small(tmp_path / "parts", steps=2, minibatches=minibatches))
-    launch(small(tmp_path / "parts", steps=4, minibatches=minibatches))
-    check_same(results(tmp_path / "whole", 4), results(tmp_path / "parts", 4))
-    steps = [json.loads(line)["step"] for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [1, 2, 3, 4]
+FOLLOWING = {"kl_target": 1e-4, "kl_horizon": 200, "entropy_target": 50.0, "entropy_coef_delta": 0.01}
+RESUMED: dict[str, dict[str, dict]] = {
+    "one update a step": {},
+    "four minibatches": {"algo": {"minibatches": 4}},
+    "ppo, a head": {"algo": {"name": "ppo"}, "critic": {"kind": "head", "lr": 1e-3, "warmup": 1}},
+    "ppo, a critic": {
+        "algo": {"name": "ppo", "minibatches": 2},
+        "critic": {"kind": "separate", "lr": 1e-3, "warmup": 1},
+    },
+    "kto": {"algo": {"name": "kto"}},
+    "reinforce++": {"algo": {"name": "reinforce_plus_plus", "kl_coef": 0.05}},
+    "pretraining mix": {"algo": {"minibatches": 2, "ptx_coef": 0.5, "ptx_batch_size": 8}},
+    "adaptive": {"algo": {**FOLLOWING, "kl_coef": 0.1, "reference_every": 2, "reference_mix": 0.75}},
+    "by signal": {"curriculum": {"draw": "signal", "half_life": 2}},
+    "dynamic sampling": {"curriculum": {"draw": "signal", "half_life": 2}, "rollout": {"resample_rounds": 2}},
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
+    """Five steps, against three, a resume, and two more: every file of the checkpoint, rollouts and metrics."""
+
+    def config(folder, steps):
+        return with_settings(small(tmp_path / folder, steps=steps, save_every=1), **RESUMED[name])
+
+    for folder, steps in (("whole", 5), ("parts", 3), ("parts", 5)):
+        launch(config(folder, steps))
+    whole, parts = (checkpoint_folder(tmp_path / folder, 5) for folder in ("whole", "parts"))
+    files = sorted(path.name for path in whole.iterdir() if path.name != "state.json")
+    assert files == sorted(path.name for path in parts.iterdir() if path.name != "state.json")
+    assert [file for file in files if (whole / file).read_bytes() != (parts / file).read_bytes()] == []
+    assert (tmp_path / "whole" / "rollouts.jsonl").read_bytes() == (tmp_path / "parts" / "rollouts.jsonl").read_bytes()
+    one, other = ([untimed(row) for row in lines(tmp_path / folder / "metrics.jsonl")] for folder in ("whole", "parts"))
+    assert one == other
+    assert [row["step"] for row in one] == [1, 2, 3, 4, 5]
     check_learned(tmp_path / "whole")
+
+
+def untimed(row: dict) -> dict:
+    """The metrics of a step without its durations."""
+    return {key: value for key, value in row.items() if "second" not in key}
 
 
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypatch):
@@ -398,3 +433,151 @@ def test_steps_without_a_checkpoint_are_repeated_and_it_is_said(tmp_path, capsys
     launch(small(tmp_path, steps=1))
     assert "has no checkpoint yet: its steps are repeated, and its logs replaced" in capsys.readouterr().out
     assert (tmp_path / "rollouts.jsonl").read_bytes() == before
+
+
+# Runs that begin with the weights of another one, and runs that end early.
+
+
+def never(problem: Problem, completion: str) -> bool:
+    """Accept nothing."""
+    return False
+
+
+def weights(run: Path, step: int) -> dict:
+    return load_file(run / "checkpoints" / f"step-{step:06d}" / "model.safetensors")
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def test_a_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
+    """Not with those that its own seed makes, nor with the other's optimizer; it is not fine-tuned; it resumes."""
+    launch(tiny(tmp_path / "a", run={"steps": 2, "seed": 3}), task=sums())
+    still = {"run": {"steps": 1, "start_from": tmp_path / "a"}, "optim": {"lr": 0.0}, "sft": {"steps": 5}}
+    launch(tiny(tmp_path / "b", **still), task=sums())
+    assert same(weights(tmp_path / "b", 1), weights(tmp_path / "a", 2))
+    assert not (tmp_path / "b" / "start").exists()
+    launch(tiny(tmp_path / "c", run={"steps": 1}, optim={"lr": 0.0}), task=sums())
+    assert not same(weights(tmp_path / "c", 1), weights(tmp_path / "a", 2))
+    launch(tiny(tmp_path / "b", **still | {"run": still["run"] | {"steps": 2}}), task=sums())
+    assert [row["step"] for row in lines(tmp_path / "b" / "metrics.jsonl")] == [1, 2]
+    state = load_file(tmp_path / "b" / "checkpoints" / "step-000001" / "optimizer.safetensors")
+    assert {float(value) for name, value in state.items() if name.endswith("step")} <= {1.0}
+
+
+def test_which_checkpoint_it_is(tmp_path: Path) -> None:
+    """A checkpoint that is named; of a run the last whole one, else the fine-tuned model."""
+    run = tmp_path / "a"
+    launch(tiny(run, run={"steps": 2, "save_every": 1}), task=sums())
+    first, last = (run / "checkpoints" / f"step-00000{step}" for step in (1, 2))
+    assert find_checkpoint(first) == first
+    assert find_checkpoint(run) == last
+    config = resolve_start_from(tiny(tmp_path / "b", run={"start_from": run}))
+    assert (config.run.start_from, config.model.name, config.sft.steps) == (last, str(last), 0)
+    (last / "model.safetensors").write_bytes(b"damaged")
+    assert find_checkpoint(run) == first
+    with pytest.raises(ValueError, match="is damaged"):
+        find_checkpoint(last)
+
+
+def saved(folder: Path, step: int) -> Path:
+    """A folder that counts as a whole checkpoint of a step, or as the model before the first (0)."""
+    place = folder / ("start" if step == 0 else f"checkpoints/step-{step:06d}")
+    place.mkdir(parents=True)
+    (place / "state.json").write_text(json.dumps({"step": step, "files": {}}))
+    save_file({"w": torch.zeros(1)}, place / "model.safetensors")
+    return place
+
+
+@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize("asked", ["run", "checkpoint", "link"])
+def test_a_resumed_run_keeps_what_it_began_with(tmp_path: Path, step: int, asked: str) -> None:
+    """Though the other run has saved more since; where it is gone, the message says what is missing."""
+    other, mine = tmp_path / "a", tmp_path / "b"
+    began = saved(other, step)
+    (tmp_path / "l").symlink_to(other)
+    place = {"run": other, "checkpoint": began, "link": tmp_path / "l"}[asked]
+    settings = tiny(mine, run={"start_from": place})
+    held_record(mine, resolve_start_from(settings))
+    newer = saved(other, 4)
+    if asked != "checkpoint":
+        assert resolve_start_from(settings).run.start_from == place / newer.relative_to(other)
+    saved(mine, 1)
+    assert os.path.realpath(resolve_start_from(settings).run.start_from or "") == os.path.realpath(began)
+    assert resolve_start_from(tiny(mine, run={"start_from": newer})).run.start_from == newer
+    (began / "state.json").unlink()
+    with pytest.raises(ValueError, match=r"began with .*cannot be resumed without it"):
+        resolve_start_from(settings)
+    if asked != "checkpoint":
+        again = tiny(mine, run={"start_from": place, "overwrite": True})
+        assert resolve_start_from(again).run.start_from == place / newer.relative_to(other)
+
+
+def held_record(folder: Path, config: Config) -> None:
+    """Write what a run records of its settings."""
+    folder.mkdir()
+    (folder / "config.json").write_text(to_json(config))
+
+
+def test_resumed_beside_a_run_that_went_on(tmp_path: Path) -> None:
+    """The same command goes on with the same settings."""
+    launch(tiny(tmp_path / "a", run={"steps": 1}), task=sums())
+    for step in (1, 2):
+        launch(tiny(tmp_path / "b", run={"steps": step, "start_from": tmp_path / "a"}), task=sums())
+        launch(tiny(tmp_path / "a", run={"steps": 1 + step}), task=sums())
+    assert [row["step"] for row in lines(tmp_path / "b" / "metrics.jsonl")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "place, expected",
+    [
+        ("nowhere", "no such folder"),
+        ("file", "a file; expected a checkpoint"),
+        ("empty", "neither a checkpoint nor the folder of a run"),
+        ("damaged", "the checkpoint is damaged"),
+        ("org/name", "no such folder"),
+    ],
+)
+def test_bad_places(
+    tmp_path: Path, place: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, exit code 2, nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "state.json").write_text("{")
+    assert rlvr(["train", "tiny_math", "--run.start-from", place, "--run.out-dir", "out"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"--run.start-from {place}: " in error
+    assert expected in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_ends_when_it_gets_no_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a checkpoint, after `patience` evaluations; again it does nothing; without patience it goes on."""
+    often = {"every": 1, "patience": 2, "num_problems": 2, "samples": 4}
+    settings = {"run": {"steps": 4}, "eval": often}
+    launch(tiny(tmp_path, **settings), task=sums(never))
+    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    assert [row["step"] for row in lines(tmp_path / "eval.jsonl")] == [0, 1, 2]
+    assert (tmp_path / "checkpoints" / "step-000002" / "state.json").exists()
+    assert "ended early after step 2: the last 2 evaluations were no better" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    launch(tiny(tmp_path, **settings), task=sums(never))
+    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    launch(tiny(tmp_path, **settings | {"eval": often | {"patience": 0}}), task=sums(never))
+    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "values, expected", [([], 0), ([0.5], 0), ([0.1, 0.2, 0.3], 0), ([0.1, 0.3, 0.2], 1), ([0.3, 0.3, 0.3], 2)]
+)
+def test_evaluations_since_the_best(tmp_path: Path, values: list[float], expected: int) -> None:
+    """Counted by hand; of equal ones the first is the best."""
+    assert (
+        count_since_best(tmp_path, [{"step": step, "pass@1": value} for step, value in enumerate(values)]) == expected
+    )

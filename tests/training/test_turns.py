@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import os
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,9 +22,8 @@ from rlvr.core.types import Completion, Group
 from rlvr.model.optim.sharding import fill
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD
-from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
+from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.episodes import Play
-from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.rewards import credited_advantages, credited_rewards
@@ -40,12 +38,11 @@ from tests.helpers.sharded import (
     largest_difference,
     load,
     make_run,
-    same,
     state,
     trained_parts,
     weights,
 )
-from tests.helpers.turns import digits, played_groups, slow_digits
+from tests.helpers.turns import played_groups, slow_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -135,68 +132,6 @@ def test_two_processes_give_the_rollouts_and_steps_of_one(tmp_path: Path, name: 
     assert any(turn.get("reward") for row in turns for turn in row)
 
 
-@pytest.mark.parametrize("name", ["rloo", "ppo"])
-def test_shards_play_and_train_as_replicas_do(tmp_path: Path, name: str) -> None:
-    """Byte for byte, while a minibatch is one microbatch and nothing is clipped."""
-    settings = {**ALGORITHMS[name], "optim": {"max_grad_norm": 1e6, "tokens_per_microbatch": 4096}}
-
-    def work(rank: int) -> list:
-        found = []
-        for shard in (1, 2):
-            run = make(tmp_path / f"{shard}", shard, **settings)
-            train(run)
-            found.append(weights(run.learner.policy))
-        return found
-
-    for whole, parts in run_processes(2, work):
-        assert same(whole, parts)
-    assert rollouts(tmp_path / "1") == rollouts(tmp_path / "2")
-
-
-@pytest.mark.parametrize("shard", [1, 2], ids=["whole", "in shards"])
-def test_a_run_of_two_that_was_killed_goes_on_byte_for_byte(tmp_path: Path, shard: int) -> None:
-    """SIGKILL of one of two in the fourth step, while replies are made; both end. One goes on up to rounding."""
-    settings = {**ALGORITHMS["rloo"], "run": {"save_every": 2, "steps": 5}}
-
-    def whole(rank: int) -> tuple:
-        environment = Counted()
-        run = make(tmp_path / "whole", shard, environment, **settings)
-        train(run)
-        return trained_parts(run), environment.played
-
-    (expected, _), (_, played) = run_processes(2, whole)
-    begun = 0
-
-    def killing(problem, rng):
-        nonlocal begun
-        begun += 1
-        if begun > played * 3 // 5 + 2 and dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return (yield from slow_digits(problem, rng))
-
-    def killed(rank: int) -> None:
-        train(make(tmp_path / "parts", shard, killing, **settings))
-
-    def resumed(rank: int, folder: str, shards: int) -> tuple:
-        run = make(tmp_path / folder, shards, **settings)
-        load(run, 2)
-        train(run, 2)
-        return trained_parts(run), dist.get_world_size()
-
-    assert run_processes(2, killed) == [None] * 2
-    assert find_damage(checkpoint_folder(tmp_path / "parts", 2)) is None
-    assert not checkpoint_folder(tmp_path / "parts", 4).exists()
-    for count in (2, 1):
-        folder = f"by {count}"
-        shutil.copytree(tmp_path / "parts", tmp_path / folder)
-        shards = shard if count == 2 else 1
-        for found, size in run_processes(count, lambda rank, f=folder, s=shards: resumed(rank, f, s)):
-            assert size == count
-            assert count == 1 or same(found, expected)
-    assert rollouts(tmp_path / "by 2") == rollouts(tmp_path / "whole")
-    assert said(tmp_path / "by 1") == said(tmp_path / "whole")
-
-
 class Ahead(OwnWeights):
     """A sampler with a copy of the weights, which remembers how many pushes each batch of turns came after."""
 
@@ -236,16 +171,6 @@ def test_turns_are_sampled_from_the_weights_of_k_steps_before(tmp_path: Path, st
     assert not threads("rlvr-prefetch")
 
 
-def test_the_first_stale_batch_is_what_the_first_weights_play(tmp_path: Path) -> None:
-    """With k = 1 the second step's turns are those that the untrained policy draws with the second step's seeds."""
-    run = make_ahead(tmp_path / "run", 1, environment=digits)
-    untrained = collect(make_ahead(tmp_path / "other", 1, environment=digits).worker, 1)
-    train(run)
-    logged = [row for row in run.reporter.log.read("rollouts") if row["step"] == 2]
-    expected = [[turn.text for turn in made.turns] for group in untrained for made in group.completions]
-    assert [[turn["text"] for turn in row["turns"]] for row in logged] == expected
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_run_with_batches_ahead_is_resumed_with_their_turns(tmp_path: Path, name: str) -> None:
     """Five steps, against three, a signal, a resume and two more; the turns ahead are in the checkpoint."""
@@ -263,25 +188,6 @@ def test_a_run_with_batches_ahead_is_resumed_with_their_turns(tmp_path: Path, na
     assert rollouts(tmp_path / "parts") == rollouts(tmp_path / "whole")
     assert metrics(again) == metrics(whole)
     assert torch.equal(weights_of(again), weights_of(whole))
-
-
-def test_two_processes_sample_turns_ahead(tmp_path: Path) -> None:
-    """With staleness 1 and shards: repeated the run is the same, byte for byte, and each process plays its share."""
-
-    def work(rank: int, folder: str) -> tuple:
-        environment = Counted()
-        run = make(tmp_path / folder, 2, environment, **ALGORITHMS["rloo"])
-        run.config = dataclasses.replace(run.config, sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=1))
-        run.worker = dataclasses.replace(run.worker, config=run.config)
-        train(run)
-        return trained_parts(run), environment.played
-
-    first, again = (run_processes(2, lambda rank, f=folder: work(rank, f)) for folder in ("first", "again"))
-    for (parts, played), (others, _) in zip(first, again):
-        assert same(parts, others)
-        assert played > 0
-    assert sum(played for _, played in first) == 4 * 5 * 4
-    assert rollouts(tmp_path / "first") == rollouts(tmp_path / "again")
 
 
 # Loss and gradient of rollouts with several turns, against a plain computation token by token in float64.

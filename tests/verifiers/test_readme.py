@@ -13,14 +13,14 @@ import pytest
 from rlvr.core.registry import VERIFIERS, make_verifier
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Status
-from tests.helpers.files import ROOT, fenced
+from tests.helpers.files import ROOT, find_blocks
 
 FOLDER = ROOT / "verifiers"
 README = (FOLDER / "README.md").read_text()
 
 
 def _block(language: str) -> str:
-    [found] = fenced(FOLDER / "README.md", language)
+    [found] = find_blocks(FOLDER / "README.md", language)
     return found
 
 

@@ -26,7 +26,7 @@ from tests.helpers.turns import (
     interrupt_without_replies,
     play_rows,
     slow_digits,
-    unscored,
+    find_unscored,
 )
 from tests.helpers.vllm_servers import (
     GENERATE,
@@ -73,10 +73,10 @@ def test_rollouts_are_those_of_rounds_and_of_the_torch_sampler(policy, servers, 
 
 def test_a_row_goes_on_while_the_reply_to_another_is_made(policy, sampler):
     """The first reply to p0 comes when all others have ended; in rounds it is overdue before that."""
-    assert unscored(play_rows(policy, sampler, LastOfAll(8))) == set()
+    assert find_unscored(play_rows(policy, sampler, LastOfAll(8))) == set()
     with in_rounds(sampler):
         groups = play_rows(policy, sampler, LastOfAll(8), limits=replace(LIMITS, reply_seconds=2.0))
-    assert unscored(groups) == {"p0"}
+    assert find_unscored(groups) == {"p0"}
 
 
 def test_a_row_goes_on_while_another_is_sampled(policy, servers, sampler):
@@ -97,7 +97,7 @@ def test_a_row_goes_on_while_another_is_sampled(policy, servers, sampler):
 
     for server in servers:
         server.complete = held_up(server.complete)
-    assert unscored(play_rows(policy, sampler, digits)) == set()
+    assert find_unscored(play_rows(policy, sampler, digits)) == set()
     assert others_done.is_set()
     assert answered[:24] == [False] * 24
 

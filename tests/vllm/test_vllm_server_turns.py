@@ -12,7 +12,7 @@ import pytest
 from rlvr.config import VLLMServerConfig
 from rlvr.core.types import Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
-from tests.helpers.turns import LastOfAll, completions, digits, play_rows, unscored
+from tests.helpers.turns import LastOfAll, completions, digits, play_rows, find_unscored
 from tests.helpers.vllm_policies import make_policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
@@ -45,7 +45,7 @@ def test_killed_server_changes_no_turn():
 
     greedy = Sampling(max_new_tokens=24, temperature=0.0)
     try:
-        assert unscored(play_rows(policy, sampler, LastOfAll(8))) == set()
+        assert find_unscored(play_rows(policy, sampler, LastOfAll(8))) == set()
         whole = play_rows(policy, sampler, digits)
         assert [c.token_ids for c in completions(play_rows(policy, sampler, kills))] == [
             c.token_ids for c in completions(whole)

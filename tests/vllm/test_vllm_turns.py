@@ -23,7 +23,7 @@ from tests.helpers.turns import (
     interrupt_without_replies,
     play_rows,
     slow_digits,
-    unscored,
+    find_unscored,
 )
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, run_ahead
 
@@ -63,10 +63,10 @@ def test_greedy_rollouts_are_those_of_the_torch_sampler(vllm_tied):
 def test_a_row_goes_on_while_the_reply_to_another_is_made(vllm_tied):
     """The first reply to p0 comes when all others have ended; in rounds it is overdue before that."""
     policy = vllm_tied.policy
-    assert unscored(play_rows(policy, vllm_tied, LastOfAll(8))) == set()
+    assert find_unscored(play_rows(policy, vllm_tied, LastOfAll(8))) == set()
     with in_rounds(vllm_tied):
         groups = play_rows(policy, vllm_tied, LastOfAll(8), limits=replace(LIMITS, reply_seconds=2.0))
-    assert unscored(groups) == {"p0"}
+    assert find_unscored(groups) == {"p0"}
 
 
 def test_the_context_of_a_turn_is_read_from_the_cache(vllm_tied, monkeypatch):

@@ -1,14 +1,15 @@
-"""Checkpoints: listed, checked, read and deleted; rlvr.training.checkpoint.checkpoint writes them.
+"""Checkpoints written and loaded: atomically, loadable by transformers, and enough for an exact resume.
 
-They are written atomically, loadable by transformers, and enough for an exact resume.
-A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
-`state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with sampler.max_staleness
-`ahead.jsonl`, the rollouts of later steps that are already sampled, with a curriculum or a profile `pass_rates.json`,
-and `reference.safetensors` once the reference policy has been reset. Where the weights are in shards, each process
-writes its part of an optimizer's state into the folder `optimizer` or `critic_optimizer`. There is no random state to
-save: every random choice is a function of (seed, step, problem, sample). state.json holds the sizes of the run's logs,
-so that lines written after the checkpoint can be dropped, and of every other file of the checkpoint, so that damage is
-found without reading them.
+A checkpoint is a folder `checkpoints/step-000050`:
+
+- the model and tokenizer, as transformers writes them
+- `optimizer.safetensors`; a critic's `critic.safetensors` and `critic_optimizer.safetensors`. Where the weights are in
+  shards each rank writes its part of an optimizer's state into the folder `optimizer` or `critic_optimizer`
+- `ahead.jsonl` (sampler.max_staleness): rollouts of later steps; `pass_rates.json` (a curriculum or a profile);
+  `reference.safetensors`, once the reference policy was reset
+- `state.json`: sizes of the run's logs, to drop later lines, and of every file here, to find damage without reading it
+
+No random state is saved: every random choice is a function of (seed, step, problem, sample).
 """
 
 from __future__ import annotations
@@ -49,16 +50,33 @@ from rlvr.model.optim.sharding import fill, leads
 from rlvr.training.checkpoint.folders import STEP, find_damage
 from rlvr.training.problems.draws import STATE
 
-# An optimizer's state on the disk: one file, or where it is in shards a folder into which every process writes.
-#
-# Either is read by any number of processes, with weights in shards or whole. The tensors have the same names in both:
-# "<number of the parameter>.<name>".
+AHEAD = "ahead.jsonl"
+REFERENCE = "reference.safetensors"
+
+
+class Weights(Protocol):
+    """What is trained, as a checkpoint holds it: a policy, or a model with its trained weights alone.
+
+    mesh: of the processes that hold the weights in shards; all of them must call `snapshot`, `save` and `load_weights`.
+    """
+
+    @property
+    def mesh(self) -> DeviceMesh | None: ...
+
+    def snapshot(self) -> Weights | None:
+        """Return a copy, in the CPU's memory, with whole weights. Where they are in shards only the first gets it."""
+
+    def save(self, folder: Path) -> None:
+        """Write the weights into a folder, as safetensors files."""
+
+    def load_weights(self, folder: Path) -> None:
+        """Restore, bit for bit, what `save` wrote."""
 
 
 def write_tensors(tensors: Mapping[str, Tensor], folder: Path, name: str, *, sharded: bool, group: Any = None) -> None:
-    """Write what `optimizer_tensors` returned into a folder: NAME.safetensors; of shards the folder NAME.
+    """Write an optimizer's tensors ("<number of the parameter>.<name>"): NAME.safetensors, or if sharded a folder NAME.
 
-    For the latter all processes must call this. group: of them, if not torch's own of all.
+    If sharded, all ranks must call this. group: their process group, if it is not torch's default.
     """
     if sharded:
         with without_warnings():
@@ -68,7 +86,7 @@ def write_tensors(tensors: Mapping[str, Tensor], folder: Path, name: str, *, sha
 
 
 def read_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) -> None:
-    """Restore the state that `write_tensors` wrote, however many processes there were. All must call it."""
+    """Restore the state that `write_tensors` wrote, by any number of ranks, sharded or not. All ranks must call this."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
     def room(key: str, shape: Any, dtype: torch.dtype) -> Tensor:
@@ -218,7 +236,10 @@ def take_snapshot(
     held = {name: optimizer_tensors(found) for name, found in states.items() if found is not None}
     values = critic.tensors() if critic is not None else {}
     if copied:
-        held = {name: {key: on_cpu(value) for key, value in tensors.items()} for name, tensors in held.items()}
+        held = {
+            name: {key: value.detach().to("cpu", copy=True) for key, value in tensors.items()}
+            for name, tensors in held.items()
+        }
         values = {name: value.clone() for name, value in values.items()}
         reference = reference and {name: value.clone() for name, value in reference.items()}
     written_here = leads() or not together
@@ -234,11 +255,6 @@ def take_snapshot(
         draws,
         reference if written_here else None,
     )
-
-
-def on_cpu(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor, or of the shard of it that is here, in the CPU's memory."""
-    return tensor.detach().to("cpu", copy=True)
 
 
 def save_checkpoint(
@@ -281,13 +297,8 @@ def failing_together(folder: Path, together: bool, group: Any = None) -> Iterato
         error = caught
     if not together:
         return
-    told = (
-        ""
-        if error is None
-        else str(error)
-        if isinstance(error, RunError)
-        else f"cannot save {folder}: {reason_of(error)}"
-    )
+    told = "" if error is None else f"cannot save {folder}: {reason_of(error)}"
+    told = str(error) if isinstance(error, RunError) else told
     reasons = [""] * dist.get_world_size()
     dist.all_gather_object(reasons, told, group=group)
     if error is not None:
@@ -308,14 +319,6 @@ def partial_of_first(folder: Path) -> Iterator[Path]:
 W = TypeVar("W", bound="SnapshotWriter")
 
 
-@dataclass(frozen=True)
-class Pending:
-    """A checkpoint that is being written. saved: called once it is whole on all processes."""
-
-    written: Future[None]
-    saved: Callable[[], None]
-
-
 class SnapshotWriter:
     """Writes checkpoints, one after the other.
 
@@ -331,7 +334,8 @@ class SnapshotWriter:
         self.beside = beside
         # The thread's gathers must not meet those of the training.
         self._group = Apart(accelerator).group if beside and sharded else None
-        self._pending: Pending | None = None
+        self._pending: Future[None] | None = None  # the checkpoint that is being written
+        self._saved: Callable[[], None] = lambda: None  # called once it is whole on all ranks
 
     def __enter__(self: W) -> W:
         return self
@@ -340,12 +344,12 @@ class SnapshotWriter:
         if kind is None:
             self.finish()
         elif self._pending is not None:  # other processes may have gone: what it ends with is not compared
-            wait([self._pending.written])
+            wait([self._pending])
 
     @property
     def writing(self) -> bool:
         """Whether this process is writing."""
-        return self._pending is not None and not self._pending.written.done()
+        return self._pending is not None and not self._pending.done()
 
     @property
     def writes(self) -> bool:
@@ -367,7 +371,7 @@ class SnapshotWriter:
             if snapshot is not None:
                 snapshot.write(folder)
             written.set_result(None)
-        self._pending = Pending(written, saved)
+        self._pending, self._saved = written, saved
         if not self.beside:
             self.finish()
 
@@ -378,21 +382,21 @@ class SnapshotWriter:
         """
         if self._pending is None:
             return
-        told = gather([failure_of(self._pending.written)], self.accelerator)
+        told = gather([failure_of(self._pending)], self.accelerator)
         if any(told):
             pending, self._pending = self._pending, None
-            if failure_of(pending.written):
-                pending.written.result()  # raises
+            if failure_of(pending):
+                pending.result()  # raises
             raise RunError(max(filter(None, told)))
         if None not in told:
-            pending, self._pending = self._pending, None
-            pending.saved()
+            self._pending = None
+            self._saved()
             self.accelerator.wait_for_everyone()
 
     def finish(self) -> None:
         """Wait for the checkpoint that is being written. Raises as `check`."""
         if self._pending is not None:
-            wait([self._pending.written])
+            wait([self._pending])
             self.check()
 
 
@@ -402,29 +406,6 @@ def failure_of(written: Future[None]) -> str | None:
         return None
     error = written.exception()
     return "" if error is None else str(error) or type(error).__name__
-
-
-AHEAD = "ahead.jsonl"
-REFERENCE = "reference.safetensors"
-
-
-class Weights(Protocol):
-    """What is trained, as a checkpoint holds it: a policy, or a model with its trained weights alone.
-
-    mesh: of the processes that hold the weights in shards; all of them must call `snapshot`, `save` and `load_weights`.
-    """
-
-    @property
-    def mesh(self) -> DeviceMesh | None: ...
-
-    def snapshot(self) -> Weights | None:
-        """Return a copy, in the CPU's memory, with whole weights. Where they are in shards only the first gets it."""
-
-    def save(self, folder: Path) -> None:
-        """Write the weights into a folder, as safetensors files."""
-
-    def load_weights(self, folder: Path) -> None:
-        """Restore, bit for bit, what `save` wrote."""
 
 
 def cannot_write(error: BaseException) -> bool:
@@ -496,10 +477,7 @@ def load_checkpoint(
 
 
 def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
-    """Write verified groups by step, one line each. Problems are named by id, durations are left out.
-
-    So a checkpoint has the same bytes whenever it is written.
-    """
+    """Write verified groups by step, one line each: problems by id, and no durations, so that the bytes can be compared."""
     with path.open("w", encoding="utf-8") as file:
         for step, groups in sorted(batches.items()):
             for group in groups:
@@ -554,16 +532,14 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
         if record["problem"] not in known:
             raise ValueError(f"{path}: problem {record['problem']!r} is not among the task's")
         completions = [completion_of(c) for c in record["completions"]]
-        verdicts, own = (
-            tuple(Verdict(**verdict) for verdict in record.get(name, ())) for name in ("verdicts", "own_verdicts")
-        )
+        verdicts, own = (tuple(Verdict(**verdict) for verdict in record[name]) for name in ("verdicts", "own_verdicts"))
         group = Group(
             known[record["problem"]],
             tuple(record["prompt_ids"]),
             tuple(completions),
             verdicts,
-            kept=record.get("kept", True),
-            round=record.get("round", 0),
+            kept=record["kept"],
+            round=record["round"],
             own_verdicts=own,
         )
         batches.setdefault(record["step"], []).append(group)

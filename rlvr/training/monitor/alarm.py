@@ -38,7 +38,7 @@ EVIDENCE = 8  # rollouts kept with an alarm
 CEILING = 0.95  # from this share of correct rollouts on, a monitor is not expected to rise
 UNSHARED = 0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
 AGREED = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
-# Chosen on runs of the recipe rm_grpo (seeds 10, 11, 78) and on simulated ones (tests/training/test_alarm_rates.py).
+# Chosen on runs of the recipe rm_grpo (seeds 10, 11, 78) and on simulated ones (tests/training/test_monitor.py).
 FAST_STEPS, RANK_STEPS = 2, 3  # steps that a fast sign averages over
 FAST_PATIENCE = 2  # consecutive steps with a fast sign that raise the alarm
 FAST_NOISE = 4 / 3  # times `noise`: the best of many short windows is above the others by chance

@@ -65,14 +65,14 @@ def measure(folder: Path, start: Made, trained: Made, reward: Made) -> dict[str,
     ):
         rows = [
             {"step": int(path.name.removeprefix("step-")) if path != start.path else 0}
-            | measured(path, runners["verifier"], exact["verifier"])
+            | measure_policy(path, runners["verifier"], exact["verifier"])
             for path in paths
         ]
     (folder / "checkpoints.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rows[-1]
 
 
-def measured(path: Path, scorer: Any, exact: Any) -> dict[str, float]:
+def measure_policy(path: Path, scorer: Any, exact: Any) -> dict[str, float]:
     """Return the mean reward and pass@1 on held-out problems, and the loss on replies, of one policy."""
     policy = load_policy(ModelConfig(name=str(path), device="cpu"))
     replies = held_out_text()

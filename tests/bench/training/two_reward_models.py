@@ -30,10 +30,10 @@ def stages(pipeline: Stages) -> None:
     both = llama2.with_reward("piecewise", llama2.combined(models, "whiten=true"))
     pipeline.train(ARMS["both"], both, policy=policy)
     for name, model in zip(("helpfulness alone", "safety alone"), models):
-        pipeline.train(ARMS[name], llama2.with_reward("combine", alone(model)), policy=policy)
+        pipeline.train(ARMS[name], llama2.with_reward("combine", one_model_options(model)), policy=policy)
 
 
-def alone(model: Made) -> tuple[str, ...]:
+def one_model_options(model: Made) -> tuple[str, ...]:
     """Return the options of the verifier combine with one reward model, whitened as in piecewise."""
     return ("parts=one=reward_model", f"options=one.model={model.path},one.std=1", "whiten=one")
 

@@ -21,13 +21,12 @@ from rlvr.verifiers.math.compare.structures import (
     STRUCTURES,
     confuses_unknowns,
     digits_of,
-    is_piecewise,
     same_piecewise,
 )
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational, written_exactly
 from rlvr.verifiers.math.values.identity import same_value
 from rlvr.verifiers.math.values.matrices import commuting, has_order, resolve, same_ordered
-from rlvr.verifiers.math.values.numeric import Numbers, evaluate, literal, rounds_to
+from rlvr.verifiers.math.values.numeric import FAILURES, Numbers, evaluate, literal, rounds_to
 from rlvr.verifiers.math.values.tree import (
     OO,
     PI,
@@ -233,7 +232,7 @@ def _same_digits(gold: Node, answer: Node, digits: int) -> bool:
 def _floats(gold: Node, answer: Node) -> tuple[complex, complex] | None:
     try:
         return evaluate(gold, {}, Numbers(False))[0], evaluate(answer, {}, Numbers(False))[0]
-    except (ValueError, OverflowError, ZeroDivisionError):
+    except FAILURES:
         return None
 
 
@@ -288,8 +287,10 @@ class Comparator(Rules):
         if is_op(answer, "either"):
             answer = self._only_one(answer)
         if is_op(gold, *STRUCTURES):
-            return STRUCTURES[gold.head](gold, answer, self if _are_equations(gold) else self.within)
-        if is_piecewise(gold) or is_piecewise(answer):
+            equations = gold.head in ("list", "either") and all(isinstance(arg, Rel) for arg in gold.args)
+            # Each equation of a list may have arbitrary constants.
+            return STRUCTURES[gold.head](gold, answer, self if equations else self.within)
+        if is_op(gold, "piecewise") or is_op(answer, "piecewise"):
             return same_piecewise(gold, answer, self)
         if is_op(answer, "mod"):
             return not symbols(answer.args[0]) and self.matches(gold, answer.args[0])
@@ -331,11 +332,6 @@ class Comparator(Rules):
         if all(self.matches(first, other) for other in answer.args[1:]):
             return first
         return Op("list", answer.args)
-
-
-def _are_equations(node: Op) -> bool:
-    """Whether a list is of relations, each of which may have arbitrary constants."""
-    return node.head in ("list", "either") and all(isinstance(arg, Rel) for arg in node.args)
 
 
 def _infinity(node: Node) -> int:

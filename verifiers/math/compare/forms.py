@@ -25,6 +25,7 @@ from rlvr.verifiers.math.values.identity import same_value
 from rlvr.verifiers.math.values.numeric import approximates, compile_tree, literal
 from rlvr.verifiers.math.values.tree import (
     BOUND,
+    MINUS_OO,
     OO,
     Node,
     Num,
@@ -55,7 +56,6 @@ APART = 1e-3  # relative difference of a contradiction
 _POINTS = 2  # values of the free variables
 _GAUSS = ((-(0.6**0.5), 5 / 9), (0.0, 8 / 9), (0.6**0.5, 5 / 9))  # places in [-1, 1] and weights
 _TERMS = 200  # of an infinite sum; twice as many must give the same
-_MINUS_OO = Op("neg", (OO,))
 _FAILURES = (ValueError, ZeroDivisionError, OverflowError, TypeError)
 
 _Function = Callable[[float], float]
@@ -122,7 +122,7 @@ def _function(body: Node, variable: str, point: _Point, depth: int) -> _Function
 
 
 def _end(limit: Node, point: _Point, depth: int) -> float:
-    if limit in (OO, _MINUS_OO):
+    if limit in (OO, MINUS_OO):
         return math.inf if limit == OO else -math.inf
     return _at_point(limit, point, depth)
 

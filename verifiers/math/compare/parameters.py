@@ -31,7 +31,7 @@ from rlvr.verifiers.math.grammar.affixes import PARAMETERS
 from rlvr.verifiers.math.grammar.parse import dropped_conditions
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.values.identity import UNDEFINED, has_branches
-from rlvr.verifiers.math.values.numeric import Digits, Numbers, compile_tree, evaluate
+from rlvr.verifiers.math.values.numeric import FAILURES, Digits, Numbers, compile_tree, evaluate, try_evaluate
 from rlvr.verifiers.math.values.sets import TURNED, NotASet, Piece, real_set, signs
 from rlvr.verifiers.math.values.tree import (
     PI,
@@ -104,9 +104,8 @@ def same_families(gold: Node, answer: Node, declared: bool = False) -> bool:
         said = declared or builder or builders
         if not said and len(left) == len(right) == 1 and _is_formula(left[0], names, numbers):
             return all(_zero(one - other, numbers) for one, other in zip(left[0], right[0], strict=True))
-        period = _common_period([step for _, step in left + right])
-        return _classes(left, period, numbers) == _classes(right, period, numbers)
-    except (ValueError, OverflowError, ZeroDivisionError):
+        return _are_one_set(left, right, numbers)
+    except FAILURES:
         return False
 
 
@@ -126,9 +125,8 @@ def same_class(gold: Node, answer: Node) -> bool:
         numbers = Digits(True, None, _DIGITS)
         unit = numbers.pi if any(part == PI for node in (left, right) for part in walk(node)) else numbers.of(1)
         (_, first), (_, second) = (_progressions(side, numbers, unit) for side in (left, right))
-        period = _common_period([step for _, step in first + second])
-        return _classes(first, period, numbers) == _classes(second, period, numbers)
-    except (ValueError, OverflowError, ZeroDivisionError):
+        return _are_one_set(first, second, numbers)
+    except FAILURES:
         return False
 
 
@@ -217,6 +215,11 @@ def _of_value(node: Node, numbers: Digits, unit: Any) -> list[_Progression]:
 
 def _zero(value: Any, numbers: Digits) -> bool:
     return bool(abs(value) < numbers.context.mpf(10) ** (-_DIGITS // 2))
+
+
+def _are_one_set(left: list[_Progression], right: list[_Progression], numbers: Digits) -> bool:
+    period = _common_period([step for _, step in left + right])
+    return _classes(left, period, numbers) == _classes(right, period, numbers)
 
 
 def _common_period(steps: list[Any]) -> Fraction:
@@ -566,8 +569,9 @@ def other_bounds(gold: str, answer: str, tree: Node) -> bool:
         return False
     left, right = _bounds(gold) if _SIGN.search(gold) else {}, _bounds(answer)
     everywhere = _FOR_ALL.match(answer) is not None
+    strict = is_op(tree, *_SOLUTIONS) or PI in walk(tree)  # points or angles, no formula
     return any(
-        _differ(name, left[name], found, _is_solution_set(tree))
+        _differ(name, left[name], found, strict)
         if name in left
         else not (everywhere or _holds_anyway(name, found, tree))
         for name, found in right.items()
@@ -577,11 +581,6 @@ def other_bounds(gold: str, answer: str, tree: Node) -> bool:
 _SIGN = re.compile(r"[<>≤≥≠∈]|\\(?:[lg](?:e|eq|eqq|eqslant|t)|neq?|in|notin)(?![A-Za-z])|integer")
 _FOR_ALL = re.compile(r"[\s$]*(?:\\forall|∀|for\s+(?:all|every|any)\b)")
 _SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
-
-
-def _is_solution_set(tree: Node) -> bool:
-    """Whether a tree with a parameter is a set of points or angles, not a formula."""
-    return (is_op(tree, *_SOLUTIONS)) or PI in walk(tree)
 
 
 def _holds_anyway(name: str, found: _Condition, tree: Node) -> bool:
@@ -598,9 +597,13 @@ def _has_no_value(name: str, places: Iterable[float], tree: Node) -> bool:
     value = tree.sides[-1] if isinstance(tree, Rel) else tree
     others = dict.fromkeys(symbols(value), 1.7)
     places = list(places)
-    if not places or name not in others or not any(_has_value(value, {**others, name: x}) for x in _REALS):
+    if (
+        not places
+        or name not in others
+        or not any(try_evaluate(value, {**others, name: x}, Numbers(True)) for x in _REALS)
+    ):
         return not places
-    return not any(_has_value(value, {**others, name: x}) for x in places)
+    return not any(try_evaluate(value, {**others, name: x}, Numbers(True)) for x in places)
 
 
 def _relates_anyway(condition: Rel, tree: Node) -> bool:
@@ -612,7 +615,9 @@ def _relates_anyway(condition: Rel, tree: Node) -> bool:
     others = dict.fromkeys(symbols(value), 1.7)
     places = product(_FEW_REALS, repeat=len(names))
     points = [
-        point for place in places if _has_value(value, point := {**others, **dict(zip(names, place, strict=True))})
+        point
+        for place in places
+        if try_evaluate(value, point := {**others, **dict(zip(names, place, strict=True))}, Numbers(True))
     ]
     return bool(points) and not any(_is_outside(condition, point) for point in points)
 
@@ -620,17 +625,9 @@ def _relates_anyway(condition: Rel, tree: Node) -> bool:
 def _is_outside(condition: Rel, point: dict[str, float]) -> bool:
     try:
         values = [evaluate(side, point, Numbers(True))[0] for side in condition.sides]
-    except (ValueError, OverflowError, ZeroDivisionError):
+    except FAILURES:
         return False
     return all(isinstance(value, float) for value in values) and not _holds(condition.ops, values)
-
-
-def _has_value(node: Node, place: dict[str, float]) -> bool:
-    try:
-        evaluate(node, place, Numbers(True))
-    except (ValueError, OverflowError, ZeroDivisionError):
-        return False
-    return True
 
 
 def _differ(name: str, left: _Condition, right: _Condition, strict: bool) -> bool:

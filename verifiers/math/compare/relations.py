@@ -28,11 +28,11 @@ from rlvr.verifiers.math.values.numeric import approximates, literal
 from rlvr.verifiers.math.values.sets import (
     TURNED,
     NotASet,
-    Piece,
     real_set,
     same_real_set,
     same_up_to_factor,
     solution_set,
+    solve_any,
 )
 from rlvr.verifiers.math.values.tree import (
     PI,
@@ -48,6 +48,7 @@ from rlvr.verifiers.math.values.tree import (
     number,
     rename,
     replace_parts,
+    subtract,
     symbols,
     walk,
 )
@@ -56,12 +57,8 @@ from rlvr.verifiers.math.values.tree import is_name as _is_name
 _DERIVATIVE = re.compile(r"(?:d|partial )(\d?)(.+)/(?:d|partial )(.+)")
 
 
-def with_primes(gold: Rel, answer: Rel) -> tuple[Rel, Rel]:
-    """Return both with the names of derivatives that the other one uses: V' for dV/dt."""
-    return _use_primes(gold, symbols(answer)), _use_primes(answer, symbols(gold))
-
-
 def _use_primes(node: Rel, others: frozenset[str]) -> Rel:
+    """The relation with the names of derivatives that the other one uses: V' for dV/dt."""
     values: dict[Node, Node] = {}
     for name in symbols(node):
         match = _DERIVATIVE.fullmatch(name)
@@ -384,7 +381,12 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
             if not decimal:
                 break
         kept.append(side)
-    while len(kept) > 1 and is_unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
+    while (
+        len(kept) > 1
+        and is_unevaluated(kept[-1])
+        and not is_unevaluated(kept[-2])
+        and symbols(kept[-2]) <= symbols(kept[-1])
+    ):
         if contradicts(kept[-1], kept[-2], rules):
             return None
         del kept[-1]  # what restates the value: \frac{1}{1-x} = \sum x^n
@@ -424,10 +426,6 @@ def _may_hold(chain: Rel) -> bool:
     return True
 
 
-def _gives(value: Node, restated: Node) -> bool:
-    return not is_unevaluated(value) and symbols(value) <= symbols(restated)
-
-
 def _rounded_decimal(side: Node, value: Node) -> bool:
     written = literal(value)
     return written is not None and bool(written.places) and approximates(side, value)
@@ -443,7 +441,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
     if (verdict := _points(gold, answer, rules)) is not None:
         return verdict
     if isinstance(gold, Rel) and isinstance(answer, Rel):
-        gold, answer = with_primes(gold, answer)
+        gold, answer = _use_primes(gold, symbols(answer)), _use_primes(answer, symbols(gold))
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
         if set(answer.ops) <= _EQUAL and _has_modulus(answer) and _is_name(answer.sides[0]) and symbols(gold):
@@ -480,13 +478,9 @@ def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
         return rules.matches(Op("list", wanted), Op("list", found)) if alike else None
     if wanted and is_labelled(answer):
         return rules.matches(Op("list", wanted), answer)
-    if wanted and _is_tuple(answer):
+    if wanted and is_op(answer, "()"):
         return rules.matches(Op("()", tuple(item.sides[1] for item in by_names(wanted))), answer)
-    return rules.matches(gold, Op("list", found)) if found and (_is_tuple(gold) or is_labelled(gold)) else None
-
-
-def _is_tuple(node: Node) -> bool:
-    return is_op(node, "()")
+    return rules.matches(gold, Op("list", found)) if found and (is_op(gold, "()") or is_labelled(gold)) else None
 
 
 def _is_point(node: Node) -> bool:
@@ -529,22 +523,13 @@ def _same_solutions(gold: Rel, answer: Node, rules: Rules) -> bool:
     """Whether an unsolved gold, |x - 2| < 3 or x^2 < 4, has the solutions that the answer gives."""
     try:
         wanted = solution_set(gold)
-        found = _solutions(answer)
+        found = solve_any(answer)
     except NotASet:
         return False
     names = symbols(gold), symbols(answer)
     if isinstance(answer, Rel) and answer.ops != ("in",) and names[0] != names[1]:
         return False
     return same_real_set(wanted, found, rules.matches_value)
-
-
-def _solutions(answer: Node) -> list[Piece]:
-    try:
-        return real_set(answer)
-    except NotASet:
-        if isinstance(answer, Rel):
-            return solution_set(answer)
-        raise
 
 
 def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
@@ -561,7 +546,9 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
     if named and given.matches(gold.sides[1], answer.sides[1]):
-        return not has_order(_difference(gold)) or _same_equation(_difference(gold), _difference(answer), rules)
+        return not has_order(subtract(gold.sides[0], gold.sides[-1])) or _same_equation(
+            subtract(gold.sides[0], gold.sides[-1]), subtract(answer.sides[0], answer.sides[-1]), rules
+        )
     if _is_other_call(gold.sides[0], answer.sides[0]):
         return False
     if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):
@@ -588,7 +575,9 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     if not _is_solved(gold) or not _is_solved(answer):
         if len(gold.sides) == len(answer.sides) == 2:
-            return _same_equation(_difference(gold), _difference(answer), rules)
+            return _same_equation(
+                subtract(gold.sides[0], gold.sides[-1]), subtract(answer.sides[0], answer.sides[-1]), rules
+            )
     elif gold.sides[0] != answer.sides[0]:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
@@ -697,7 +686,3 @@ def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:
         pass
     values = rules.within.matches_value  # whose letters are no arbitrary constants
     return not values(answer, number(0)) and (values(gold, answer) or values(gold, Op("neg", (answer,))))
-
-
-def _difference(chain: Rel) -> Op:
-    return Op("add", (chain.sides[0], Op("neg", (chain.sides[-1],))))

@@ -203,27 +203,22 @@ _VARIABLE = Sym("inner variable")
 _Case = tuple[Node, Node]  # value, condition
 
 
-def is_piecewise(node: Node) -> bool:
-    """Whether a node is a function by cases."""
-    return is_op(node, "piecewise")
-
-
 def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether two functions are equal, at least one of which is given by cases."""
     gold, answer = without_parity(gold), without_parity(answer)
-    if not is_piecewise(gold) and not is_piecewise(answer):
+    if not is_op(gold, "piecewise") and not is_op(answer, "piecewise"):
         return rules.matches_value(gold, answer)
     left, right = _cases(gold), _cases(answer)
     names = frozenset(name for _, condition in left + right for name in symbols(condition))
     by_words = any(isinstance(c, Words) and c != OTHERWISE for _, c in left + right)
     if len(names) != 1 or by_words:
-        return is_piecewise(gold) and is_piecewise(answer) and _same_cases(left, right, rules)
+        return is_op(gold, "piecewise") and is_op(answer, "piecewise") and _same_cases(left, right, rules)
     (name,) = names
     try:
         gold_parts = [(value, _where(condition)) for value, condition in left]
         parts = [(value, _where(condition)) for value, condition in right]
     except NotASet:
-        return is_piecewise(gold) and is_piecewise(answer) and _same_cases(left, right, rules)
+        return is_op(gold, "piecewise") and is_op(answer, "piecewise") and _same_cases(left, right, rules)
     ends = _ends([pieces for _, pieces in gold_parts + parts])
     if len(ends) > MAX_ENDS:
         return False
@@ -240,7 +235,7 @@ def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
 
 def without_parity(node: Node) -> Node:
     """Return cases for even and for odd n as one expression with (-1)^n; another node as it is."""
-    if not is_piecewise(node) or len(cases := _cases(node)) != 2:
+    if not is_op(node, "piecewise") or len(cases := _cases(node)) != 2:
         return node
     first, second = (_parity(condition) for _, condition in cases)
     if first is None or (second is None and cases[1][1] != OTHERWISE) or (second is not None and second[0] != first[0]):
@@ -495,22 +490,15 @@ def _match(left: list[Node], right: list[Node], rules: Rules) -> bool:
 def _pair(node: Node, rest: dict[int, Node], owners: dict[int, Node], tried: set[int], rules: Rules) -> bool:
     """Give an element one that equals it; one that is taken where its owner can have another (Kuhn 1955)."""
     for place, other in rest.items():
-        if place in tried or not _same_element(node, other, rules):
+        if (
+            place in tried or is_op(node, "set") != is_op(other, "set") or not rules.matches(node, other)
+        ):  # {2} is not 2
             continue
         tried.add(place)
         if place not in owners or _pair(owners[place], rest, owners, tried, rules):
             owners[place] = node
             return True
     return False
-
-
-def _same_element(gold: Node, answer: Node, rules: Rules) -> bool:
-    """Whether two elements are equal; {2} is not 2 there."""
-    return _is_set(gold) == _is_set(answer) and rules.matches(gold, answer)
-
-
-def _is_set(node: Node) -> bool:
-    return is_op(node, "set")
 
 
 def _key(node: Node) -> object:

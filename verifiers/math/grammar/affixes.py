@@ -251,7 +251,7 @@ def _only_restricts(condition: Node, formula: Node) -> bool:
     inequality = isinstance(formula, Rel) and not set(formula.ops) <= {"=", "~"}
     if condition.ops == ("in",):
         domain = condition.sides[1]
-        if is_op(domain, "minus") and _is_finite(domain.args[1]):
+        if is_op(domain, "minus") and is_op(domain.args[1], "set"):
             domain = domain.args[0]
         known = is_op(domain, "domain")
         if names <= PARAMETERS and domain != _INTEGERS and PI in walk(formula):
@@ -260,10 +260,6 @@ def _only_restricts(condition: Node, formula: Node) -> bool:
     if inequality or not isinstance(formula, (Rel, Op)) or not names:
         return False
     return names <= symbols(formula.sides[-1] if isinstance(formula, Rel) else formula)
-
-
-def _is_finite(node: Node) -> bool:
-    return is_op(node, "set")
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

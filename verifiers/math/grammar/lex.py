@@ -135,11 +135,6 @@ def _is_start(text: str, place: int) -> bool:
     return not (text[place : place + 1].isdigit() or text[place : place + 1] in (" ", "\n", "-", "&", ""))
 
 
-def escapes_restored(text: str) -> str:
-    """Return the text with the backslashes that an escape swallowed (a form feed before `rac{1}{2}`)."""
-    return _ESCAPED.sub(lambda match: "\\" + _ESCAPES.get(match[0], "t"), text)
-
-
 def without_pictures(text: str) -> str:
     """Return the text without emoji and dingbats."""
     return _PICTURES.sub("", text.replace("➖", "-").replace("➕", "+")) or text
@@ -413,7 +408,7 @@ def to_latex(text: str) -> str:
 
     Doubled backslashes become single ones."""
     if not text.isprintable():
-        text = escapes_restored(text)
+        text = _ESCAPED.sub(lambda match: "\\" + _ESCAPES.get(match[0], "t"), text)
     if "\\\\" in text:
         text = one_backslash(text, _COMMANDS)
     if text.isascii():

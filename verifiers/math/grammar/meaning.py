@@ -254,7 +254,7 @@ def two_valued(tree: Node) -> Node:
         return Quantity(two_valued(tree.value), tree.unit)
     if is_op(tree, "pm") and tree.args[0] == number(0):
         vector = tree.args[1]
-        if any(map(_is_point, nodes(vector))):
+        if any(is_op(part, "()") for part in nodes(vector)):
             return Op("list", (vector, Op("neg", (vector,))))
     if isinstance(tree, Op) and _has_tied_signs(tree):
         return Op("list", tuple(as_points([Op("()", tree.args)], [])))
@@ -269,10 +269,6 @@ def _has_tied_signs(tree: Op) -> bool:
     if tree.head not in ("list", "both") or not is_labelled(tree) or len(unknowns(tree)) < len(tree.args):
         return False
     return sum(not heads(item).isdisjoint(("pm", "mp")) for item in tree.args) > 1
-
-
-def _is_point(node: Node) -> bool:
-    return is_op(node, "()")
 
 
 _FUNCTIONS = frozenset(("f", "g", "h", "F", "G", "H", "phi", "psi"))

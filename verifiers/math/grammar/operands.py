@@ -29,7 +29,7 @@ from rlvr.verifiers.math.grammar.vocabulary import (
     number_words,
 )
 from rlvr.verifiers.math.values.exact import rational
-from rlvr.verifiers.math.values.sets import NotASet, Piece, real_set, solution_set
+from rlvr.verifiers.math.values.sets import NotASet, Piece, solve_any
 from rlvr.verifiers.math.values.tree import (
     IMAGINARY,
     E,
@@ -183,19 +183,10 @@ def _within(element: Rel, condition: Node) -> Node:
     """The elements of a domain that meet a condition; integers in a bounded set are written out."""
     if element.sides[1] == INTEGERS and symbols(condition) == symbols(element.sides[0]):
         try:
-            return Op("set", tuple(map(number, _integers(_pieces(condition)))))
+            return Op("set", tuple(map(number, _integers(solve_any(condition)))))
         except NotASet:
             pass
     return Op("such", (element.sides[0], element, condition))
-
-
-def _pieces(condition: Node) -> list[Piece]:
-    try:
-        return real_set(condition)
-    except NotASet:
-        if isinstance(condition, Rel):
-            return solution_set(condition)
-        raise
 
 
 def _integers(pieces: list[Piece]) -> list[int]:
@@ -252,11 +243,8 @@ def product_of_sets(left: Node, right: Node) -> Node | None:
         return None
     if len(left.args) * len(right.args) > MAX_PAIRS:
         raise TooLarge(f"a product of sets with more than {MAX_PAIRS} elements")
-    return Op("set", tuple(Op("()", (*_entries(first), second)) for first in left.args for second in right.args))
-
-
-def _entries(node: Node) -> tuple[Node, ...]:
-    return node.args if is_op(node, "()") else (node,)
+    entries = [first.args if is_op(first, "()") else (first,) for first in left.args]
+    return Op("set", tuple(Op("()", (*first, second)) for first in entries for second in right.args))
 
 
 def is_phasor(parser: Parser, left: Node) -> bool:
@@ -470,7 +458,7 @@ def name(parser: Parser, token: Token) -> Node:
         return Sym(bare.removeprefix("var"))
     if len(text) == 1:
         parser.advance()
-        return E if text == "e" else IMAGINARY if text == "i" else Sym(text)
+        return constant_or_name(text)
     if text.lower() in NUMBER_WORDS:
         return _parse_number_words(parser)
     if text.lower() in OPERATIONS:
@@ -479,7 +467,7 @@ def name(parser: Parser, token: Token) -> Node:
         raise ParseError(f"the word {text!r}")
     if token.upright or not is_product(text):
         return _split_function(parser, token)
-    letters = [E if c == "e" else IMAGINARY if c == "i" else Sym(c) for c in text]
+    letters = list(map(constant_or_name, text))
     if parser.op(1) in ("^", "_") or split_before_call(parser, token):  # xy^2 is x y^2, xf(x) is x f(x)
         parser.replace(token._replace(text=text[-1]))
         return product(letters[:-1], parser.expression(30))
@@ -606,8 +594,7 @@ def _argument(parser: Parser) -> Node:
         return number(int(token.text[0]))
     if token.kind == "name" and len(token.text) > 1 and not token.text.startswith("\\") and not token.upright:
         parser.replace(token._replace(text=token.text[1:], spaced=False))
-        letter = token.text[0]
-        return E if letter == "e" else IMAGINARY if letter == "i" else Sym(letter)
+        return constant_or_name(token.text[0])
     return parser.prefix()
 
 
@@ -670,7 +657,7 @@ def _bracket(parser: Parser, opener: str) -> Node:
     return Op({"[[": "[)", "]]": "(]", "][": "()"}.get(head, head) if len(inner.args) == 2 else head, inner.args)
 
 
-def _braces(parser: Parser, _: str) -> Node:
+def _braces(parser: Parser) -> Node:
     """\\{...\\}: a set, or a set by a condition."""
     if parser.take("}}"):
         return Op("set", ())
@@ -699,10 +686,6 @@ def _parse_rounding(parser: Parser, opener: str) -> Node:
     return Op("floor" if opener == "lfloor" else "ceil", (inner,))
 
 
-def _parse_empty_set(parser: Parser, _: str) -> Node:
-    return Op("set", ())
-
-
 def _parse_marked_name(parser: Parser, text: str) -> Node:
     """\\overline{AB}, \\angle ABC: a name with a mark."""
     mark = text.removeprefix("\\")
@@ -713,7 +696,7 @@ def _parse_marked_name(parser: Parser, text: str) -> Node:
     return Sym(f"{mark} {parser.advance().text}")
 
 
-def _environment(parser: Parser, _: str) -> Node:
+def _environment(parser: Parser) -> Node:
     name = parser.argument_text()
     if name == "array":
         parser.argument_text()
@@ -738,28 +721,6 @@ def _environment(parser: Parser, _: str) -> Node:
     if len({len(row) for row in rows}) != 1:
         raise ParseError("a matrix with rows of different lengths")
     return Op("matrix", tuple(Op("row", row) for row in rows))
-
-
-PREFIX: dict[str, Callable[[Parser, str], Node]] = {
-    **dict.fromkeys(_FRACTIONS, _fraction),
-    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), _binomial),
-    **dict.fromkeys(("\\usqrt", "\\ucbrt", "\\uqdrt"), _sign_root),
-    **dict.fromkeys(("+", "-", "pm", "mp"), _parse_sign),
-    **dict.fromkeys(("(", "[", "]", "<("), _bracket),
-    **dict.fromkeys((*COMMANDS, "\\mathbb", "\\Bbb"), domain),
-    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _parse_marked_name),
-    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _parse_marked_name),
-    **dict.fromkeys(("|", "||"), _bar),
-    **dict.fromkeys(("lfloor", "lceil"), _parse_rounding),
-    "\\sqrt": _root,
-    "!": lambda parser, _: Op("subfact", (parser.expression(40),)),  # !n
-    "{": _group,
-    "{{": _braces,
-    "emptyset": _parse_empty_set,
-    "\\partial": partial,
-    "\\nabla": gradient,
-    "\\begin": _environment,
-}
 
 
 MAX_ROWS = 12
@@ -795,22 +756,22 @@ def _determinant(parser: Parser) -> Node:
     name = Token("name", "pmatrix")
     brace, close = Token("op", "{"), Token("op", "}")
     inner = parser.part([brace, name, close, *tokens, Token("op", "\\end"), brace, name, close])
-    matrix = PREFIX["\\begin"](inner, "\\begin")
+    matrix = _environment(inner)
     parser.advance(count)
     return Op("det", (matrix,))
 
 
-def _cases_or_environment(parser: Parser, sign: str) -> Node:
-    """\\begin{...}: cases, a determinant, or what operands reads."""
+def _cases_or_environment(parser: Parser, _: str) -> Node:
+    """\\begin{...}: cases, a determinant, or another environment."""
     name = parser.peek().text if parser.op() == "{" else ""
     if name == "vmatrix":
         return _determinant(parser)
     if name not in _ENVIRONMENTS:
-        return PREFIX[sign](parser, sign)
+        return _environment(parser)
     tokens, count = _inside(parser)
     halves = [_halves(row) for row in _split(tokens, "newline") if row]
     if not 0 < len(halves) <= MAX_ROWS or any(half is None for half in halves):
-        return PREFIX[sign](parser, sign)
+        return _environment(parser)
     parser.deeper()
     node = Op("piecewise", tuple(_case(parser, *half) for half in halves if half is not None))
     parser.shallower()
@@ -818,16 +779,16 @@ def _cases_or_environment(parser: Parser, sign: str) -> Node:
     return node
 
 
-def _brace(parser: Parser, sign: str) -> Node:
+def _brace(parser: Parser, _: str) -> Node:
     """\\left\\{ \\begin{array} ... \\right. of cases or of a system of equations; else a set."""
     if parser.op() != "\\begin" or parser.op(1) != "{":
-        return PREFIX[sign](parser, sign)
+        return _braces(parser)
     start = parser.mark()
     parser.advance()
     count = _inside(parser)[1]
     if parser.op(count) == "}}":
         parser.backtrack(start)
-        return PREFIX[sign](parser, sign)
+        return _braces(parser)
     node = _cases_or_environment(parser, "\\begin")
     if is_op(node, "matrix"):
         rows = [row.args for row in node.args if isinstance(row, Op)]
@@ -933,4 +894,23 @@ def _case(parser: Parser, value: list[Token], condition: list[Token]) -> Op:
     return Op("case", (node, found))
 
 
-CASES: dict[str, Callable[[Parser, str], Node]] = {"\\begin": _cases_or_environment, "{{": _brace}
+PREFIX: dict[str, Callable[[Parser, str], Node]] = {
+    **dict.fromkeys(_FRACTIONS, _fraction),
+    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), _binomial),
+    **dict.fromkeys(("\\usqrt", "\\ucbrt", "\\uqdrt"), _sign_root),
+    **dict.fromkeys(("+", "-", "pm", "mp"), _parse_sign),
+    **dict.fromkeys(("(", "[", "]", "<("), _bracket),
+    **dict.fromkeys((*COMMANDS, "\\mathbb", "\\Bbb"), domain),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _parse_marked_name),
+    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _parse_marked_name),
+    **dict.fromkeys(("|", "||"), _bar),
+    **dict.fromkeys(("lfloor", "lceil"), _parse_rounding),
+    "\\sqrt": _root,
+    "!": lambda parser, _: Op("subfact", (parser.expression(40),)),  # !n
+    "{": _group,
+    "{{": _brace,
+    "emptyset": lambda parser, _: Op("set", ()),
+    "\\partial": partial,
+    "\\nabla": gradient,
+    "\\begin": _cases_or_environment,
+}

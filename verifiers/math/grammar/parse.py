@@ -52,7 +52,6 @@ from rlvr.verifiers.math.grammar.meaning import (
     with_names,
 )
 from rlvr.verifiers.math.grammar.operands import (
-    CASES,
     MATRIX_NAMES,
     POSTFIX,
     PREFIX,
@@ -347,7 +346,7 @@ class Grammar(Parser):
         elif token.kind == "end":
             raise ParseError(f"expected a value, found {self.place()}")
         else:
-            handler = CALCULUS.get(token.text) or CASES.get(token.text) or PREFIX.get(token.text)
+            handler = CALCULUS.get(token.text) or PREFIX.get(token.text)
             if handler is None:
                 raise ParseError(f"cannot read {self.place()}")
             self.advance()

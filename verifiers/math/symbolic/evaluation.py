@@ -31,9 +31,9 @@ from rlvr.verifiers.math.grammar.parse import parse
 from rlvr.verifiers.math.symbolic.conversion import Converter, NoSymbolicForm, from_sympy, prepare
 from rlvr.verifiers.math.values.exact import Inexact, Undefined
 from rlvr.verifiers.math.values.identity import Undecided, same_value
-from rlvr.verifiers.math.values.numeric import Digits, Numbers, evaluate
-from rlvr.verifiers.math.values.sets import MINUS_OO
+from rlvr.verifiers.math.values.numeric import FAILURES, Digits, Numbers, evaluate
 from rlvr.verifiers.math.values.tree import (
+    MINUS_OO,
     OO,
     Node,
     Num,
@@ -60,7 +60,6 @@ PANEL = math.pi / 2
 MAX_PANELS = 80
 MAX_TERMS = 400
 _POINT = "bound of an estimate"
-_MINUS_OO = Op("neg", (OO,))
 _FAILURES = (ValueError, ArithmeticError, TypeError)
 
 _Function = Callable[[Any], Any]
@@ -132,7 +131,7 @@ def _part(part: Op) -> Any:
 
 
 def _end(limit: Node, numbers: Digits) -> Any:
-    if limit in (OO, _MINUS_OO):
+    if limit in (OO, MINUS_OO):
         return math.inf if limit == OO else -math.inf
     return _number(limit) if not isinstance(limit, Num) else numbers.of(limit.value)
 
@@ -370,7 +369,7 @@ def _is_confirmed(part: Op, value: Node) -> bool:
         low, high = (_limit(limit) for limit in part.args[2:])
         wanted = complex(evaluate(value, {}, Numbers(False))[0])
         total, error = mpmath.quad(height, [low, high], error=True, maxdegree=5)
-    except (ValueError, OverflowError, ZeroDivisionError):
+    except FAILURES:
         return True
     return error > CHECKED_DIGITS / 100 or abs(complex(total) - wanted) <= CHECKED_DIGITS * max(1.0, abs(wanted))
 

@@ -10,6 +10,7 @@ runs of mathematics are read as answers are. Functions that the prompt defines a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -27,6 +28,7 @@ from rlvr.verifiers.math.grammar.vocabulary import ABBREVIATED, MAGNITUDES, MULT
 from rlvr.verifiers.math.text.normal import normal_text
 from rlvr.verifiers.math.text.readings import readings
 from rlvr.verifiers.math.values.exact import rational
+from rlvr.verifiers.math.values.numeric import FAILURES
 from rlvr.verifiers.math.values.tree import (
     PI,
     Node,
@@ -188,20 +190,12 @@ def _is_of_two_units(value: Node) -> bool:
 def _has_like_terms(node: Op) -> bool:
     r"""Whether terms of a sum differ in their numbers only: 57 - 1, 3x + 2x, \sqrt{2} + 2\sqrt{2}."""
     seen = set()
-    for term in _terms(node):
+    for term, _ in _signed_terms(node, 1):
         rest = frozenset(Counter(factor for factor in _sided_factors(term) if not is_number(factor[0])).items())
         if rest in seen:
             return True
         seen.add(rest)
     return False
-
-
-def _terms(node: Node) -> Iterator[Node]:
-    if is_op(node, "add", "neg"):
-        for arg in node.args:
-            yield from _terms(arg)
-    else:
-        yield node
 
 
 def _sided_factors(node: Node, under: bool = False) -> Iterator[tuple[Node, bool]]:
@@ -315,14 +309,12 @@ def _holds_repeated(
     if isinstance(answer, Rel) or form(answer, strict=True) in own:
         return False
     parts = [part for part in nodes(answer) if not _is_value(part) and _is_expression(part, prompt)]
-    return any(_is_same(gold, part, same) for part in parts for gold in golds if form(part, strict=True) not in own)
-
-
-def _is_same(gold: Node, part: Node, same: Same) -> bool:
-    try:
-        return same(gold, part)
-    except (ValueError, OverflowError, ZeroDivisionError):
-        return False
+    for part in parts:
+        for gold in golds if form(part, strict=True) not in own else ():
+            with contextlib.suppress(*FAILURES):
+                if same(gold, part):
+                    return True
+    return False
 
 
 def _with_values(node: Node, neutral: frozenset[int] = frozenset()) -> Node:

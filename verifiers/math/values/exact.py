@@ -285,15 +285,13 @@ def _log(base: Node, x: Node) -> Fraction:
         return Fraction(0)
     if max(bits(b), bits(value)) > 2_000:
         raise Inexact
-    ratio = _log2(value) / _log2(b)
+    ratio = (math.log2(value.numerator) - math.log2(value.denominator)) / (
+        math.log2(b.numerator) - math.log2(b.denominator)
+    )
     candidate = Fraction(ratio).limit_denominator(12)
     if abs(candidate) > 2_000 or b**candidate.numerator != value**candidate.denominator:
         raise Inexact
     return candidate
-
-
-def _log2(value: Fraction) -> float:
-    return math.log2(value.numerator) - math.log2(value.denominator)
 
 
 _EXACT: dict[str, Callable[..., Fraction]] = {

@@ -34,6 +34,7 @@ from rlvr.verifiers.math.values.exact import (
     weight,
 )
 from rlvr.verifiers.math.values.numeric import (
+    FAILURES,
     Closure,
     Digits,
     Numbers,
@@ -57,6 +58,7 @@ from rlvr.verifiers.math.values.tree import (
     nodes,
     number,
     substitute,
+    subtract,
     symbols,
     walk,
 )
@@ -191,9 +193,9 @@ def _signs(node: Op) -> list[Node]:
         return list(args)
     if node.head in ("max", "min"):
         pairs = ((left, right) for place, left in enumerate(args) for right in args[:place])
-        return [_minus(left, right) for left, right in itertools.islice(pairs, MAX_KINKS)]
+        return [subtract(left, right) for left, right in itertools.islice(pairs, MAX_KINKS)]
     if node.head in _UNIT_DOMAIN:
-        return [_minus(args[0], number(1)), Op("add", (args[0], number(1)))]
+        return [subtract(args[0], number(1)), Op("add", (args[0], number(1)))]
     if node.head == "root":
         return [args[1], *_inner(args[1])]
     if node.head == "pow":
@@ -209,10 +211,6 @@ def _signs(node: Op) -> list[Node]:
 def _inner(node: Node) -> list[Node]:
     """The base of a power under a root."""
     return [node.args[0]] if is_op(node, "pow") else []
-
-
-def _minus(left: Node, right: Node) -> Op:
-    return Op("add", (left, Op("neg", (right,))))
 
 
 _SMOOTH = frozenset(("add", "mul", "div", "neg", "percent", "deg", "sin", "cos", "exp", "sinh", "cosh", "tanh", "sech"))
@@ -381,7 +379,6 @@ WANTED = 3
 SEEN = 1e-10  # error, relative to a term that it does not hide
 MAX_MORE_DIGITS = 2_500
 _ZERO = number(0)
-_SKIP = (ValueError, OverflowError, ZeroDivisionError)
 
 
 class Undecided(ValueError):
@@ -457,7 +454,7 @@ def _apart_somewhere(gold: Node, answer: Node, names: list[str], rng: random.Ran
     """Whether floats at a random point differ where residues do not: the difference may be a multiple of the primes."""
     try:
         return _differ(gold, answer, {name: 0.3 + 3 * rng.random() for name in names}, Numbers(False))
-    except _SKIP:
+    except FAILURES:
         return False
 
 
@@ -599,7 +596,7 @@ class Comparison:
         for numbers in (Numbers(True, self.log_base), Digits(True, self.log_base, 60)):
             try:
                 apart = _differ(self.gold, self.answer, place, numbers)
-            except _SKIP:
+            except FAILURES:
                 continue
             if apart or numbers.precise:
                 return apart
@@ -654,7 +651,7 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
         except TooLarge as error:
             too_large = error
             continue
-        except _SKIP:
+        except FAILURES:
             continue
         good.append(point)
         if len(good) == 3 * WANTED:
@@ -698,7 +695,7 @@ def _close(
                 return False
         except (TooLarge, Undefined, OutsideReals, Inexact):
             raise
-        except _SKIP:
+        except FAILURES:
             pass
     longest = max((node.digits for tree in (gold, answer) for node in nodes(tree) if type(node) is Num), default=0)
     longest += 4 * max(extent(gold), extent(answer))  # cos(10^{-400}) is 1 to 800 digits

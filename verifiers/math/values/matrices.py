@@ -19,7 +19,7 @@ import random
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr.verifiers.math.values.exact import PRIMES, Inexact, Undefined, rational
 from rlvr.verifiers.math.values.tree import (
@@ -67,9 +67,10 @@ def resolve(node: Node) -> Node:
         result = _value(node)
     except _NoArithmetic:
         return node
-    if isinstance(result, Op) and sum(1 for _ in walk(result)) > MAX_NODES:
+    tree = _write_grid(result) if isinstance(result, _Grid) else result
+    if isinstance(tree, Op) and sum(1 for _ in walk(tree)) > MAX_NODES:
         raise TooLarge("matrix arithmetic beyond what is evaluated")
-    return result
+    return tree
 
 
 def distribute(node: Node) -> Node:
@@ -109,18 +110,31 @@ def _transpose(matrix: Op) -> Op:
     return Op("matrix", tuple(Op("row", column) for column in zip(*rows, strict=True)))
 
 
-def _rows(node: Node) -> Rows | None:
-    """The entries of a matrix; None for a vector or a scalar."""
+class _Grid(NamedTuple):
+    """The entries of a matrix, or of a vector as one column."""
+
+    rows: Rows
+    is_vector: bool = False
+
+
+_Value = Node | _Grid
+
+
+def _read_grid(node: Node) -> _Value:
+    if is_op(node, "()"):
+        return _Grid(tuple((entry,) for entry in node.args), is_vector=True)
     if not is_op(node, "matrix"):
-        return None
+        return node
     rows = tuple(row.args for row in node.args if isinstance(row, Op))
     if max(len(rows), len(rows[0])) > MAX_SIZE:
         raise _NoArithmetic
-    return rows
+    return _Grid(rows)
 
 
-def _matrix(rows: Rows) -> Op:
-    return Op("matrix", tuple(Op("row", tuple(map(_simple, row))) for row in rows))
+def _write_grid(grid: _Grid) -> Op:
+    if grid.is_vector:
+        return Op("()", tuple(_simple(row[0]) for row in grid.rows))
+    return Op("matrix", tuple(Op("row", tuple(map(_simple, row))) for row in grid.rows))
 
 
 def _simple(entry: Node) -> Node:
@@ -128,116 +142,79 @@ def _simple(entry: Node) -> Node:
     return entry if value is None else Num(value) if value >= 0 else Op("neg", (Num(-value),))
 
 
-def _is_vector(node: Node) -> bool:
-    return is_op(node, "()")
-
-
-def _is_scalar(node: Node) -> bool:
-    return not (is_op(node, "matrix", "()"))
-
-
-def _value(node: Node) -> Node:
+def _value(node: Node) -> _Value:
     """Return a matrix, a vector or a scalar. Raise _NoArithmetic."""
     if not is_op(node, *_OPERATIONS):
-        return distribute(node)
-    handler = _HANDLERS[node.head]
-    return handler(tuple(_value(arg) for arg in node.args))
+        return _read_grid(distribute(node))
+    return _HANDLERS[node.head](*map(_value, node.args))
 
 
-def _add(args: tuple[Node, ...]) -> Node:
-    if all(map(_is_scalar, args)):
-        return Op("add", args)
-    if all(map(_is_vector, args)):
-        entries = [arg.args for arg in args if isinstance(arg, Op)]
-        if len({len(row) for row in entries}) != 1:
-            raise _NoArithmetic
-        return Op("()", tuple(_simple(Op("add", column)) for column in zip(*entries, strict=True)))
-    found = [_rows(arg) for arg in args]
-    rows = [one for one in found if one is not None]
-    if len(rows) != len(args) or len({(len(one), len(one[0])) for one in rows}) != 1:
+def _add(*args: _Value) -> _Value:
+    grids = [arg for arg in args if isinstance(arg, _Grid)]
+    if not grids:
+        return Op("add", tuple(arg for arg in args if not isinstance(arg, _Grid)))
+    if len(grids) != len(args) or len({(len(one.rows), len(one.rows[0]), one.is_vector) for one in grids}) != 1:
         raise _NoArithmetic
-    return _matrix(
-        tuple(
-            tuple(Op("add", tuple(one[i][j] for one in rows)) for j in range(len(rows[0][0])))
-            for i in range(len(rows[0]))
-        )
+    rows = zip(*(one.rows for one in grids), strict=True)
+    return grids[0]._replace(
+        rows=tuple(tuple(_simple(Op("add", cells)) for cells in zip(*row, strict=True)) for row in rows)
     )
 
 
-def _mul(args: tuple[Node, ...]) -> Node:
-    scalars = tuple(arg for arg in args if _is_scalar(arg))
-    others = [arg for arg in args if not _is_scalar(arg)]
-    if not others:
-        return Op("mul", args)
-    product = others[0]
-    for other in others[1:]:
-        product = _within_bounds(_product(product, other))
-    return _scale(scalars, product) if scalars else product
+def _mul(*args: _Value) -> _Value:
+    scalars = tuple(arg for arg in args if not isinstance(arg, _Grid))
+    grids = [arg for arg in args if isinstance(arg, _Grid)]
+    if not grids:
+        return Op("mul", scalars)
+    product = functools.reduce(_product, grids)
+    return _scale(product, *scalars) if scalars else product
 
 
-def _scale(scalars: tuple[Node, ...], node: Node) -> Node:
-    if _is_scalar(node):
-        return Op("mul", (*scalars, node))
-    rows = _rows(node)
-    if rows is None:
-        assert isinstance(node, Op)
-        return Op("()", tuple(_simple(Op("mul", (*scalars, entry))) for entry in node.args))
-    return _matrix(tuple(tuple(Op("mul", (*scalars, entry)) for entry in row) for row in rows))
+def _scale(grid: _Grid, *scalars: Node) -> _Grid:
+    rows = (tuple(_simple(Op("mul", (*scalars, entry))) for entry in row) for row in grid.rows)
+    return grid._replace(rows=tuple(rows))
 
 
-def _product(left: Node, right: Node) -> Node:
+def _product(left: _Grid, right: _Grid) -> _Grid:
     """The product of two matrices, or of a matrix and a vector; of two vectors it may be one of several."""
-    rows, other = _rows(left), _rows(right)
-    if rows is None:
+    if left.is_vector or len(left.rows[0]) != len(right.rows):
         raise _NoArithmetic
-    if other is None:
-        assert isinstance(right, Op)
-        product = _product(left, _matrix(tuple((entry,) for entry in right.args)))
-        return Op("()", tuple(row[0] for row in _rows(product) or ()))
-    if len(rows[0]) != len(other):
-        raise _NoArithmetic
-    columns = tuple(zip(*other, strict=True))
-    return _matrix(tuple(tuple(_dot(row, column) for column in columns) for row in rows))
+    columns = tuple(zip(*right.rows, strict=True))
+    found = _Grid(tuple(tuple(_dot(row, column) for column in columns) for row in left.rows), right.is_vector)
+    if sum(1 for _ in itertools.islice(walk(_write_grid(found)), MAX_NODES + 1)) > MAX_NODES:
+        raise TooLarge("matrix arithmetic beyond what is evaluated")
+    return found
 
 
 def _dot(left: tuple[Node, ...], right: tuple[Node, ...]) -> Node:
-    terms = tuple(_simple(Op("mul", (a, b))) for a, b in zip(left, right, strict=True))
-    return _simple(terms[0] if len(terms) == 1 else Op("add", terms))
+    terms = tuple(_simple(Op("mul", pair)) for pair in zip(left, right, strict=True))
+    return terms[0] if len(terms) == 1 else _simple(Op("add", terms))
 
 
-def _div(args: tuple[Node, ...]) -> Node:
-    if not _is_scalar(args[1]):
+def _div(top: _Value, bottom: _Value) -> _Value:
+    if isinstance(bottom, _Grid):
         raise _NoArithmetic
-    return Op("div", args) if _is_scalar(args[0]) else _scale((Op("div", (number(1), args[1])),), args[0])
+    return _scale(top, Op("div", (number(1), bottom))) if isinstance(top, _Grid) else Op("div", (top, bottom))
 
 
-def _neg(args: tuple[Node, ...]) -> Node:
-    return Op("neg", args) if _is_scalar(args[0]) else _scale((Op("neg", (number(1),)),), args[0])
+def _neg(value: _Value) -> _Value:
+    return _scale(value, Op("neg", (number(1),))) if isinstance(value, _Grid) else Op("neg", (value,))
 
 
-def _pow(args: tuple[Node, ...]) -> Node:
-    base, exponent = args
-    if _is_scalar(base) and _is_scalar(exponent):
-        return Op("pow", args)
+def _pow(base: _Value, exponent: _Value) -> _Value:
+    if isinstance(exponent, _Grid):
+        raise _NoArithmetic
+    if not isinstance(base, _Grid):
+        return Op("pow", (base, exponent))
     if exponent in _TRANSPOSE:
-        return distribute(Op("pow", (base, Sym("T"))))
-    rows, power = _rows(base), rational(exponent)
-    if rows is None or len(rows) != len(rows[0]) or power is None or power.denominator != 1 or abs(power) > MAX_POWER:
+        return _Grid(base.rows if base.is_vector else tuple(zip(*base.rows, strict=True)))
+    power, rows = rational(exponent), _square_rows(base)
+    if power is None or power.denominator != 1 or abs(power) > MAX_POWER:
         raise _NoArithmetic
-    if power < 0:
-        base = _inverse(rows)
-    size = len(rows)
-    result: Node = _matrix(tuple(tuple(number(int(i == j)) for j in range(size)) for i in range(size)))
-    for _ in range(abs(int(power))):
-        result = _within_bounds(_product(result, base))
-    return result
-
-
-def _within_bounds(result: Node) -> Node:
-    """Return a result of at most MAX_NODES. Raise TooLarge."""
-    if sum(1 for _ in itertools.islice(walk(result), MAX_NODES + 1)) > MAX_NODES:
-        raise TooLarge("matrix arithmetic beyond what is evaluated")
-    return result
+    base = _inverse(rows) if power < 0 else base
+    size = range(len(rows))
+    unit = _Grid(tuple(tuple(number(int(i == j)) for j in size) for i in size))
+    return functools.reduce(_product, [base] * abs(int(power)), unit)
 
 
 def _determinant(rows: Rows) -> Node:
@@ -281,48 +258,39 @@ def _minor(rows: Rows, i: int, j: int) -> Rows:
     return tuple((*row[:j], *row[j + 1 :]) for k, row in enumerate(rows) if k != i)
 
 
-def _inverse(rows: Rows) -> Node:
+def _inverse(rows: Rows) -> _Grid:
     """The adjugate over the determinant."""
-    determinant = _square(rows)
+    determinant = _determinant(rows)
     if rational(determinant) == 0:
         raise Undefined("the inverse of a singular matrix")
     if len(rows) == 1:
-        return _matrix(((Op("div", (number(1), determinant)),),))
+        return _Grid(((_simple(Op("div", (number(1), determinant))),),))
 
     def cofactor(i: int, j: int) -> Node:
         minor = _determinant(_minor(rows, i, j))
-        return Op("div", (Op("neg", (minor,)) if (i + j) % 2 else minor, determinant))
+        return _simple(Op("div", (Op("neg", (minor,)) if (i + j) % 2 else minor, determinant)))
 
-    return _matrix(tuple(tuple(cofactor(i, j) for i in range(len(rows))) for j in range(len(rows))))
+    return _Grid(tuple(tuple(cofactor(i, j) for i in range(len(rows))) for j in range(len(rows))))
 
 
-def _square(rows: Rows) -> Node:
-    if len(rows) != len(rows[0]):
+def _square_rows(value: _Value) -> Rows:
+    """The rows of a square matrix. Raise _NoArithmetic."""
+    if not isinstance(value, _Grid) or value.is_vector or len(value.rows) != len(value.rows[0]):
         raise _NoArithmetic
-    return _determinant(rows)
+    return value.rows
 
 
-def _det(args: tuple[Node, ...]) -> Node:
-    rows = _rows(args[0])
-    if rows is None:
-        raise _NoArithmetic
-    return _square(rows)
+def _trace(value: _Value) -> Node:
+    return _simple(Op("add", tuple(row[k] for k, row in enumerate(_square_rows(value)))))
 
 
-def _trace(args: tuple[Node, ...]) -> Node:
-    rows = _rows(args[0])
-    if rows is None or len(rows) != len(rows[0]):
-        raise _NoArithmetic
-    return _simple(Op("add", tuple(row[k] for k, row in enumerate(rows))))
-
-
-_HANDLERS: dict[str, Callable[[tuple[Node, ...]], Node]] = {
+_HANDLERS: dict[str, Callable[..., _Value]] = {
     "add": _add,
     "mul": _mul,
     "div": _div,
     "neg": _neg,
     "pow": _pow,
-    "det": _det,
+    "det": lambda value: _determinant(_square_rows(value)),
     "trace": _trace,
 }
 
@@ -388,16 +356,12 @@ def _is_of_matrices(node: Node) -> bool:
     """Whether letters A to D are rather matrices: A^2B, where AB^2 is a length, and AB = C as a difference."""
     if not symbols(node) <= _MATRIX_NAMES:
         return False
-    terms = [inner for part in children(node) for inner in (children(part) if _is_negative(part) else (part,))]
+    terms = [inner for part in children(node) for inner in (children(part) if is_op(part, "neg") else (part,))]
     if not isinstance(node, Op):
         return False
     if node.head == "add" and len(terms) == 2 and len(set(map(type, terms))) == 2:
         return all(isinstance(term, Sym) or (is_op(term, "mul")) for term in terms)
     return node.head == "mul" and any(is_op(factor, "pow") for factor in node.args[:-1])
-
-
-def _is_negative(node: Node) -> bool:
-    return is_op(node, "neg")
 
 
 def _base(node: Node) -> Node:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, exact, rational
 from rlvr.verifiers.math.values.identity import UNDEFINED, Undecided, base_points, same_value
-from rlvr.verifiers.math.values.numeric import Numbers, compile_tree, evaluate
+from rlvr.verifiers.math.values.numeric import Numbers, compile_tree, try_evaluate
 from rlvr.verifiers.math.values.tree import (
+    MINUS_OO,
     OO,
     Node,
     Num,
@@ -29,6 +30,7 @@ from rlvr.verifiers.math.values.tree import (
     is_op,
     number,
     substitute,
+    subtract,
     symbols,
     walk,
 )
@@ -57,7 +59,6 @@ class Piece(NamedTuple):
     high: End
 
 
-MINUS_OO = Op("neg", (OO,))
 LOWEST = End(float("-inf"), MINUS_OO, False)
 HIGHEST = End(float("inf"), OO, False)
 ALL = [Piece(LOWEST, HIGHEST)]
@@ -168,13 +169,10 @@ def _end(node: Node, closed: bool) -> End:
         pass
     except (Undefined, TooLarge, OverflowError):
         raise NotASet from None
-    try:
-        value = evaluate(node, {}, Numbers(False))[0]
-    except (ValueError, OverflowError, ZeroDivisionError):
-        raise NotASet from None
-    if isinstance(value, complex):
+    found = try_evaluate(node, {}, Numbers(False))
+    if found is None or isinstance(found[0], complex):
         raise NotASet
-    return End(float(value), node, closed)
+    return End(float(found[0]), node, closed)
 
 
 def _piece(low: End, high: End) -> list[Piece]:
@@ -304,12 +302,22 @@ def solution_set(chain: Rel) -> list[Piece]:
     return result
 
 
+def solve_any(node: Node) -> list[Piece]:
+    """Return the set that a node is or, of an inequality to be solved, has as its solutions. Raise NotASet."""
+    try:
+        return real_set(node)
+    except NotASet:
+        if isinstance(node, Rel):
+            return solution_set(node)
+        raise
+
+
 def _solve(op: str, left: Node, right: Node, name: str) -> list[Piece]:
-    if _is_abs(right):
+    if is_op(right, "abs"):
         op, left, right = TURNED[op], right, left
-    if _is_abs(left):
+    if is_op(left, "abs"):
         bound = rational(right)
-        if not _is_abs(right) and bound is None:
+        if not is_op(right, "abs") and bound is None:
             raise NotASet
         if bound is not None and bound < 0:
             return [] if op in ("<", "<=", "=") else ALL
@@ -317,10 +325,6 @@ def _solve(op: str, left: Node, right: Node, name: str) -> list[Piece]:
     (a, b), (c, d) = _quotient(left, name), _quotient(right, name)
     top = _plus(_times(a, d), [-value for value in _times(c, b)])
     return _where(op, top, _times(b, d))
-
-
-def _is_abs(node: Node) -> bool:
-    return is_op(node, "abs")
 
 
 def _inside(node: Node) -> Node:
@@ -511,7 +515,7 @@ def same_up_to_factor(gold: Rel, answer: Rel) -> bool:
     op, other = gold.ops[0], answer.ops[0]
     if op not in TURNED or other not in TURNED:
         return False
-    left, right = _difference(gold), _difference(answer)
+    left, right = (subtract(*chain.sides[:2]) for chain in (gold, answer))
     names = sorted(symbols(left) | symbols(right))
     try:
         found = _factor(left, right, names)
@@ -523,10 +527,6 @@ def same_up_to_factor(gold: Rel, answer: Rel) -> bool:
         return same_value(Op("mul", (left, a)), Op("mul", (right, g)))
     except (Inexact, Undefined, Undecided, TooLarge):
         return False
-
-
-def _difference(chain: Rel) -> Op:
-    return Op("add", (chain.sides[0], Op("neg", (chain.sides[1],))))
 
 
 def _factor(left: Op, right: Op, names: list[str]) -> tuple[bool, Node, Node] | None:

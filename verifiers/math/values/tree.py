@@ -87,6 +87,7 @@ Node = Num | Sym | Op | Words | Rel | Quantity
 
 BOUND = "\\#"  # starts the names of bound variables: the k of a sum, see rlvr.verifiers.math.binders
 PI, E, IMAGINARY, OO = Sym("\\pi"), Sym("\\e"), Sym("\\i"), Sym("\\infty")
+MINUS_OO = Op("neg", (OO,))
 CONSTANTS = frozenset({PI, E, IMAGINARY, OO})
 _CONSTANT_NAMES = frozenset(constant.name for constant in CONSTANTS)
 _NO_NAMES: frozenset[str] = frozenset()
@@ -183,6 +184,11 @@ def symbols(node: Node) -> frozenset[str]:
 def is_name(node: Node) -> bool:
     """Whether a side is a variable."""
     return isinstance(node, Sym) and bool(symbols(node))
+
+
+def subtract(left: Node, right: Node) -> Op:
+    """Return `left - right`."""
+    return Op("add", (left, Op("neg", (right,))))
 
 
 def flat(head: str, left: Node, right: Node) -> Node:

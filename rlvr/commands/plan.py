@@ -133,8 +133,7 @@ def settings_for(config: Config, task: Task | None) -> Any:
     """Return transformers' config of a run's model. That of a well-known model needs no network."""
     from rlvr.commands.task import collect_corpus
     from rlvr.model.load.policy import load_rendering
-    from rlvr.model.memory.known_models import known_settings
-    from rlvr.model.memory.plan import model_settings
+    from rlvr.model.memory.plan import known_settings, model_settings
 
     if config.model.name != "tiny":
         known = None if Path(config.model.name).exists() else known_settings(config.model.name)

@@ -229,7 +229,8 @@ Pair = tuple[Problem, str]
 
 
 # A rollout of several turns: a generator function of the problem and a random stream. `said = yield` waits for the
-# model's turn, `said = yield reply` answers it and waits for the next. It returns a verdict, or None: the verifier judges.
+# model's turn, `said = yield reply` answers it and waits for the next. It returns a verdict, or None for the
+# verifier to judge.
 Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
 PACK = "mixture/pack"  # the key of Problem.info that names a problem's pack in a mixture
 

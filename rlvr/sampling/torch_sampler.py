@@ -20,10 +20,10 @@ from torch import Tensor
 from rlvr.core.heartbeat import beat
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
 from rlvr.model.cpu.processor import use_one_thread_if_small, use_threads
-from rlvr.model.decode.decoders import Decoder, SharedDecoder
+from rlvr.model.decode import Decoder, SharedDecoder
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
-from rlvr.model.probe.trial import Decoders
+from rlvr.model.probe import Decoders
 
 # Prompts up to this many tokens together, padding included, always share a forward pass; more than MOST never do.
 PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17
@@ -358,7 +358,7 @@ class TorchSampler(Sampler):
     into `cache_gib` GiB (None: 60 % of the free memory of a GPU, no limit on a CPU). Token t of a completion is drawn
     with the t-th number of its seed's stream, so the other rows do not matter, up to the rounding of matmuls, which may
     depend on the number of rows. Raises ValueError for a model that no decoder samples correctly: at construction, or
-    when rows first pass a window of the model (see rlvr.model.probe.trial).
+    when rows first pass a window of the model (see rlvr.model.probe).
     """
 
     def __init__(self, policy: Policy, *, batch_size: int = 512, cache_gib: float | None = None) -> None:

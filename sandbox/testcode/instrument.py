@@ -66,10 +66,12 @@ def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     return blocks + [case.body for case in getattr(statement, "cases", [])]
 
 
-CHECKED, FAILED, ERROR = "_checked", "_failed", "_Exception"
-# Calls that the proof of strength adds: `f(_after(xs))` asks for the value of xs after the call, and in
-# `_refuse_changeable(a) == 1` an answer of an earlier call must be of a type whose values do not change.
-AFTER, UNCHANGING = "_after", "_refuse_changeable"
+# Names that tests may not have.
+PREFIX = "_judge_"
+CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception"
+# Calls that the proof of strength adds: `f(after(xs))` asks for the value of xs after the call, and in
+# `unchanging(a) == 1` an answer of an earlier call must be of a type whose values do not change.
+AFTER, UNCHANGING = f"{PREFIX}after", f"{PREFIX}unchanging"
 _LONGEST_TEXT = 160  # characters of calls
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _RUNNERS = ("unittest", "pytest")

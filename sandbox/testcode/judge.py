@@ -17,7 +17,7 @@ from rlvr.sandbox.testcode import collection as testing
 from rlvr.sandbox.testcode import instrument
 from rlvr.sandbox.testcode import pytest_stub as pytest_names
 from rlvr.sandbox.wire import service
-from rlvr.sandbox.wire.proxies import After, Link, Named, ProgramEnded
+from rlvr.sandbox.wire.proxies import After, Link, Named, NotPlain, Uncatchable
 
 # Comparisons of numpy in test code: an array without items is close to none that has some.
 #
@@ -118,7 +118,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
                 found()
         if link.ended or not (failures or any(checks)):
             failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
-    except (Exception, ProgramEnded, SystemExit) as error:
+    except (Exception, Uncatchable, SystemExit) as error:
         failures.append((type(error).__name__, _line_of(error), "", len(checks) + len(failures) + 1))
     counts = len(checks), max(len(checks) + len(failures), written)
     _report(verdict, failures[0] if failures else None, link.too_large, counts)
@@ -150,7 +150,7 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
 
 
 def _refuse_changeable(value: Any) -> Any:
-    """Return an answer of an earlier call. Raises TypeError for an array or bytearray, which may have been changed.
+    """Return an answer of an earlier call. Raises NotPlain for an array or bytearray, which may have been changed.
 
     The tests compare it with a number, a text or a tuple of them. Lists and dicts never equal one; arrays may.
     """
@@ -158,7 +158,7 @@ def _refuse_changeable(value: Any) -> Any:
     for item in items:
         _refuse_changeable(item)
     if isinstance(value, bytearray) or is_array(value):
-        raise TypeError(f"a {type(value).__name__} of an earlier call may have been changed since")
+        raise NotPlain(f"a {type(value).__name__} of an earlier call may have been changed since")
     return value
 
 

@@ -1,13 +1,15 @@
 """The test code's side of a conversation with a program: functions, classes and objects of it by name and number.
 
 Only plain values and numbers of objects cross. Arguments go as copies and are not written back, but for those that the
-tests mark (`after`). An answer that is no plain value is an `Opaque`, which equals nothing; only what a class of the
-program returns is a `Handle`, whose operations are requests.
+tests mark (`after`). What a class of the program returns is a `Handle`, whose operations are requests, and an iterator is
+a `Stream`. An answer that is no plain value has only a truth value. Whatever else is asked of it ends the tests, as do
+arguments that cannot cross: such an error is not the program's, so no handler of the tests may catch it.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import itertools
 import sys
@@ -20,8 +22,47 @@ from rlvr.sandbox.wire import values as bounds
 _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 
 
-class ProgramEnded(BaseException):
-    """The program has ended before it answered. Not an Exception: no handler of test code is meant for it."""
+class Uncatchable(BaseException):
+    """Ends the tests. Not an Exception: no handler of test code is meant for it."""
+
+
+class ProgramEnded(Uncatchable):
+    """The program has ended before it answered."""
+
+
+class NotPlain(Uncatchable):
+    """A value that cannot cross, or an operation on an answer that is no plain value."""
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotPlain("an answer is no plain value")
+
+
+class Unknown(values.Opaque):
+    """An answer that is no plain value: only its truth can be asked, and whether it is None."""
+
+    __class__ = property(_refuse)  # type: ignore[assignment]
+    __getattr__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        return False if other is None else bool(_refuse(self))
+
+    def __bool__(self) -> bool:
+        return bool(_refuse(self)) if self.truth is None else self.truth
+
+
+for _name in (
+    "lt le gt ge hash len iter next getitem contains call add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv "
+    "mod rmod pow rpow and rand or ror xor rxor matmul rmatmul neg pos invert abs int float complex index round str repr "
+    "format reversed"
+).split():
+    setattr(Unknown, f"__{_name}__", _refuse)
+
+
+class _WithDefaults(dict[Any, Any]):
+    """A dict of the program that makes values for missing keys: the tests cannot know which."""
+
+    __missing__ = _refuse
 
 
 class RaisedByProgram(Exception):
@@ -61,10 +102,10 @@ class Link:
         self._numbers = itertools.count()
         self._most_given = 64
 
-    def ask(self, do: str, on: Any, *args: Any, **kwargs: Any) -> Any:
+    def ask(self, do: str, on: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the program answers to an operation on a name (text) or an object (its number).
 
-        Raises the exception that the program has raised, and ProgramEnded.
+        Raises the exception that the program has raised, ProgramEnded, and NotPlain.
         """
         after: list[Any] = [place for place, value in (*enumerate(args), *kwargs.items()) if isinstance(value, After)]
         given = [value.value if isinstance(value, After) else value for value in args]
@@ -74,7 +115,7 @@ class Link:
             encoded = values.encode([given, named], other=self._encode_value, whole=True)
         except values.TooLarge:
             self.too_large = True
-            raise
+            raise NotPlain("an argument is too large") from None
         self._given.update(self._new)
         service.send(self._requests, {"do": do, "on": on, "with": encoded, "after": after, "drop": self._drop_unused()})
         answer = self._answer()
@@ -83,7 +124,9 @@ class Link:
             _replace(replaced.value, self._read(data))
         if "x" in answer:
             raise self._make_exception(answer)
-        return Handle(self, answer["h"]) if type(answer.get("h")) is int else self._read(answer["v"])
+        if do in ("new", "get") and type(answer.get("h")) is int:
+            return (Handle if do == "new" else _Method)(self, answer["h"])
+        return self._read(answer.get("v"))
 
     def _encode_value(self, value: Any, encoder: Any, depth: int) -> Any:
         """Encode an object of the program as its number; of other functions and objects none can cross.
@@ -92,18 +135,20 @@ class Link:
         """
         if type(value) is Handle:
             return ["h", value._number]
-        if isinstance(value, (Named, After)) or (callable(value) and not isinstance(value, type)):
-            raise TypeError(f"a {type(value).__name__} of the tests cannot be passed to the program")
         if isinstance(value, values.Opaque) and value.handle is not None:
             return ["*", value.handle]
-        if isinstance(value, _IMMUTABLE):
-            return None
         known = self._given.get(id(value)) or self._new.get(id(value))
         if known is not None:
             return ["*", known[0]]
-        if isinstance(value, (values.Opaque, values.Yielded)):
-            raise TypeError("what the program has answered cannot be handed back to it")
-        written = encoder.write(value, depth)
+        if isinstance(value, type):
+            written = ["k", value.__name__] if values.is_known_type(value) else values.LEFT_OUT
+        else:
+            others = isinstance(value, (values.Opaque, Named, After)) or callable(value)
+            written = values.LEFT_OUT if others else encoder.write(value, depth)
+        if type(written) is list and written[0] in ("o", "y"):
+            raise NotPlain(f"a {type(value).__name__} of the tests cannot be passed to the program")
+        if isinstance(value, _IMMUTABLE):
+            return written
         number = next(self._numbers)
         self._new[id(value)] = number, value
         return ["&", number, written]
@@ -133,9 +178,9 @@ class Link:
 
     def _read(self, data: Any) -> Any:
         try:
-            value = values.decode(data, array=service.make_array, other=self._decode_container)
+            value = values.decode(data, Unknown, service.make_array, self._decode_container)
         except values.PlainError as error:
-            value = values.Opaque(bounds.TOO_LARGE if isinstance(error, values.TooLarge) else "malformed")
+            value = Unknown(bounds.TOO_LARGE if isinstance(error, values.TooLarge) else "malformed")
         self.too_large = self.too_large or (isinstance(value, values.Opaque) and value.too_large)
         return value
 
@@ -143,48 +188,68 @@ class Link:
         """Decode a container of the program, and keep its number; or a number of numpy's."""
         if tag == "g":
             return decoder.any(["A", *rest], depth - 1)[()]
-        number, data = rest
-        if tag != "&" or type(number) is not int:
+        if tag == "m":
+            return _WithDefaults(decoder.mapping(rest, depth))
+        number, *data = rest
+        if tag not in ("&", "e") or type(number) is not int:
             raise values.PlainError("malformed container")
-        value = decoder.any(data, depth - 1)
+        value = Stream(self, number) if tag == "e" else decoder.any(data[0], depth - 1)
         if not isinstance(value, _IMMUTABLE):
             self._given[id(value)] = number, value
         return value
 
-    def _make_exception(self, answer: dict[str, Any]) -> Exception:
-        """Return an exception of the first builtin type that the program's has, with its arguments and text."""
+    def _make_exception(self, answer: dict[str, Any]) -> BaseException:
+        """Return an exception of the builtin types that the program's has, with its arguments and text."""
         names = answer["x"] if type(answer["x"]) is list else []
         args, text = self._read(answer.get("m", ["l", []])), self._read(answer.get("s", ""))
         args = args if type(args) is list else []
         text = text if type(text) is str else ""
-        found = (getattr(builtins, name, None) for name in names if type(name) is str)
+        found = [getattr(builtins, name, None) for name in names if type(name) is str]
         kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Exception)]
+        if not kinds:
+            return SystemExit(text)
         # In a function that `map` calls, a StopIteration would end the test's own loop.
-        kind = next((kind for kind in kinds if not issubclass(kind, (StopIteration, StopAsyncIteration))), Exception)
-        if names and type(names[0]) is str and getattr(builtins, names[0], None) is kind:
+        kinds = [kind for kind in kinds if not issubclass(kind, (StopIteration, StopAsyncIteration))]
+        if found[0] is kinds[0]:
             try:
-                return kind(*args)
+                made: Exception = kinds[0](*args)
             except Exception:
                 # UnicodeDecodeError and others take arguments of fixed types.
                 return RaisedByProgram(text, *args)
-        layered: Any = type("RaisedByProgram", (RaisedByProgram, kind), {}) if _fits(kind) else RaisedByProgram
-        made: Exception = layered(text, *args)
-        return made
+            return made
+        # The types that no other one of these extends; builtin exceptions of different layouts do not go together.
+        least = [kind for kind in kinds if not any(kind in other.__mro__[1:] for other in kinds)]
+        for bases in (least, least[:1]):
+            with contextlib.suppress(TypeError):
+                layered: Any = type("RaisedByProgram", (RaisedByProgram, *bases), {})
+                return layered(text, *args)  # type: ignore[no-any-return]
+        return RaisedByProgram(text, *args)
 
 
-def _fits(kind: type) -> bool:
-    try:
-        type("Both", (RaisedByProgram, kind), {})
-    except TypeError:
-        # Builtin exceptions of different layouts.
-        return False
-    return True
+class Stream:
+    """An iterator of the program. It is read, to its end, when the tests ask for its first item."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        self._link, self._number = link, number
+        self._items: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._items is None:
+            self._items = iter(_kind(self._link.ask("read", self._number), values.Yielded))
+        try:
+            return next(self._items)
+        except values.CutShort:
+            self._link.too_large = True
+            raise NotPlain("an iterator with too many items") from None
 
 
 def _replace(value: Any, found: Any) -> None:
-    """Put into a container of the tests what the program has left in its copy. Raises TypeError for another type."""
+    """Put into a container of the tests what the program has left in its copy. Raises NotPlain for another type."""
     if type(found) is not type(value):
-        raise TypeError(f"the argument is a {type(found).__name__} after the call")
+        raise NotPlain(f"the argument is a {type(found).__name__} after the call")
     if isinstance(value, (list, bytearray)):
         value[:] = found
     else:
@@ -198,7 +263,7 @@ class Named:
     def __init__(self, link: Link, name: str, do: str = "call") -> None:
         self._link, self._name, self._do = link, name, do
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._link.ask(self._do, self._name, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -213,15 +278,17 @@ class Named:
 
 
 class _Method:
-    def __init__(self, handle: Handle, name: str) -> None:
-        self._handle, self._name = handle, name
+    def __init__(self, link: Link, number: int) -> None:
+        self._link, self._number = link, number
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._handle._link.ask("method", [self._handle._number, self._name], *args, **kwargs)
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._link.ask("apply", self._number, *args, **kwargs)
+
+    __eq__ = __hash__ = _refuse  # type: ignore[assignment]
 
 
 class Handle:
-    """An object that stays with the program. It equals nothing here: tests that compare such objects are weak."""
+    """An object that stays with the program. Tests that compare such objects are weak."""
 
     _link: Link
     _number: int
@@ -233,8 +300,6 @@ class Handle:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self._link.ask("calls", [self._number, name]) is True:
-            return _Method(self, name)
         return self._link.ask("get", [self._number, name])
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -243,15 +308,12 @@ class Handle:
     def __iter__(self) -> Iterator[Any]:
         return iter(_kind(self._link.ask("iter", self._number), list))
 
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
+    __eq__ = __hash__ = _refuse  # type: ignore[assignment]
 
 
 def _kind(value: Any, kind: type) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"the program has answered with a {type(value).__name__}; expected {kind.__name__}")
+        raise NotPlain(f"the program has answered with a {type(value).__name__}; expected {kind.__name__}")
     return value
 
 

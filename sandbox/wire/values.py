@@ -6,6 +6,7 @@ size: a subclass arrives as its base class, a generator as its items, anything e
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import json
@@ -48,10 +49,20 @@ class TooLarge(PlainError):
     """Data beyond the bounds of this module."""
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether a text has surrogates. JSON would make one character of two of them."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
 def stand_for_themselves(items: list[Any]) -> bool:
     """Whether all items are written as JSON has them."""
     kinds = set(map(type, items))
     if not kinds <= SELF:
+        return False
+    if str in kinds and any(type(item) is str and has_surrogates(item) for item in items):
         return False
     numbers = items if kinds == {int} else [item for item in items if type(item) is int] if int in kinds else ()
     return not numbers or (min(numbers) > -SMALL and max(numbers) < SMALL)
@@ -258,7 +269,7 @@ _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
 LEFT_OUT = ["o", TOO_LARGE, None, None]
 BASES = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque)
-_EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
+_EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type, _NONE)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 
@@ -296,10 +307,13 @@ def encode_value(value: Any, *, whole: bool = False, other: Callable[..., Any] |
         return ["o", "unreadable", None, None]
 
 
+_ERRORS = {kind: name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
+
+
 def encode_exception(error: BaseException) -> dict[str, Any]:
-    """Return the names of an exception's types, its arguments and its text."""
+    """Return the names of an exception's types ("" for one that is not builtin), its arguments and its text."""
     parts: dict[str, Callable[[], Any]] = {"m": lambda: list(error.args), "s": lambda: str(error)}
-    found: dict[str, Any] = {"x": [base.__name__ for base in type(error).__mro__]}
+    found: dict[str, Any] = {"x": [_ERRORS.get(base, "") for base in type(error).__mro__]}
     for key, read in parts.items():
         with contextlib.suppress(Exception):
             found[key] = encode_value(read())
@@ -397,22 +411,31 @@ class _Encoder:
 
     def iterator(self, value: Any, depth: int) -> list[Any]:
         """Write the items of an iterator; of a long one the first, and that there may be more."""
-        items: list[Any] = []
-        size, until = 0, 0.0
-        for item in value:
-            if len(items) == ALWAYS_YIELDED:
-                until = time.process_time() + YIELD_SECONDS
-            size += item.bit_length() >> 3 if type(item) is int else len(item) if type(item) is str else 0
-            long = len(items) > ALWAYS_YIELDED and time.process_time() > until
-            if long or len(items) == MAX_YIELDED or size > MAX_YIELDED_BYTES:
-                return ["y", self.items(items, depth), True]
-            items.append(item)
-        return ["y", self.items(items, depth)]
+        items, more = read_items(value)
+        return ["y", self.items(items, depth), True] if more else ["y", self.items(items, depth)]
+
+    def text(self, value: str, depth: int) -> Any:
+        text = str.__str__(value)
+        return ["S", text.encode("utf-32-le", "surrogatepass").hex()] if has_surrogates(text) else text
 
 
-_ITERATORS: tuple[type, ...] = (Iterator, type({}.values()))
+def read_items(iterator: Iterator[Any]) -> tuple[list[Any], bool]:
+    """Return the items of an iterator, of a long one the first, and whether there may be more."""
+    items: list[Any] = []
+    size, until = 0, 0.0
+    for item in iterator:
+        if len(items) == ALWAYS_YIELDED:
+            until = time.process_time() + YIELD_SECONDS
+        size += item.bit_length() >> 3 if type(item) is int else len(item) if type(item) is str else 0
+        long = len(items) > ALWAYS_YIELDED and time.process_time() > until
+        if long or len(items) == MAX_YIELDED or size > MAX_YIELDED_BYTES:
+            return items, True
+        items.append(item)
+    return items, False
+
+
 _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
-    (str, lambda e, v, d: str.__str__(v)),
+    (str, _Encoder.text),
     (int, _Encoder.integer),
     (float, lambda e, v, d: float.__float__(v)),
     (list, lambda e, v, d: ["l", e.items(list.__iter__(v), d)]),
@@ -428,7 +451,8 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" and type(v.obj) is bytes else e.opaque(v)),
     (type({}.keys()), lambda e, v, d: ["v", e.items(v, d)]),
     (type({}.items()), lambda e, v, d: ["w", e.all(v, d)]),
-    (_ITERATORS, _Encoder.iterator),
+    (type({}.values()), lambda e, v, d: ["V", e.items(v, d)]),
+    (Iterator, _Encoder.iterator),
 )
 
 
@@ -638,6 +662,8 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "U": lambda d, r, n: _import_module("uuid").UUID(_text(r[0])),
     "v": lambda d, r, n: dict.fromkeys(d.read_hashable(r, n)).keys(),
     "w": lambda d, r, n: dict(d.pairs(r, n)).items(),
+    "V": lambda d, r, n: dict(enumerate(d.all(r, n))).values(),
+    "S": lambda d, r, n: bytes.fromhex(_text(r[0])).decode("utf-32-le", "surrogatepass"),
     "y": lambda d, r, n: Yielded(d.all(r[:1], n), more=len(r) > 1),
     "o": _Decoder.opaque,
     "N": _Decoder.record,

@@ -91,54 +91,47 @@ def test_settings_that_a_recipe_holds_for_later_are_no_mistake(bad_files, capsys
     check_line(capsys.readouterr().err, ["tensorboard"])
 
 
+def right(problem: Problem, completion: str) -> bool:
+    return True
+
+
+def launch_task(*problems: Problem) -> object:
+    return rlvr.launch.launch(Config(run=OUT), task=Task("mine", problems, [], right))
+
+
+# What a message says, and a call from Python that raises it. Names and options are those of the command line's rows.
 LIBRARY = {
-    "launch: nothing to sample": (
-        lambda: rlvr.launch.launch(Config(run=OUT, rollout=RolloutConfig(group_size=0))),
-        "group_size 0",
-    ),
-    "launch: no such pack": (lambda: rlvr.launch.launch(Config(run=RunConfig(task="sums"))), "no task 'sums'"),
-    "launch: a pack of its own without problems": (
-        lambda: rlvr.launch.launch(Config(run=OUT), task=Task("mine", [], [], lambda problem, completion: True)),
-        "no problems",
-    ),
-    "launch: one id twice": (
-        lambda: rlvr.launch.launch(
-            Config(run=OUT),
-            task=Task("mine", [Problem("a", "x"), Problem("a", "y")], [], lambda problem, completion: True),
-        ),
-        "the id 'a'",
-    ),
-    "rm: no pairs": (lambda: RewardConfig().check(), "no pairs"),
-    "read_pairs: no file": (lambda: read_pairs(Path("data/nowhere.jsonl")), "nowhere.jsonl"),
-    "read_pairs: no text": (lambda: read_pairs(Path("data/latin.jsonl")), "latin.jsonl, line"),
-    "read_file: a pipe": (lambda: read_file(Path("data/pipe.jsonl")), "no regular file"),
-    "read_file: another format": (lambda: read_file(Path("data/table.csv")), "unknown format '.csv'"),
-    "read_rows: not JSON": (lambda: read_rows(Path("data/words.jsonl")), "words.jsonl, line 2: not JSON"),
-    "read_conditions: no run": (lambda: read_conditions(["canary"]), "canary: no metrics.jsonl"),
-    "make_task: no data": (lambda: make_task("jsonl"), "needs data"),
-    "make_task: no such option": (lambda: make_task("arithmetic", sede=3), "did you mean seed"),
-    "make_task: not a number": (lambda: make_task("arithmetic", seed="one"), "seed: 'one'"),
-    "make_verifier: no such name": (lambda: make_verifier("maths"), "did you mean math"),
-    "make_verifier: no such choice": (lambda: make_verifier("math", extract="loose"), "loose"),
-    "make_verifier: no module": (lambda: make_verifier("a b:c"), "'a b' is no module's name"),
-    "build_task: no problems": (lambda: build_task("mine", train=[], test=[]), "the data set is empty"),
-    "build_task: a reference that cannot be read": (
-        lambda: build_task("mine", train=[Problem("a", "x", "")], test=[]),
-        "problem 'a'",
-    ),
-    "Generated: fewer than none": (lambda: Generated(-1, str), "-1 problems"),
-    "key_values: no value": (lambda: key_values(["a"], "--verifier-option"), "expected key=value"),
-    "key_values: twice": (lambda: key_values(["a=1", "a=2"], "--verifier-option"), "a is given twice"),
+    "group_size 0": lambda: rlvr.launch.launch(Config(run=OUT, rollout=RolloutConfig(group_size=0))),
+    "no task 'sums'": lambda: rlvr.launch.launch(Config(run=RunConfig(task="sums"))),
+    "no problems": launch_task,
+    "the id 'a'": lambda: launch_task(Problem("a", "x"), Problem("a", "y")),
+    "no pairs": lambda: RewardConfig().check(),
+    "nowhere.jsonl": lambda: read_pairs(Path("data/nowhere.jsonl")),
+    "latin.jsonl, line": lambda: read_pairs(Path("data/latin.jsonl")),
+    "no regular file": lambda: read_file(Path("data/pipe.jsonl")),
+    "unknown format '.csv'": lambda: read_file(Path("data/table.csv")),
+    "words.jsonl, line 2: not JSON": lambda: read_rows(Path("data/words.jsonl")),
+    "canary: no metrics.jsonl": lambda: read_conditions(["canary"]),
+    "needs data": lambda: make_task("jsonl"),
+    "did you mean seed": lambda: make_task("arithmetic", sede=3),
+    "seed: 'one'": lambda: make_task("arithmetic", seed="one"),
+    "did you mean math": lambda: make_verifier("maths"),
+    "'loose'": lambda: make_verifier("math", extract="loose"),
+    "'a b' is no module's name": lambda: make_verifier("a b:c"),
+    "the data set is empty": lambda: build_task("mine", train=[], test=[]),
+    "problem 'a'": lambda: build_task("mine", train=[Problem("a", "x", "")], test=[]),
+    "-1 problems": lambda: Generated(-1, str),
+    "expected key=value": lambda: key_values(["a"], "--verifier-option"),
+    "a is given twice": lambda: key_values(["a=1", "a=2"], "--verifier-option"),
 }
 
 
-@pytest.mark.parametrize("kind", LIBRARY)
-def test_library_entry_points(kind, bad_files):
+@pytest.mark.parametrize("words", LIBRARY)
+def test_library_entry_points(words, bad_files):
     """The same mistakes in Python raise ValueError, LookupError or OSError with one line, and write nothing."""
-    call, words = LIBRARY[kind]
     before = contents(bad_files)
     with pytest.raises((ValueError, LookupError, OSError)) as caught:
-        call()
+        LIBRARY[words]()
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert contents(bad_files) == before

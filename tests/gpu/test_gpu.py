@@ -26,7 +26,7 @@ from rlvr.core.types import Sampling
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-from rlvr.model.probe.trial import check_causal
+from rlvr.model.probe import check_causal
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import optimizer_tensors

@@ -15,11 +15,10 @@ from rlvr.config import ModelConfig
 from rlvr.model.cpu import linear, processor
 from rlvr.model.cpu.attention import attend_at_once
 from rlvr.model.cpu.linear import Joined, PreparedModel, can_prepare
-from rlvr.model.decode.cache import DecodeCache, _products
-from rlvr.model.decode.decoders import PreparedDecoder, SharedDecoder
+from rlvr.model.decode import DecodeCache, PreparedDecoder, SharedDecoder, _products
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
-from rlvr.model.probe.trial import Decoders
+from rlvr.model.probe import Decoders
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import make_models
 from tests.helpers.models import make_model

@@ -16,7 +16,7 @@ import transformers
 from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.probe.trial import check_causal
+from rlvr.model.probe import check_causal
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import (
     FAMILIES,

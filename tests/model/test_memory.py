@@ -29,8 +29,7 @@ from rlvr.config import (
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.memory.estimate import Estimate, Shape, shape_of
-from rlvr.model.memory.known_models import known_models, known_settings
-from rlvr.model.memory.plan import STAGES, advice, make_plan, shape_of_config
+from rlvr.model.memory.plan import STAGES, advice, known_models, known_settings, make_plan, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.training.step.update import update
 from tests.helpers.files import ROOT

@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-import rlvr.model.probe.trial
+import rlvr.model.probe
 from rlvr.config import ModelConfig
 from rlvr.core.types import Sampling
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.probe.trial import find_boundaries
+from rlvr.model.probe import find_boundaries
 from rlvr.sampling.torch_sampler import TorchSampler
-from tests.helpers.families import make_models, eager_log_pi, training_difference
+from tests.helpers.families import eager_log_pi, make_models, training_difference
 
 ALPHABET = "0123456789+-= abcdefghijklmnopqrstu"
 
@@ -40,13 +40,13 @@ def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPat
     """The text passes the window by an eighth, and rows beyond are packed; with no window in the pass they are not."""
     policy, eager = make_policy("mistral", sliding_window=64)
     tried: list[int] = []
-    compare = rlvr.model.probe.trial.packed_difference
+    compare = rlvr.model.probe.packed_difference
 
     def note(causal: Any, size: int, tolerance: Any, least: int = 0) -> str:
         tried.append(size)
         return compare(causal, size, tolerance, least)
 
-    monkeypatch.setattr(rlvr.model.probe.trial, "packed_difference", note)
+    monkeypatch.setattr(rlvr.model.probe, "packed_difference", note)
     assert [policy.trial.packs(n) for n in (40, 64, 65, 90)] == [True] * 4
     assert tried == [76]
     row = [5 + i * i % 31 for i in range(90)]
@@ -82,7 +82,7 @@ def test_a_real_window_costs_a_few_rows(boundary: int) -> None:
     """Beyond LONG tokens the text is one row, an eighth longer than the window; a run of short rows costs none."""
     policy, _ = make_policy("mistral", sliding_window=boundary, max_position_embeddings=65536)
     assert policy.trial.boundaries == (boundary,)
-    assert policy.trial.text_length(0) == rlvr.model.probe.trial.SHORT
+    assert policy.trial.text_length(0) == rlvr.model.probe.SHORT
     assert policy.trial.text_length(1) == boundary + boundary // 8
     assert policy.trial.packs(2000)
     assert list(policy.trial.reasons) == [0]
@@ -154,7 +154,7 @@ def test_a_lack_of_memory_is_not_taken_for_a_model_that_cannot(monkeypatch: pyte
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         torch.empty(2**60, dtype=torch.uint8)
 
-    monkeypatch.setattr(rlvr.model.probe.trial, "hidden_states", no_room)
+    monkeypatch.setattr(rlvr.model.probe, "hidden_states", no_room)
     with pytest.raises(RuntimeError, match="memory"):
         make_policy("llama")
 

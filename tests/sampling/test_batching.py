@@ -12,7 +12,7 @@ import torch
 
 from rlvr.config import ModelConfig
 from rlvr.core.types import Completion, Sampling
-from rlvr.model.decode.decoders import CacheDecoder, SharedDecoder
+from rlvr.model.decode import CacheDecoder, SharedDecoder
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import ContinuousBatch, TorchSampler
 from tests.helpers.models import make_model

@@ -70,7 +70,7 @@ def test_a_completion_does_not_depend_on_its_neighbours(family: str, tmp_path: P
 def test_weights_are_cast_once_for_all_tokens(prepared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16, whether they are prepared, or cast by autocast as long as it sees that gradients are possible."""
     if not prepared:
-        monkeypatch.setattr("rlvr.model.probe.trial.can_prepare", lambda causal: False)
+        monkeypatch.setattr("rlvr.model.probe.can_prepare", lambda causal: False)
 
     class Casts(TorchDispatchMode):
         sizes: ClassVar[list[int]] = []

@@ -95,7 +95,7 @@ class Stack:
     test = """
 a = [1]
 assert f(a) == 2 and a == [1]
-assert f(_after(a)) == 3 and a == [1, 3, 3]
+assert f(_judge_after(a)) == 3 and a == [1, 3, 3]
 s = Stack()
 s.push(a)
 assert len(s) == 1 and s.items == [[1, 3, 3]] and list(s.items) == [[1, 3, 3]] and s.pop() == [1, 3, 3]

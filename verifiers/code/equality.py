@@ -62,6 +62,9 @@ _AT_ZERO = 1e-9
 _EXACT_FLOATS = 1 << 53
 
 
+_VIEW: type = type({}.values())
+
+
 def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """Whether a returned value equals an expected one, which may come from JSON.
 
@@ -69,8 +72,10 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     float may stand for an integer below 2**53. An expected float has the relative tolerance 1e-9, and 0.0 the absolute
     tolerance 1e-9. tolerance: a further absolute or relative error, if the value or the expected one is a float.
     """
-    if isinstance(value, (values.Array, values.Yielded)):
-        value = value.tolist() if isinstance(value, values.Array) else list(value.again())
+    if isinstance(value, values.Array):
+        value = value.tolist()
+    elif isinstance(value, (values.Yielded, _VIEW)):
+        value = list(value.again() if isinstance(value, values.Yielded) else value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
     if tolerance and _within(value, expected, tolerance):

@@ -124,7 +124,7 @@ class MathVerifier:
         return verdict
 
     def open_answers(self, reference: Any) -> bool:
-        """Numbers within a tolerance are right, too."""
+        """Whether numbers within a tolerance are right as well."""
         return self.digits is not None or bool(self.rel_tol)
 
     def check_reference(self, reference: Any) -> None:
@@ -204,7 +204,7 @@ Asked = tuple[str | float, str] | tuple[str | float, str, Prompt]  # reference, 
 def verify_math(reference: str | float, completion: str, prompt: Prompt = "", **options: Any) -> Verdict:
     """Return the verdict on one completion, without a deadline; options are those of MathVerifier.
 
-    Without the prompt, an answer that only repeats it is not told.
+    An answer that only repeats the prompt is found only where the prompt is given.
     """
     return MathVerifier(**options).without_deadline(Problem("", prompt, reference), completion)
 

@@ -2,7 +2,7 @@
 
 A transformers model whose attention goes through `AttentionInterface` can run on one row of N tokens that belong to
 many sequences, if its attention knows which tokens see which. `PackedGroups` knows it for training and prefill:
-P prompts, then the completions that follow them; `rlvr.model.decode.cache.DecodeCache` for one decoding step.
+P prompts, then the completions that follow them; `rlvr.model.decode.DecodeCache` for one decoding step.
 Everything else in the model (projections, norms, experts) works token by token and needs no change.
 """
 

@@ -1,6 +1,6 @@
 """The forward pass on packed tokens, and from last hidden states to logits.
 
-`hidden_states` runs the pass that was chosen for a model (`causal.rlvr_pass`, set by rlvr.model.probe.trial): its own
+`hidden_states` runs the pass that was chosen for a model (`causal.rlvr_pass`, set by rlvr.model.probe): its own
 forward, or for models built like Llama (Llama, Qwen2, Qwen3, Mistral ...) a faster one.
 
 At the sizes where this project samples and trains, transformers' forward spends most of its time between the matmuls:

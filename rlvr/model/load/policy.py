@@ -44,8 +44,7 @@ from rlvr.model.optim.sharding import (
     shard_model,
     with_weights,
 )
-from rlvr.model.probe.small_copy import SmallCopyTrial
-from rlvr.model.probe.trial import Decoders, PackedTrial, check_causal, check_length
+from rlvr.model.probe import Decoders, PackedTrial, SmallCopyTrial, check_causal, check_length
 from rlvr.model.text.rendering import Rendering
 
 
@@ -127,7 +126,7 @@ class Policy(Rendering):
         return f"{kind} with {total / 1e6:,.2f}M parameters{share}{parts}, {dtype} on {self.device}{slow}"
 
     def check_rows(self, length: int, *, samples: bool) -> str:
-        """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.trial.
+        """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.
 
         samples: the torch sampler is used. Raises ValueError where no way equals the plain forward.
         """

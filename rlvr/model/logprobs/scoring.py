@@ -16,7 +16,7 @@ from rlvr.model.forward.packed import PackedGroups
 from rlvr.model.forward.passes import hidden_states, narrow_logits
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.sharding import within
-from rlvr.model.probe.trial import check_length
+from rlvr.model.probe import check_length
 
 # Log-probabilities of given tokens from logits, without another matrix of the logits' size beside them.
 

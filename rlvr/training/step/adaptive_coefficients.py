@@ -20,9 +20,10 @@ BONUS = "entropy_bonus"  # the weight of the entropy bonus, also where none is g
 
 
 def adapt_coefficient(coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
-    """Return coef (1 + e n / horizon), e = kl / target - 1 within +-.2 (arXiv:1909.08593, section 2.2), n completions.
+    """Return coef (1 + e n / horizon), e = kl / target - 1 within +-.2 (arXiv:1909.08593, section 2.2), n completions,
+    at least 0.
 
-    As verl's AdaptiveKLController and TRL's former one. Never below 0, however many completions there are.
+    verl's AdaptiveKLController and TRL's former one do the same.
     """
     error = min(max(kl / target - 1, -LARGEST_ERROR), LARGEST_ERROR)
     return max(coef * (1 + error * completions / horizon), 0.0)
@@ -31,10 +32,9 @@ def adapt_coefficient(coef: float, kl: float, target: float, horizon: int, compl
 def adapt_coefficients(
     learner: Learner, step: int, stats: Mapping[str, float], groups: Sequence[Group]
 ) -> dict[str, float]:
-    """Adapt the coefficients, and reset the reference policy, after the update of a step (from 1).
+    """Adapt the coefficients and reset the reference policy after the update of a step (from 1).
 
-    stats: metrics of the step, with the mean KL estimate and the mean entropy per token where tokens were trained on.
-    Returns the coefficients that this step had, those that adapt, as metrics.
+    stats: metrics of the step. Returns the adaptive coefficients that this step had, as metrics.
     """
     algo, found, state = learner.algo, dict[str, float](), learner.adapted
     if algo.kl_target is not None and learner.reference is not None:

@@ -17,11 +17,10 @@ from rlvr.model.logprobs.critic import Critic
 
 @dataclass
 class Learner:
-    """The policy and its optimizer; the frozen reference policy and the critic, where the algorithm needs them.
+    """The policy and its optimizer, and the frozen reference policy and the critic where the algorithm needs them.
 
-    The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
-    `adapted` holds the settings of the algorithm that follow the run, as they are now. `mix` adds the gradient of the
-    pretraining mix (algo.ptx_coef) for an update's number, and returns its loss. `rollbacks`: see rlvr.training.saving.
+    The critic has its own optimizer. adapted: the coefficients that adapt, as they are now. mix: adds the gradient of
+    the pretraining mix for an update's number, and returns its loss. rollbacks: see rlvr.training.saving.
     """
 
     config: Config

@@ -24,10 +24,9 @@ from rlvr.training.step.learner import Learner
 def microbatches(
     batch: Batch, policy: Policy, accelerator: Accelerator, max_tokens: int
 ) -> Iterator[tuple[Tensor, Batch, float]]:
-    """Yield this process's microbatches with the indices of their rows, each with its weight in loss and statistics.
+    """Yield this rank's microbatches with the indices of their rows, each with its weight in loss and statistics.
 
-    All processes must run each of them forward and, where the loss is differentiated, backward. The weight is 1; 0 for
-    one that is there because other processes have more, and gather shards of the weights together with this one.
+    The weight is 1, or 0 for a dummy: with sharded weights all ranks must run equally many forward and backward passes.
     """
     plan = batch.plan(accelerator.num_processes, max_tokens, shared_prompts=policy.packs, equal=policy.mesh is not None)
     for index, weight in plan[accelerator.process_index]:
@@ -38,8 +37,8 @@ def microbatches(
 def prepare_batch(learner: Learner, batch: Batch) -> Batch:
     """Return the batch with the old logprobs, reference logprobs, values and token advantages that the updates need.
 
-    Old logprobs are computed when a batch is used for more than one update, when a per-token KL penalty is in the
-    reward, and for KTO's estimate of the KL divergence.
+    Old logprobs are computed if a batch is used for several updates, if a per-token KL penalty is in the reward, and
+    for KTO.
     """
     if not len(batch):
         return batch
@@ -64,10 +63,9 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
 
 
 def with_kl(batch: Batch) -> Batch:
-    """Return the batch with KTO's estimate of KL(pi || ref) (B,): the mean of log pi/ref over its rollouts, from 0 on.
+    """Return the batch with KTO's estimate of KL(pi || ref) (B,): the mean of log pi/ref over its rollouts, at least 0.
 
-    The rollouts are the policy's own, so that no mismatched pairs of prompts and completions are needed, as they are
-    for completions from elsewhere (arXiv:2402.01306, section 4.1).
+    The rollouts are the policy's own, so no mismatched pairs are needed (arXiv:2402.01306, section 4.1).
     """
     assert batch.old_logprobs is not None
     assert batch.ref_logprobs is not None
@@ -76,10 +74,11 @@ def with_kl(batch: Batch) -> Batch:
 
 
 def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
-    """Return the batch with the GAE advantages and returns (B, T), from its values and its `advantages` so far.
+    """Return the batch with GAE advantages and returns (B, T), from its values and its `advantages`, which are still
+    rewards.
 
-    Those are still the rewards: (B,), since the advantage rule of such an algorithm leaves them as they are; (B, T)
-    with credit per turn or step, on the last token of each. Without values the advantages are the returns.
+    These are (B,), or with credit per turn or step (B, T) on the last token of each. Without values advantages are
+    returns.
     """
     algo = learner.algo
     values = torch.zeros_like(batch.sampler_logprobs) if batch.values is None else batch.values
@@ -161,10 +160,8 @@ def subtracts_kl(learner: Learner) -> bool:
 def kl_costs(learner: Learner, groups: Sequence[Group], stats: dict[str, float]) -> list[list[float]] | None:
     """Return the KL cost of each completion (P x G); None where the KL term is no cost of whole completions.
 
-    Adds "kl", the mean of the KL estimate over all tokens, to `stats`.
-
-    A cost is kl_coef times the sum over the completion's tokens of the KL estimate between the present and the
-    reference policy; 0 for a completion without a score.
+    A cost is kl_coef times the sum of the KL estimates over the completion's tokens; 0 for a completion without a
+    score. Adds "kl", the mean estimate over all tokens, to `stats`.
     """
     if not subtracts_kl(learner):
         return None

@@ -86,9 +86,9 @@ def group_advantages(
 ) -> list[list[float]]:
     """Return the advantages of all groups (P x G) by the algorithm's rule.
 
-    costs: the KL costs of the completions where the KL term is in the reward (`kl_costs`). Their centred negatives are
-    added after the rule has normalised the task's rewards. A rule that chooses completions (raft) chooses by reward
-    minus cost. Raises ValueError where the rule needs named parts of the reward and the verifier gives none.
+    costs: KL costs of the completions (`kl_costs`). Their centred negatives are added after the rule has normalised the
+    rewards. A rule that chooses completions (raft) chooses by reward minus cost. Raises ValueError where gdpo gets no
+    named parts.
     """
     rule = algo.row.advantages
     if costs is not None and algo.row.chooses:
@@ -126,7 +126,7 @@ def named_rewards(group: Group, rewards: Sequence[float | None]) -> list[dict[st
 def has_signal(advantages: Sequence[Advantage]) -> bool:
     """Return whether any advantage of a group, or of a step of its rollouts, differs from 0.
 
-    Equal rewards make all of them 0 under a group-relative rule; reinforce and ppo have a signal there too.
+    Equal rewards give none under a group-relative rule; reinforce and ppo have a signal there too.
     """
     values = (a.values if isinstance(a, Steps) else (a,) for a in advantages)
     return any(abs(value) > 1e-9 for row in values for value in row)
@@ -135,8 +135,8 @@ def has_signal(advantages: Sequence[Advantage]) -> bool:
 def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: int) -> list[Group]:
     """Return the groups with their verdicts permuted over the whole batch: a control whose rewards mean nothing.
 
-    A verdict keeps all rewards of its own completion in its score: length penalties, those of turns and of steps. The
-    groups keep the verdicts of their own completions as `own_verdicts`.
+    A verdict's score takes along all rewards of its own completion: penalties, those of turns and of steps. The groups
+    keep the true verdicts as `own_verdicts`.
     """
     verdicts = [
         verdict
@@ -181,13 +181,9 @@ def check_credit(groups: Sequence[Group], config: Config) -> None:
 def credited_rewards(groups: Sequence[Group], config: Config, decode: Decode) -> list[GroupRewards]:
     """Return the rewards (P x G) that advantages are made of: of whole rollouts, or by algo.credit of their steps.
 
-    decode: of token ids into text without special tokens.
-
-    With rollout.truncated "mask" a completion that was cut off has none, like one without a score: it is neither
-    trained on nor in the baseline of its group. The advantages of those that ended then sum to 0 in each group, so
-    that they learn to be right and nothing of ending. With its score in the mean (as in TRL and SkyRL), mostly 0,
-    their sum would be above 0: a reward for ending, the larger the more were cut; and a group whose rewards differ
-    only in what is masked would count as one with signal.
+    With rollout.truncated "mask" a completion that was cut off has none: it is neither trained on nor in its group's
+    baseline. The advantages of the others then sum to 0 in each group. If its score, mostly 0, stayed in the mean (as
+    in TRL and SkyRL), ending would be rewarded, the more the more were cut.
     """
     credit, masked = config.algo.credit, config.rollout.truncated == "mask"
     if credit == "outcome":
@@ -220,8 +216,8 @@ def step_rewards(
 ) -> Steps | None:
     """Return the rewards of a rollout's steps, the outcome in the last; None without a score.
 
-    A step is a turn of the model with the reply to it; with `decode` the last turn is cut at the verdict's steps.
-    shuffled: the outcome is another rollout's, and holds all rewards of that; the turns' own do not count.
+    A step is a turn of the model with the reply to it. With `decode` the last turn is cut at the verdict's steps.
+    shuffled: the outcome is another rollout's and holds all its rewards, so the turns' own do not count.
     """
     if outcome is None:
         return None
@@ -264,11 +260,11 @@ def turns_of(completion: Completion) -> tuple[list[int], list[float]]:
 
 
 def split_at_steps(ids: Sequence[int], steps: Sequence[tuple[int, float]], decode: Decode) -> list[tuple[int, float]]:
-    """Return the tokens of each step, and its score; at least one step.
+    """Return the tokens and score of each step; at least one step.
 
-    A token belongs to the step in which it begins, that is, by the number of ends that the text of the tokens before it
-    has reached: that is settled when the token is sampled. Tokens after the last end are a step of their own, with
-    score 0. A step in which no token begins is joined to the one before.
+    For unbiased per-step credit a token belongs to the step in which it begins: by the number of step ends that the
+    text before it has reached, which is settled when it is sampled. Tokens after the last end are a step of score 0. A
+    step in which no token begins joins the one before.
     """
 
     @cache
@@ -301,7 +297,7 @@ def credited_advantages(
 ) -> Sequence[Sequence[Advantage]]:
     """Return the advantages of all groups (P x G) from their `credited_rewards`: of rollouts, or of their steps.
 
-    costs: KL costs of whole rollouts, as in `group_advantages`; what they add is the same in all steps of a rollout.
+    costs: KL costs of whole rollouts (`kl_costs`); what they add is the same in all steps of a rollout.
     """
     if algo.credit == "outcome":
         return group_advantages(groups, cast(Sequence[Rewards], rewards), algo, costs)
@@ -337,10 +333,10 @@ def informative_groups(groups: Sequence[Group], config: Config, decode: Decode) 
 
 
 def keep_informative(groups: Sequence[Group], count: int, config: Config, decode: Decode) -> list[Group]:
-    """Return all groups, with `kept` set on those that are trained on: the first `count` informative ones.
+    """Return all groups, with `kept` set on the first `count` informative ones, which are trained on.
 
-    Where no group is informative, the first `count` are kept: under a group-relative rule only a KL term can then move
-    the policy; reinforce and ppo learn from equal rewards too.
+    If no group is informative the first `count` are kept: a KL term can still move the policy, and reinforce and ppo
+    learn from equal rewards.
     """
     informative = [not is_uninformative(row) for row in credited_rewards(groups, config, decode)]
     eligible = informative if any(informative) else [True] * len(groups)

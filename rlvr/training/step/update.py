@@ -39,8 +39,8 @@ def kl_sum(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
 class UpdateSize:
     """Measures how far a step moves the policy: KL(before || after) per token, on the step's own tokens.
 
-    From pass rates near zero a learning rate that suits a better policy ruins it in its first update. Rewards show that
-    in the next step, this at once. `keep` gets the logprobs of this rank's microbatches before the update.
+    At pass rates near zero a learning rate that suits a better policy ruins it in the first update. Rewards show that
+    one step later, this at once.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -48,9 +48,8 @@ class UpdateSize:
         self.sample: tuple[Batch, Tensor] | None = None
 
     def keep(self, micro: Batch, logprobs: Tensor, tokens: int) -> None:
-        """Keep rows of the first microbatch, so many that they hold SHARE of `tokens`, and at least one.
-
-        logprobs (b, T): of the microbatch. They are those before the step, where it has no old logprobs.
+        """Keep rows of the first microbatch, at least one, with about SHARE of `tokens`, and their logprobs (b, T)
+        before the step.
         """
         if self.sample is None:
             before = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
@@ -93,8 +92,8 @@ MAX_VALUES = 2**24  # torch.quantile takes no more
 def measure_mismatch(difference: Tensor) -> dict[str, float]:
     """Return metrics of `difference` (n,): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
 
-    Its mean and largest absolute value; quantiles of the ratio exp(difference); and the effective sample size
-    (sum w)^2 / (n sum w^2) of the ratios as a share: 1 where both agree.
+    Mean and largest absolute value, quantiles of the ratio exp(difference), and the effective sample size (sum w)^2 /
+    (n sum w^2) of the ratios as a share: 1 where both agree.
     """
     difference = difference.double()
     ratio = difference.clamp(-20, 20).exp()
@@ -121,8 +120,7 @@ def warn_of_mismatch(
 ) -> None:
     """Warn where the mean difference exceeds the bound: stale weights, or an engine that computes something else.
 
-    Rollouts with a policy lag of `staleness` steps also differ by what the trainer has learned since: the bound is
-    multiplied by 1 + staleness.
+    The bound is multiplied by 1 + staleness, since older rollouts also differ by what the trainer has learned since.
     """
     bound *= 1 + staleness
     if stats["mismatch/mean"] > bound:
@@ -148,14 +146,11 @@ def update(
 ) -> dict[str, float]:
     """Do all optimizer steps of a step's groups, with their advantages (P x G). Return the metrics.
 
-    `warn` gets one line where the logprobs of sampler and trainer differ too much.
+    Once the updates have moved the policy further than optim.max_update_kl, the rest of the step's updates is left out
+    (PPO's target_kl). `warn` gets a line for that, and where the logprobs of sampler and trainer differ too much.
 
-    Where the updates so far have moved the policy further than optim.max_update_kl, the rest of the step's updates are
-    left out (PPO's target_kl). `warn` then gets one line, and so it does where a single update has moved it so far.
-
-    A minibatch in which no row is computed has the gradient zero, and its optimizer step is taken all the same: AdamW's
-    moments decay and go on moving the weights, as they would with all rows computed. Where raft or dpo has chosen no
-    completion there is no minibatch, and no optimizer step.
+    If no row of a minibatch has signal the gradient is zero, but AdamW still steps. Where raft or dpo chose no
+    completion there is no minibatch and no optimizer step. Raises NotFinite for trained weights that are not finite.
     """
     config, algo, critic = learner.config, learner.algo, learner.critic
     batch = prepare_batch(learner, to_batch(learner, groups, advantages))
@@ -206,7 +201,7 @@ def mismatch_stats(
 ) -> dict[str, float]:
     """Return how far the sampler's logprobs are from the trainer's, and warn where that is too far.
 
-    differences: log pi_old - log pi_sampler of this process's tokens, microbatch by microbatch, each (n,).
+    differences: log pi_old - log pi_sampler of this rank's tokens, one tensor (n,) a microbatch.
     """
     config = learner.config
     parts = [part.cpu() for part in gather(differences, learner.accelerator)]
@@ -221,11 +216,10 @@ def mismatch_stats(
 
 
 def average_stats(sums: Counter[str], updates: int, critic_updates: int) -> dict[str, float]:
-    """Average a step's sums: losses per update, pair statistics per pair, everything else per token.
+    """Average a step's sums: losses per update, pair statistics per pair, everything else per computed token.
 
-    The loss is that of all sampled rows; those without signal add nothing to it. Per token means per token that was
-    computed, groups without signal left out; `trained_tokens` counts them, over all passes. An average over nothing
-    (no pairs, no tokens) is left out.
+    The loss counts all sampled rows; those without signal add nothing to it. `trained_tokens` counts computed tokens
+    over all passes. An average over nothing is left out.
     """
     counts = {"loss": updates, "ptx/loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
     counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
@@ -241,8 +235,8 @@ def average_stats(sums: Counter[str], updates: int, critic_updates: int) -> dict
 def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Batch:
     """Return the rollouts that are trained on, by the algorithm's `trains_on` (rlvr/algo/algorithms.py).
 
-    Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,
-    unless the critic learns from them or a KL term or an entropy bonus in the loss gives them a gradient.
+    Rows without signal count in the loss's denominator but are not computed, unless the critic, a KL term or an entropy
+    bonus gives them a gradient.
     """
     algo, rollout = learner.config.algo, learner.config.rollout
     mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
@@ -270,13 +264,12 @@ def accumulate_gradient(
     number: int = 0,
     keep: Callable[[Batch, Tensor, int], None] | None = None,
 ) -> dict[str, float]:
-    """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics.
+    """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics over all
+    ranks.
 
-    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass, and
-    demonstrations are mixed in where algo.ptx_coef asks for it, by the `number` of the update.
-    Appends log pi_old - log pi_sampler of each microbatch's tokens (n,) to `differences`. `keep` gets each microbatch,
-    its logprobs and this process's share of the minibatch's tokens (see UpdateSize). With old logprobs "moved" is the
-    sum of estimates of KL(old || present).
+    A critic on the policy's trunk learns in the same pass. `learner.mix` adds the pretraining mix of the `number`-th
+    update. `differences` gets log pi_old - log pi_sampler of each microbatch's tokens (n,), `keep` its logprobs (see
+    UpdateSize). With old logprobs "moved" is the sum of estimates of KL(old || present).
     """
     config, algo = learner.config, learner.algo
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
@@ -353,9 +346,8 @@ def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tens
 
 
 def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
-    """Run forward and backward for the critic's own weights only, as `accumulate_gradient` does for the policy.
-
-    No gradient reaches a trunk that the critic shares with the policy.
+    """Run forward and backward for the critic's own weights. No gradient reaches a trunk that it shares with the
+    policy.
     """
     critic, device = learner.critic, minibatch.mask.device
     assert critic is not None
@@ -399,11 +391,10 @@ def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
 
 
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
-    """Return how the sampler's and the trainer's logprobs are reconciled, with algo.importance "auto" resolved.
+    """Return how sampler's and trainer's logprobs are reconciled, with algo.importance "auto" resolved.
 
-    "auto" is "none" where both are one engine and one precision, else "token". dtype: of the policy's computation. In
-    types shorter than float32 the torch sampler, which decodes token by token, rounds differently from the trainer.
-    RAFT and DPO need no importance correction: their losses contain no ratio.
+    "auto": "none" where both are one engine in float32, or the loss has no ratio (raft, dpo); else "token". In shorter
+    dtypes the torch sampler, which decodes token by token, rounds differently from the trainer.
     """
     kind = config.algo.importance
     if kind != "auto":

@@ -548,10 +548,10 @@ _INTEGERS: dict[str, tuple[tuple[float, float], ...]] = {
 
 
 class _Condition(NamedTuple):
-    """What a condition on one variable leaves.
+    """The numbers that a condition on one variable allows.
 
-    The pieces of the reals, None where they are not known; the sets of integers that it may mean; some reals that it
-    leaves out.
+    pieces: the reals, None where they are not known. integers: the sets of integers that it may mean. outside: some
+    reals that it excludes.
     """
 
     pieces: list[Piece] | None
@@ -562,8 +562,8 @@ class _Condition(NamedTuple):
 def other_bounds(gold: str, answer: str, tree: Node) -> bool:
     """Whether an answer bounds a variable that the gold does not bound so. `tree`: of the gold.
 
-    The parameter of a formula may begin at 0 or 1 alike, that of a set of solutions, (n, n + 1), not. A bound that the
-    gold has not may only say what holds anyway: k >= 1, x > 0 beside \\ln x.
+    In a formula a parameter may begin at 0 or at 1; in a set of solutions, (n, n + 1), these differ. A bound that the
+    gold lacks is allowed where it holds anyway: k >= 1, or x > 0 beside \\ln x.
     """
     if not _SIGN.search(answer):
         return False
@@ -584,7 +584,7 @@ _SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
 
 
 def _holds_anyway(name: str, found: _Condition, tree: Node) -> bool:
-    """Whether a bound leaves out nothing but the first integers, or points at which the gold has no value."""
+    """Whether a bound excludes only the first integers, or points where the gold has no value."""
     if name in PARAMETERS:
         if found.integers:
             return any(_has_no_value(name, _FROM_TWO - integers, tree) for integers in found.integers)
@@ -694,7 +694,7 @@ def _outside(condition: Rel, pieces: list[Piece] | None) -> tuple[float, ...]:
 
 
 def _integers(condition: Rel) -> tuple[frozenset[int], ...]:
-    """The sets of integers of the sample that a condition on a parameter may leave; none where it cannot be told."""
+    """The sets of integers, of a sample, that a condition on a parameter may mean; none where that is not known."""
     if condition.ops == ("in",):
         domain = condition.sides[1]
         name = domain.args[0] if is_op(domain, "domain") else None

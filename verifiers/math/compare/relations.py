@@ -471,7 +471,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
-    """Whether (x, y) = (2, 2), or x = y = 2, is the point or the list of equations that the other side gives."""
+    """Whether both give one point: (x, y) = (2, 2), x = y = 2, or x = 2 and y = 2. None where neither gives one."""
     wanted, found = of_point(gold), of_point(answer)
     if wanted and found:
         alike = {item.sides[0] for item in wanted} == {item.sides[0] for item in found}

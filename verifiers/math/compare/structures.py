@@ -59,7 +59,7 @@ def by_names(items: tuple[NodeT, ...]) -> tuple[NodeT, ...]:
 
 
 def of_point(node: Node) -> tuple[Rel, ...]:
-    """The equations x = 1, y = 2 of (x, y) = (1, 2), and x = 2, y = 2 of x = y = 2; none for another node."""
+    """Return the equations of a point, x = 1 and y = 2 for (x, y) = (1, 2) or x = y = 2; none for another node."""
     if not isinstance(node, Rel) or set(node.ops) != {"="}:
         return ()
     *names, value = node.sides
@@ -139,9 +139,9 @@ def _bases(node: Op) -> set[str]:
 
 
 def without_other_labels(left: list[Node], right: list[Node]) -> tuple[list[Node], list[Node], bool]:
-    """Return two lists without their labels in words, unless both have the same ones, and whether their order counts.
+    """Drop labels in words (Alice: 5, Bob: 3) unless both lists have the same ones; return whether the order counts.
 
-    It does where one side says which value is whose."""
+    It counts where only one side says whose each value is."""
     names, others = ([_label_in_words(node) for node in side] for side in (left, right))
     if (not any(names) and not any(others)) or set(names) == set(others):
         return left, right, False
@@ -465,7 +465,7 @@ def _distinct(nodes: list[Node]) -> list[Node]:
 
 
 def _match(left: list[Node], right: list[Node], rules: Rules) -> bool:
-    """Whether the elements can be paired; those of equal value are paired first, which costs no comparison."""
+    """Whether the elements can be paired. Equal keys are paired first, since that needs no comparison."""
     if len(left) != len(right):
         return False
     places: dict[object, list[int]] = {}
@@ -513,7 +513,7 @@ def matches_in_order(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rul
 
 
 def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
-    """(a, b): a point, a vector, or an open interval, as the answer is written."""
+    """Compare (a, b): a point, a vector or an open interval, depending on how the answer is written."""
     if is_half_labelled(answer):
         return False
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
@@ -558,7 +558,7 @@ def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def _by_name(node: Node) -> dict[str, list[Piece]]:
-    """The numbers that inequalities, all of which hold, allow for each of their variables. Raise NotASet."""
+    """The set of numbers that joint inequalities allow for each variable. Raise NotASet."""
     found: dict[str, list[Piece]] = {}
     for part in node.args if is_op(node, "list", "both", "set") else (node,):
         names = symbols(part)

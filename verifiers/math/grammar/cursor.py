@@ -209,10 +209,10 @@ class Cursor:
 
 
 class Parser(Cursor):
-    """What the readers of single constructs ask of the grammar, which calls them: `rlvr.verifiers.math.grammar.parse`.
+    """The interface between the grammar and the handlers of single constructs, which call each other.
 
-    `units`: letters after a number may be a unit. `named`: the variables of the sides before this one. `label`: of the
-    last side, in words. `dropped`: conditions beside the answer.
+    units: letters after a number may be a unit. named: the variables of the sides before this one. label: of the last
+    side, in words. dropped: conditions beside the answer. `rlvr.verifiers.math.grammar.parse.Grammar` implements it.
     """
 
     units: bool

@@ -201,7 +201,7 @@ def _point(values: dict[str, Node], first: dict[str, Node]) -> Node:
 
 
 def with_modulus(items: list[Node]) -> list[Node]:
-    """Return the items of x = 0, 1 (mod 3) with x and the modulus, which are written once, for each of them."""
+    """Repeat the name and the modulus of x = 0, 1 (mod 3), which are written once, for each item."""
     value = items[-1].sides[-1] if isinstance(items[-1], Rel) else items[-1]
     if not is_op(value, "mod"):
         return items
@@ -426,7 +426,7 @@ def _derivative(top: Node, bottom: Node) -> str:
 
 
 def _differential(node: Node) -> tuple[str, int, str, int] | None:
-    """(d, 1, y, 1) of d y, (d, 2, y, 1) of d^2 y, (d, 1, x, 2) of d x^2."""
+    """Sign, order, name and power of a differential: (d, 2, y, 1) for d^2 y, (d, 1, x, 2) for d x^2."""
     if not is_op(node, "mul") or len(node.args) != 2:
         return None
     (sign, order), (name, power) = map(_power, node.args)

@@ -255,7 +255,7 @@ def is_phasor(parser: Parser, left: Node) -> bool:
 
 
 def phasor(size: Node, angle: Node) -> Node:
-    """Return the complex number of a size and an angle, which is in degrees where it is a number without pi."""
+    """Return the complex number of a size and an angle. A number without pi is an angle in degrees."""
     if isinstance(angle, Quantity):
         angle = Op("deg", (angle.value,)) if angle.unit.dims == (("degree", 1),) else angle
     elif rational(angle) is not None:

@@ -1,4 +1,4 @@
-"""The grammar of math answers: a precedence parser over the tokens of rlvr.verifiers.math.lex, in linear time.
+"""The grammar of math answers: a precedence parser over the tokens of `lex`, in linear time.
 
     answer   := item ((`,` | `;` | and | or | newline) item)*
     item     := side (relation side)*
@@ -6,13 +6,18 @@
     expression: precedence climbing: over choose < cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ <
                 ! % deg _
 
-Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, multifact (n, step),
-subfact, deg, percent, log (x), logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the
-functions of `FUNCTIONS` for values; sum, prod, int, lim, diff (see binders), piecewise (see cases), det, trace; based
-(digits, base), ratio, mod, list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter,
-minus, matrix, row, domain for structures; apply (see calls), and, or (see logic).
-Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
-ParseError for a text that is not an answer.
+| heads of `Op` | of |
+|---|---|
+| add mul div neg pow root pm mp abs floor ceil, the functions of `FUNCTIONS` | values |
+| fact, multifact (n, step), subfact, binom, gcd, lcm, min, max, deg, percent | values |
+| log (x), logb (base, x), root (index, radicand), scale (value, a multiplier in words) | values |
+| sum prod int lim diff | open forms (values/tree.py) |
+| list, either (or), both (and, of inequalities), set, such, "()" "[]" "[)" "(]", matrix row, piecewise case | lists |
+| union inter minus domain, based (digits, base), ratio, mod | sets and numbers in other forms |
+| apply, and, or, det, trace | functions, propositions, matrices |
+
+Beyond the bounds TooLarge is raised: characters, tokens and digits (lex), nesting (cursor), height and items (here). A
+text that is not an answer raises ParseError.
 """
 
 from __future__ import annotations
@@ -136,7 +141,7 @@ def _trim(text: str) -> str:
 
 
 class Grammar(Parser):
-    """The grammar, over a Cursor. Handlers of single constructs are in operands, operators, tail and conditions.
+    """The grammar, over a Cursor. Handlers of single constructs are in operands, calculus and affixes.
 
     `units`: letters after a number may be a unit. `named`: the variables of the sides before this one.
     """

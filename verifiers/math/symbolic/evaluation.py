@@ -232,7 +232,7 @@ CHECKED_DIGITS = 1e-4  # to which an integral must agree with its numeric value
 
 
 def to_sympy(node: Node) -> sympy.Basic:
-    """Return a tree of rlvr.verifiers.math.parse as a sympy object.
+    """Return a tree of the grammar as a sympy object.
 
     Sums, integrals, limits and derivatives are not evaluated: `.doit()` does so. Lists and tuples become Tuple, sets
     FiniteSet, intervals Interval (so does (1, 2) within a union), matrices ImmutableMatrix, relations Eq, Lt and so on,
@@ -247,7 +247,7 @@ def to_sympy(node: Node) -> sympy.Basic:
         found: sympy.Basic = sympy.sympify(converter.convert(prepare(node)))
     except (ValueError, MemoryError):
         raise
-    # As in _by_sympy.
+    # As in `_by_sympy`.
     except Exception as error:
         raise NoSymbolicForm(f"no form in sympy: {error}") from error
     if found.has(sympy.nan, sympy.zoo):
@@ -419,7 +419,7 @@ def _is_matrix(node: Node) -> bool:
 
 
 def _same_matrices(left: Any, right: Any) -> bool | None:
-    """Whether both are matrices of one shape with equal entries; None where one cannot be told."""
+    """Whether both are matrices of one shape with equal entries; None where sympy cannot decide."""
     if not left.is_Matrix or not right.is_Matrix or left.shape != right.shape:
         return False
     same: bool | None = True
@@ -440,7 +440,7 @@ def _vanishes(difference: Any) -> bool | None:
         found = difference.equals(0)
     except MemoryError:
         raise
-    # As in _by_sympy.
+    # As in `_by_sympy`.
     except Exception:
         return None
     return None if found is None else bool(found)

@@ -263,7 +263,7 @@ def unify_spelling(text: str) -> str:
 
 
 def _space(match: re.Match[str]) -> str:
-    """What stays of spacing: a space between digits."""
+    """Drop spacing, but not a space between digits."""
     before = match.string[match.start() - 1 : match.start()]
     return " " if match["digit"] is not None and before.isdigit() else ""
 

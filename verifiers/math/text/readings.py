@@ -106,11 +106,11 @@ _MAY_BE_LARGE = re.compile(r"[\^!]|[0-9.][eE]|binom|choose|[CPA]|(?:[-+(\[{|][^-
 
 
 class Read(NamedTuple):
-    """What a reference says.
+    """A reference as it was read.
 
-    `normal`: the normalised text. `choice`: the letter of a single choice, `choices`: the letters of several; else "".
-    `trees`: what the text may mean, none for plain text, and the `problem` with it. `decimal`: one is a decimal.
-    `substance`: it may be a chemical formula.
+    normal: the normalised text. choice: the letter of a single choice, choices: the letters of several; else "".
+    trees: what the text may mean, none for plain text. problem: why it could not be read. decimal: whether a tree is a
+    decimal. substance: whether it may be a chemical formula.
     """
 
     normal: str
@@ -132,7 +132,7 @@ class Reference:
 
     @functools.cached_property
     def read(self) -> Read:
-        """What the text says."""
+        """Read the text: letters of choices, dates, trees."""
         normal = normal_text(to_latex(self.text))
         trees, problem = readings(self.text, normal, gold=True)
         decimal = any((literal(tree) or number(0)).places for tree in trees)

@@ -72,7 +72,7 @@ def is_evaluated(answer: Node, gold: Node) -> bool:
 
 
 def with_multiples(node: Node, text: str) -> Node:
-    """Return the tree of a text with 5 million as one number; 5 * 1000000, which has the same tree, stays a product."""
+    """Return the tree with 5 million as one number. 5 * 1000000 has the same tree and stays a product."""
     named = {_LARGE[word.lower()] for word in _MULTIPLE.findall(text)}
     return _multiply_out(node, named) if named else node
 
@@ -256,9 +256,10 @@ NOT_EVALUATED, REPEATED = "equal, but not evaluated", "only repeats the prompt"
 
 
 class Expressions(NamedTuple):
-    """What a prompt holds: the forms of its expressions, their sums and products, and the numbers in it.
+    """The expressions of a prompt: their forms, their sums and products, and the numbers in them.
 
-    `sums`: "add" or "mul", and how often each term or factor occurs in it, below 0 where it is subtracted, or divides.
+    sums: "add" or "mul", and how often each term or factor occurs; the count is negative where it is subtracted or
+    divides.
     """
 
     forms: frozenset[Hashable]

@@ -217,7 +217,7 @@ _SMOOTH = frozenset(("add", "mul", "div", "neg", "percent", "deg", "sin", "cos",
 
 
 def is_smooth(node: Node) -> bool:
-    """Whether a tree is analytic but for poles, so that it has no kinks."""
+    """Whether a tree is analytic except at poles, so that it has no kinks."""
     stack = [node]
     while stack:
         part = stack.pop()

@@ -311,7 +311,7 @@ _Matrix = list[list[int]]
 
 
 def with_bold_products(text: str, tree: Node) -> Node:
-    """Return the tree with `matmul` for products of bold capitals, but for the label of an equation."""
+    """Return the tree with `matmul` for products of bold capitals, except in the label of an equation."""
     bold = {letter for match in _BOLD.finditer(text) for letter in match[1] or match[2] if letter.isupper()}
     if not bold:
         return tree

@@ -736,7 +736,7 @@ def rounds_to(node: Node, target: Num, cut: bool = False) -> bool:
 
 
 def _rounds_in_floats(node: Node, target: Num, cut: bool) -> bool | None:
-    """What `rounds_to` returns; None where floats do not tell."""
+    """Answer for `rounds_to` in floats; None where they cannot decide."""
     numbers = Numbers(False)
     try:
         value, error = evaluate(node, {}, numbers)

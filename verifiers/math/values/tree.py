@@ -45,7 +45,7 @@ class Sym(NamedTuple):
 
 
 class Op(NamedTuple):
-    """An operation, a function or a structure. `head` names it; rlvr.verifiers.math.parse lists the heads."""
+    """An operation, a function or a structure. `head` names it; grammar/parse.py lists the heads."""
 
     head: str
     args: tuple[Node, ...]
@@ -66,9 +66,11 @@ class Rel(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A physical or counted unit: `factor` base units of `dims` ((name, power), ...); `words`: of an unknown one.
+    """A physical or counted unit.
 
-    `sense`: "currency" of a pound, which is a mass or a currency."""
+    factor: how many base units. dims: their names and powers. words: the text of an unknown unit. sense: "currency" for
+    a pound, which is a mass or a currency.
+    """
 
     factor: Fraction
     dims: tuple[tuple[str, int], ...]
@@ -85,7 +87,7 @@ class Quantity(NamedTuple):
 
 Node = Num | Sym | Op | Words | Rel | Quantity
 
-BOUND = "\\#"  # starts the names of bound variables: the k of a sum, see rlvr.verifiers.math.binders
+BOUND = "\\#"  # starts the names of bound variables: the k of a sum
 PI, E, IMAGINARY, OO = Sym("\\pi"), Sym("\\e"), Sym("\\i"), Sym("\\infty")
 MINUS_OO = Op("neg", (OO,))
 CONSTANTS = frozenset({PI, E, IMAGINARY, OO})

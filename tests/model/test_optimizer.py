@@ -1,4 +1,4 @@
-"""AdamW in buckets: short weights, 8-bit moments, and a state that lies elsewhere."""
+"""The optimizer: schedules, the step, AdamW in buckets, short weights, 8-bit moments, a state that lies elsewhere."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from rlvr.model.optim.optimizer import (
     BucketedAdamW,
     Float32,
     check_optimizer,
+    learning_rate,
     make_optimizer,
     optimizer_step,
     split_into_buckets,
@@ -186,8 +187,9 @@ def check_resumed(make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimiz
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_resume_is_exact(dtype: torch.dtype) -> None:
-    """Masters and moments come back bit for bit."""
+    """Masters and moments come back bit for bit, from the format on the disk; with torch's own optimizer too."""
     check_resumed(lambda weights: make_bucketed(weights, bucket=1000), dtype)
+    check_resumed(lambda weights: make_optimizer(weights, OptimConfig(lr=1e-2)), dtype)
 
 
 @needs_bitsandbytes
@@ -261,3 +263,51 @@ def test_plain_settings_keep_torchs_own_optimizer() -> None:
     short = make_optimizer(weights_of(torch.bfloat16), OptimConfig())
     assert isinstance(short, BucketedAdamW)
     assert isinstance(short.moments, Float32)
+
+
+def rates(config: OptimConfig, steps: int) -> list[float]:
+    return [learning_rate(step, config, steps) for step in range(steps)]
+
+
+def test_constant_schedule_warms_up() -> None:
+    """1/3, 2/3, then the peak."""
+    assert rates(OptimConfig(lr=3.0, warmup_steps=2), 5) == pytest.approx([1, 2, 3, 3, 3])
+
+
+def test_linear_schedule_falls_to_the_floor() -> None:
+    """From 1 towards .1 at step 10; beyond, the floor."""
+    config = OptimConfig(lr=1.0, schedule="linear", min_lr_ratio=0.1)
+    assert rates(config, 10)[:3] == pytest.approx([1.0, 0.91, 0.82])
+    assert learning_rate(10, config, 10) == pytest.approx(0.1)
+    assert learning_rate(99, config, 10) == pytest.approx(0.1)
+
+
+def test_cosine_schedule_is_half_way_in_the_middle() -> None:
+    """(1 + .1) / 2."""
+    assert learning_rate(5, OptimConfig(lr=1.0, schedule="cosine", min_lr_ratio=0.1), 10) == pytest.approx(0.55)
+
+
+def test_decay_steps_free_the_schedule_of_the_number_of_steps() -> None:
+    """A run that is lengthened later has the same rates."""
+    config = OptimConfig(lr=1.0, schedule="linear", decay_steps=10)
+    assert rates(config, 4) == rates(config, 20)[:4]
+
+
+def test_gradient_is_clipped_and_cleared() -> None:
+    """Norm 5 is scaled to 1; the value before clipping is returned."""
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    weight.grad = torch.tensor([3.0, 4.0])
+    assert optimizer_step(optimizer, lr=0.1, max_grad_norm=1.0) == pytest.approx(5.0)
+    assert weight.tolist() == pytest.approx([-0.06, -0.08], abs=1e-6)
+    assert weight.grad is None
+
+
+def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
+    """One broken batch does not end the weights; its norm is in the log."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = make_optimizer([weight], OptimConfig(lr=1.0))
+    weight.grad = torch.tensor([float("nan"), 1.0])
+    norm = optimizer_step(optimizer, lr=1.0, max_grad_norm=1.0)
+    assert norm != norm
+    assert weight.tolist() == [1.0, 1.0]

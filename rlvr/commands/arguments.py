@@ -125,9 +125,9 @@ def parse(
     check_kl_place(before, values, left)
     try:
         config: T = flags.fill(flags.read(left))
+        check_fields(config, "--")
     except ValueError as error:
         raise ValueError(f"{prog}: {error}") from None
-    check_fields(config, "--")
     check_values(config)
     check_effect(config, values)
     return config

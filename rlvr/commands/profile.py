@@ -65,9 +65,10 @@ def main(argv: Sequence[str]) -> int:
     signal = expected_signal([[row["score"] for row in own] for own in by_problem(answers).values()], args.group_size)
     rates = [row["correct"] / row["samples"] for row in rows]
     hard, easy = rates.count(0.0) / len(rates), rates.count(1.0) / len(rates)
+    between = sum(0 < rate < 1 for rate in rates) / len(rates)
     display = Display()
     display.print_table(histogram(rates))
-    display.say(f"too hard (never right) {hard:.1%}, too easy (always right) {easy:.1%}, between {1 - hard - easy:.1%}")
+    display.say(f"too hard (never right) {hard:.1%}, too easy (always right) {easy:.1%}, between {between:.1%}")
     display.say(f"groups of {args.group_size} with differing rewards: {signal:.1%} expected")
     return 0
 

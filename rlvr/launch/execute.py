@@ -58,6 +58,8 @@ def execute(session: Session) -> list[dict[str, Any]]:
     """
     config = session.config
     session.stop.left = lambda: describe_what_is_left(config)
+
+    # Open: first what refuses a run at once, since the weights below take long. A dry run ends before them.
     check_optimizer(config.optim, pick_device(config.model.device))
     disable_progress_bar()
     folder = train_folder(config, session.task.fingerprint)
@@ -70,6 +72,8 @@ def execute(session: Session) -> list[dict[str, Any]]:
         dry_run(config, session.task, session.display.say)
         return []
     load(session)
+
+    # The folder's lock is held to the end, so that no second run writes there.
     with ExitStack() as stack:
         stack.callback(session.display.close)
         claim(session, folder, stack)
@@ -79,7 +83,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
             watching(session.accelerator, config.run.stall_timeout, session.reporter.warn),
         ):
             open_run(session, stack)
-            run_session(session)
+            run_session(session)  # the last phase: evaluate, train, evaluate again
         evaluations = session.reporter.log.read("eval")
         if session.accelerator.is_main_process:
             finish(session, evaluations)

@@ -112,7 +112,7 @@ class PackedTrial:
         self.why_not = self._install() if wanted else f"its attention is to be {causal.config._attn_implementation}"
 
     def follow(self, model: Any) -> None:
-        """Give a copy of the model what is found out later: nothing, where the model itself is tried."""
+        """Pass later findings on to a copy of the model; nothing, since here the model itself is tried."""
 
     def packs(self, length: int) -> bool:
         """Return whether rows of up to `length` tokens are packed; the first time beyond a boundary, try.
@@ -130,7 +130,7 @@ class PackedTrial:
         return not self.reasons[passed]
 
     def text_length(self, passed: int) -> int:
-        """Return the length of the text that is tried for rows that pass so many of the boundaries."""
+        """Return the length of the text that is tried for rows longer than the first `passed` boundaries."""
         size = self.size
         if passed:
             boundary = self.boundaries[passed - 1]
@@ -187,7 +187,7 @@ def _attempt(trial: Callable[[], str]) -> str:
 
 @contextmanager
 def trying(causal: Any, dtype: torch.dtype | None = None) -> Iterator[None]:
-    """Run the model within in evaluation mode, at the full precision of its dtype, without gradients.
+    """Context for trials: evaluation mode, the full precision of the model's dtype, no gradients.
 
     dtype: of the computation under autocast, None: that of the weights.
     """
@@ -258,7 +258,7 @@ class Tolerance:
 
 @contextmanager
 def rounded_embeddings(causal: Any) -> Iterator[None]:
-    """Change every second number of embeddings within by the last bit or so of their dtype."""
+    """Context in which every second number of the embeddings is changed by about the last bit of its dtype."""
 
     def change(module: Any, inputs: Any, embedded: Tensor) -> Tensor:
         odd = (torch.arange(embedded.numel(), device=embedded.device).view(embedded.shape) % 2).to(embedded.dtype)
@@ -507,7 +507,7 @@ def make_small_copy(causal: Any, device: torch.device) -> Any:
 
 
 class SmallCopyTrial(PackedTrial):
-    """The trial of a model by its small copy, whose pass and windows the model is given.
+    """Tries a small copy of the model; the model then gets the pass and the windows that were found.
 
     Raises ValueError as `check_causal` does.
     """
@@ -525,7 +525,7 @@ class SmallCopyTrial(PackedTrial):
             self._tell_windows()
 
     def follow(self, model: Any) -> None:
-        """Give another model of the kind what is found out later."""
+        """Pass later findings on to another model of the same kind."""
         self.followers.append(model)
 
     def packs(self, length: int) -> bool:

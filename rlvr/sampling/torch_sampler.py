@@ -369,15 +369,15 @@ class TorchSampler(Sampler):
         self.decoders = Decoders(policy.tried, policy.trial, policy.packs, policy.dtype)
 
     def load_weights(self, policy: Any) -> None:
-        """Gather the weights of a policy in shards; do nothing where they are whole, and so the trainer's own.
+        """Gather the weights of a sharded policy. Otherwise do nothing: they are the trainer's own.
 
-        All processes must call it.
+        Every rank must call this.
         """
         if policy.mesh is not None:
             self.policy = policy.gather()
 
     def sleep(self) -> None:
-        """Free the weights that were gathered of a policy in shards."""
+        """Free the gathered weights of a sharded policy."""
         self.policy = self.given
 
     def generate(

@@ -1,8 +1,8 @@
 """The test code's side of a conversation with a program: functions, classes and objects of it by name and number.
 
 Only plain values and numbers of objects cross. Arguments go as copies and are not written back, but for those that the
-tests mark (`after`). What a class of the program returns is a `Handle`, whose operations are requests, and an iterator is
-a `Stream`. An answer that is no plain value has only a truth value. Whatever else is asked of it ends the tests, as do
+tests mark (`after`). What a class of the program returns is a `Handle`, whose operations are requests; an iterator is a
+`Stream`. An answer that is no plain value has only a truth value. Whatever else is asked of it ends the tests, as do
 arguments that cannot cross: such an error is not the program's, so no handler of the tests may catch it.
 """
 
@@ -52,9 +52,9 @@ class Unknown(values.Opaque):
 
 
 for _name in (
-    "lt le gt ge hash len iter next getitem contains call add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv "
-    "mod rmod pow rpow and rand or ror xor rxor matmul rmatmul neg pos invert abs int float complex index round str repr "
-    "format reversed"
+    "lt le gt ge hash len iter next getitem contains call add radd sub rsub mul rmul truediv rtruediv floordiv "
+    "rfloordiv mod rmod pow rpow and rand or ror xor rxor matmul rmatmul neg pos invert abs int float complex index "
+    "round str repr format reversed"
 ).split():
     setattr(Unknown, f"__{_name}__", _refuse)
 
@@ -146,7 +146,8 @@ class Link:
             others = isinstance(value, (values.Opaque, Named, After)) or callable(value)
             written = values.LEFT_OUT if others else encoder.write(value, depth)
         if type(written) is list and written[0] in ("o", "y"):
-            raise NotPlain(f"a {type(value).__name__} of the tests cannot be passed to the program")
+            what = f"a {type(value).__name__} of the tests cannot be passed to the program"
+            raise values.TooLarge(what) if encoder.cut else NotPlain(what)
         if isinstance(value, _IMMUTABLE):
             return written
         number = next(self._numbers)

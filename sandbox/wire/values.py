@@ -269,7 +269,7 @@ _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
 LEFT_OUT = ["o", TOO_LARGE, None, None]
 BASES = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque)
-_EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type, _NONE)
+_EXACT = (*SELF, complex, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 

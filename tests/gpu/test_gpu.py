@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -31,14 +30,13 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import optimizer_tensors
 from tests.helpers.files import ROOT
-from tests.helpers.gpu import tolerate_warnings
+from tests.helpers.gpu import Measured, now, tolerate_warnings
 from tests.helpers.models import shake
 from tests.helpers.runs import make_run, weights_of
 
 CORPUS = ["0123456789+-= abcdefgh"]
 PROMPTS = ["12+34=", "5-3=", "123+456=", "7="]
 SEEDS = [[100 * p + g for g in range(8)] for p in range(len(PROMPTS))]
-Measured = Callable[[str, str], None]
 
 
 @pytest.fixture(autouse=True)
@@ -212,12 +210,6 @@ def test_throughput(device, measured: Measured) -> None:
     drawn = sum(len(ids) for group in sample(policy) for ids in group)
     measured("torch sampler, 32 rows, tokens/s", f"{drawn / (now(device) - start):,.0f}")
     assert seconds[2] < 2 * seconds[1] + 0.5
-
-
-def now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def test_runs_repeat(device, tmp_path: Path, measured: Measured) -> None:

@@ -11,8 +11,7 @@ import importlib.util
 import math
 import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -34,12 +33,12 @@ from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.update import update
 from tests.helpers.files import ROOT
+from tests.helpers.gpu import Measured, now
 from tests.helpers.shapes import QWEN_7B
 from tests.helpers.tensors import BytesAlive
 
 GIB = 2**30
 CLOSE = 0.95  # share of the memory above which a plan is near the limit, so that a way with less is run too
-Measured = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -198,13 +197,6 @@ def memory_given_back() -> Iterator[None]:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def now(device: torch.device) -> float:
-    """Return the time when the device has done all it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def why_not(way: str, memory: int, host: int, free: int) -> str:

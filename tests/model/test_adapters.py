@@ -25,7 +25,7 @@ from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded
 from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers.files import ROOT, lines
-from tests.helpers.models import CORPUS, make_model, make_tokens, are_equal, weights
+from tests.helpers.models import CORPUS, are_equal, make_model, make_tokens, weights
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 

@@ -137,9 +137,9 @@ def test_without_chat_the_reply_is_its_text(family, ended):
     assert tokenizer.decode(ids).strip(" ") == "```output\n12\n```\n"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "glm4", "glm4_0414"])
 def test_templates_that_keep_earlier_turns_are_proved(family):
-    """Those that are used here."""
+    """Those that are used here. GLM-4's leave out messages without text, which changes nothing that was said."""
     assert append_only(chat_tokenizer(family)) == ""
 
 
@@ -165,6 +165,8 @@ REMOVES, CHANGES = "it removes <think> from earlier turns", "changes what was th
         (("gemma", "% 2 == 0", "% 2 == 0 or loop.index0 > 1"), "Conversation roles must alternate"),
         (("phi3", "'user', 'assistant', 'system'", "'assistant',"), "it takes no reply: it leaves out"),
         (("qwen2", "+ '<|im_end|>'", "+ ('<|im_end|>' if loop.last else '<|endoftext|>')"), "the end of a turn"),
+        (("glm4.5", "", ""), f"({REMOVES}|{CHANGES})"),
+        (("glm4", "item['role'] +", "'new_' + item['role'] +"), r"it writes <\|new_"),
     ],
 )
 def test_others_are_refused_by_name_in_one_line(change, reason):
@@ -244,26 +246,6 @@ def test_the_reply_is_in_the_message_that_the_model_began(family):
             assert tokenizer.decode(ids) == f"{begun}\n7<|assistant|>"
         ids = reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id, reply=Reply("7", role=role))
         assert tokenizer.decode(ids) == f"{OBSERVED[role]}\n7<|assistant|>"
-
-
-@pytest.mark.parametrize("family", PROVED)
-def test_they_are_proved_with_messages_that_they_leave_out(family):
-    """Empty text changes nothing that was said."""
-    assert append_only(chat_tokenizer(family)) == ""
-
-
-def test_one_that_rewrites_thoughts_is_refused_in_one_line():
-    """With its name."""
-    said = append_only(chat_tokenizer("glm4.5"))
-    assert said.startswith("the chat template of tiny/glm4.5 cannot be used for several turns: ")
-    assert "\n" not in said
-
-
-def test_a_role_that_is_written_as_text_is_refused():
-    """No token says who speaks."""
-    tokenizer = chat_tokenizer.__wrapped__("glm4")
-    tokenizer.chat_template = tokenizer.chat_template.replace("item['role'] +", "'new_' + item['role'] +")
-    assert "it writes <|new_" in append_only(tokenizer)
 
 
 def test_a_policy_ends_turns_with_all_of_them(tmp_path):

@@ -105,7 +105,7 @@ def test_microbatches_are_cut_by_memory() -> None:
         assert tokens_that_fit(shape, config, GPU) >= config.optim.tokens_per_microbatch
     small = tokens_that_fit(QWEN_15B, config, 42_900_000_000)
     estimate = Estimate(QWEN_15B, config)
-    assert estimate.fixed(42_900_000_000) + small * estimate.token <= 39_000_000_000
+    assert estimate.fixed_bytes(42_900_000_000) + small * estimate.token <= 39_000_000_000
     assert small < tokens_that_fit(QWEN_15B, config, GPU)
     assert tokens_that_fit(QWEN_15B, config, GPU, 0.6) < tokens_that_fit(QWEN_15B, config, GPU)
     plain = dataclasses.replace(config, model=dataclasses.replace(config.model, gradient_checkpointing=False))

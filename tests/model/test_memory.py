@@ -32,7 +32,7 @@ from rlvr.model.memory.estimate import Estimate, Shape, shape_of
 from rlvr.model.memory.plan import STAGES, advice, known_models, known_settings, make_plan, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.training.step.update import update
-from tests.helpers.files import ROOT
+from tests.helpers.files import GOLDEN, ROOT
 from tests.helpers.runs import make_run, rollouts_of, with_settings
 from tests.helpers.shapes import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B
 
@@ -42,7 +42,7 @@ GPU = 85_000_000_000  # bytes of a GPU "of 80 GB"
 
 def training_bytes(e: Estimate) -> int:
     """The peak while a microbatch is trained on."""
-    return e.fixed(GPU) + e.config.optim.tokens_per_microbatch * e.token
+    return e.fixed_bytes(GPU) + e.config.optim.tokens_per_microbatch * e.token
 
 
 def sampling_bytes(e: Estimate) -> int:
@@ -517,43 +517,13 @@ def test_bad_input_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], fl
     assert error.count("\n") == 1
 
 
-# In billions, as the hub counts the tensors of each (tied embeddings once).
-WEIGHTS = {
-    "Qwen/Qwen2.5-0.5B": 0.494,
-    "Qwen/Qwen2.5-1.5B-Instruct": 1.544,
-    "Qwen/Qwen2.5-3B": 3.086,
-    "Qwen/Qwen2.5-7B": 7.616,
-    "Qwen/Qwen2.5-14B": 14.770,
-    "Qwen/Qwen2.5-32B": 32.764,
-    "Qwen/Qwen2.5-72B": 72.706,
-    "Qwen/Qwen3-0.6B": 0.596,
-    "Qwen/Qwen3-4B": 4.022,
-    "Qwen/Qwen3-8B": 8.191,
-    "Qwen/Qwen3-32B": 32.762,
-    "meta-llama/Llama-3.2-1B": 1.236,
-    "meta-llama/Llama-3.2-3B": 3.213,
-    "meta-llama/Llama-3.1-8B-Instruct": 8.030,
-    "meta-llama/Llama-3.3-70B-Instruct": 70.554,
-    "HuggingFaceTB/SmolLM2-135M": 0.1345,
-    "HuggingFaceTB/SmolLM2-360M": 0.362,
-    "HuggingFaceTB/SmolLM2-1.7B": 1.711,
-    "google/gemma-2-2b": 2.614,
-    "google/gemma-2-9b": 9.242,
-    "google/gemma-2-27b": 27.227,
-    "google/gemma-3-1b-it": 1.000,
-    "mistralai/Mistral-7B-v0.1": 7.242,
-    "mistralai/Mistral-7B-v0.3": 7.248,
-    "microsoft/Phi-3-mini-4k-instruct": 3.821,
-    "microsoft/phi-4": 14.660,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 1.777,
-    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": 8.030,
-}
+PUBLISHED = [line.split() for line in (GOLDEN / "known_models.txt").read_text().splitlines()[1:]]
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_known_models_have_their_published_number_of_weights(name: str) -> None:
+@pytest.mark.parametrize(("name", "billions"), PUBLISHED)
+def test_known_models_have_their_published_number_of_weights(name: str, billions: str) -> None:
     """To a thousandth."""
-    assert shape_of_config(known_settings(name)).parameters / 1e9 == pytest.approx(WEIGHTS[name], rel=1e-3)
+    assert shape_of_config(known_settings(name)).parameters / 1e9 == pytest.approx(float(billions), rel=1e-3)
 
 
 def test_all_of_them_have_a_shape() -> None:

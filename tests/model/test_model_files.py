@@ -25,7 +25,7 @@ from rlvr.model.logprobs.critic import copy_of
 from rlvr.reward_model.scorer import load_parts
 from rlvr.sampling.vllm.engine import start_options
 from tests.helpers.files import ROOT
-from tests.helpers.models import make_model, are_equal, tiny_policy, weights
+from tests.helpers.models import are_equal, make_model, tiny_policy, weights
 
 CLOSED = "http://127.0.0.1:9"
 

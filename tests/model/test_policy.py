@@ -15,7 +15,7 @@ from rlvr.config import ModelConfig
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
-from tests.helpers.models import CORPUS, TEMPLATE, make_model, make_tokens, are_equal, tiny_policy, weights
+from tests.helpers.models import CORPUS, TEMPLATE, are_equal, make_model, make_tokens, tiny_policy, weights
 
 
 def test_tiny_model_is_a_function_of_the_seed() -> None:

@@ -96,15 +96,9 @@ def test_weak_tests_are_left_out_of_training_by_default(tmp_path: Path) -> None:
     assert [problem.info["integrity"] == "weak" for problem in both.train] == [False, True]
 
 
-def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
-    """The error says what was looked for, or what the row has."""
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"HumanEval\.jsonl"):
         make_task("humaneval", data=tmp_path)
-    write(tmp_path / "mbpp.jsonl", [{"task_id": 11, "question": "?"}])
-    with pytest.raises(ValueError, match="row 1: no test_list; its columns are task_id, question"):
-        make_task("mbpp", data=tmp_path)
-    with pytest.raises(ValueError, match="visible_tests 0"):
-        make_task("mbpp", data=tmp_path, visible_tests=0)
 
 
 def judge(task: Task, completions: list[str]) -> list[Verdict]:

@@ -295,8 +295,6 @@ def test_a_problem_has_its_limits_where_they_are_asked_for(tmp_path: Path) -> No
     assert plain.fingerprint != limited.fingerprint
     assert [problem.reference for problem in limited.train] == [problem.reference for problem in plain.train]
     assert any(problem.info.get("limits") for problem in limited.train)
-    with pytest.raises(ValueError, match=r"limit_factor 0\.0: expected a number above 0"):
-        make_task("code_contests", data=folder, limit_factor="0")
 
 
 LIMITS = {

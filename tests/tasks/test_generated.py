@@ -58,41 +58,6 @@ def test_parts_are_disjoint_across_seeds_and_items_depend_on_seed_and_index_alon
         assert few.train[3] == few.train[3]
 
 
-PROBABILITIES = [
-    *[("arithmetic", "forget"), ("hops", "miscount"), ("product", "direct"), ("notes", "sloppy")],
-    *[("bilingual_sums", option) for option in ("forget", "mixing", "untagged")],
-    *[("private_sums", option) for option in ("guessed", "declined", "refused")],
-    *[("secret_sums", option) for option in ("private", "forget", "miss")],
-    *[("judged_sums", option) for option in ("private", "forget", "mistaken", "hybrids")],
-    *[("propositions", option) for option in ("sloppy", "slip")],
-]
-
-
-@pytest.mark.parametrize(("name", "option"), PROBABILITIES)
-def test_probabilities_outside_of_0_and_1_are_refused(name, option):
-    for value in (-0.1, 1.5, float("nan")):
-        with pytest.raises(ValueError, match=f"task '{name}', {option} {value}: expected a probability"):
-            make_task(name, **{option: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "value"),
-    [
-        ("bilingual_sums", "reward", "some"),
-        ("private_sums", "labels", "kind"),
-        ("secret_sums", "which", "none"),
-        ("arithmetic", "signs", "*"),
-        ("propositions", "kinds", ("nosuch",)),
-        ("propositions", "kinds", ()),
-        ("higher_lower", "tries", 0),
-        ("countdown", "largest", 3),
-    ],
-)
-def test_other_options_that_cannot_be_are_refused(name, option, value):
-    with pytest.raises(ValueError, match=f"{name}.*{option}"):
-        make_task(name, **{option: value})
-
-
 def test_scratchpad_by_hand() -> None:
     """The examples of the docstring, and the same sums with every carry forgotten."""
     assert scratchpad(347, "+", 585, Random(0), 0.0) == r"7+5=12 4+8=12>13 3+5=08>09 \boxed{932}"

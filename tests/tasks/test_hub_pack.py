@@ -79,31 +79,6 @@ def test_hub_layout_of_a_local_folder(tmp_path: Path) -> None:
     assert [p.reference for p in task.train] == [row["answer"] for row in ROWS]
 
 
-BAD = {
-    "no column 'question'; there are problem, answer, meta, hint": ["prompt=question", "reference=answer"],
-    "no column 'golden' in meta; there are gold": ["prompt=problem", "reference=meta.golden"],
-    "has no {prompt}": ["prompt=problem", "reference=answer", "template=Answer this"],
-    "no column 'tip'; there are": ["prompt=problem", "reference=answer", "template={prompt} {tip}"],
-    "{answer} is the reference": ["prompt=problem", "reference=answer", "template={prompt} {answer}"],
-    "test_share 2.0": ["prompt=problem", "reference=answer", "test_share=2"],
-    "no verifier 'maths'": ["prompt=problem", "reference=answer", "verifier=maths"],
-    "both are given": ["prompt=problem", "reference=answer", "dataset=org/name"],
-    "none of 40 rows can be used for train": ["prompt=problem", "reference=hint", "verifier=choice"],
-    "num_train: -1; expected a number of at least 0": ["prompt=problem", "reference=answer", "num_train=-1"],
-}
-
-
-@pytest.mark.parametrize("message", sorted(BAD))
-def test_bad_input_is_one_line(message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With exit code 2."""
-    data = write_rows(tmp_path / "rows.jsonl", ROWS)
-    assert cli(["audit", "hub", "--data", str(data), "--task-option", *BAD[message]]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-
-
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
 @pytest.mark.parametrize(
     "odd",
@@ -137,38 +112,6 @@ def test_fields_in_templates(template: str, tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.jsonl", [ROW])
     task = make_task("hub", data=data, reference="meta.gold", template=template, test_share=0.0, verifier="exact")
     assert [p.prompt for p in task.train] == [TEMPLATES[template]]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"template": "{prompt} {options}"},
-            r"\{options\} is a list; expected text or a number, such as \{options.0\}",
-        ),
-        ({"template": "{prompt} {meta}"}, "is the reference"),
-        ({"template": "{prompt} {meta.gold}"}, "is the reference"),
-        ({"reference": "meta", "template": "{prompt} {meta.gold}"}, "is the reference"),
-        ({"reference": "options.0", "template": "{prompt} {meta}"}, "is an object; .*such as {meta.kind}"),
-        ({"test_split": "test"}, "one file has no splits"),
-        ({"split": "train", "test_split": "train"}, "one file has no splits"),
-    ],
-)
-def test_templates_and_splits_that_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:
-    """A list or a mapping, the reference or what holds it; one file, or one split, as both."""
-    data = write_rows(tmp_path / "rows.jsonl", [ROW])
-    with pytest.raises(ValueError, match=message):
-        make_task("hub", data=data, verifier="exact", **{"reference": "meta.gold", **options})
-
-
-@pytest.mark.parametrize("pack", ["hub", "jsonl"])
-@pytest.mark.parametrize("turns", [1, 3])
-def test_chats_that_end_with_an_answer_are_refused(pack: str, turns: int, tmp_path: Path) -> None:
-    """The model would be shown it."""
-    chat = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}] * turns
-    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": chat, "reference": "2"}])
-    with pytest.raises(ValueError, match=r"1: the prompt ends with the assistant's message"):
-        make_task(pack, data=data, test_share=0.0)
 
 
 @pytest.mark.parametrize("same", [2, "2", "2 "])

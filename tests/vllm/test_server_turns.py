@@ -22,11 +22,11 @@ from tests.helpers.turns import (
     LastOfAll,
     completions,
     digits,
+    find_unscored,
     in_rounds,
     interrupt_without_replies,
     play_rows,
     slow_digits,
-    find_unscored,
 )
 from tests.helpers.vllm_servers import (
     GENERATE,

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,9 @@ from rlvr.training.run import Run
 from tests.helpers.files import ROOT
 from tests.helpers.models import shake
 from tests.helpers.runs import AfterStep, build_run
+from tests.helpers.turns import LastOfAll, completions, digits, find_unscored, play_rows
 from tests.helpers.verifiers import PROBLEMS
+from tests.helpers.vllm_policies import make_policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
 try:
@@ -138,6 +141,41 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     assert ends[0][0] == ends[1][0]
     for name, value in ends[0][1].items():
         torch.testing.assert_close(ends[1][1][name], value, rtol=0, atol=1e-5)
+
+
+def test_killed_server_changes_no_turn():
+    """Killed before the 13th reply, it is replaced, and gets the contexts so far; no row waits for another before."""
+    policy, lock, left = make_policy(), threading.Lock(), [12]
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=1))
+    (pid,) = [process.pid for process, _ in sampler.engine.starter.processes.values()]
+
+    def kills(problem, rng):
+        inner = digits(problem, rng)
+        found = next(inner)
+        while True:
+            said = yield found
+            with lock:
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                found = inner.send(said)
+            except StopIteration:
+                return None
+
+    greedy = Sampling(max_new_tokens=24, temperature=0.0)
+    try:
+        assert find_unscored(play_rows(policy, sampler, LastOfAll(8))) == set()
+        whole = play_rows(policy, sampler, digits)
+        assert [c.token_ids for c in completions(play_rows(policy, sampler, kills))] == [
+            c.token_ids for c in completions(whole)
+        ]
+        assert sampler.engine.deaths == 1
+        torch_rows = completions(play_rows(policy, TorchSampler(policy), digits, sampling=greedy))
+        ours = completions(play_rows(policy, sampler, digits, sampling=greedy))
+        assert [(c.token_ids, c.turns) for c in ours] == [(c.token_ids, c.turns) for c in torch_rows]
+    finally:
+        sampler.close()
 
 
 def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):

@@ -50,19 +50,22 @@ class Value:
 class Container:
     """One container.
 
-    kind: "own": made by the tests; "lazy": an iterator of the tests; "answer": whatever the program has returned;
-    "object": it stays with the program. made: how many calls of the program there were before. parts: the containers in
-    it. passed: the number of the call to which an own one was last passed. altered: it may have another value in Python
-    now. changed: the tests have changed it. literal: nothing else can hold its parts.
+    kind: "own": made by the tests; "lazy": an iterator or function of the tests; "answer": whatever the program has
+    returned; "object": it stays with the program. made: how many calls of the program there were before. parts: the
+    containers in it. passed: the number of the call to which an own one was last passed. changed: the tests have
+    changed it. literal: nothing else can hold its parts. exact: its items are its parts, and other values without
+    containers. reads: what an iterator will read. delayed: it computes when it is read.
     """
 
     kind: Kind
     made: int
     parts: frozenset[int] = frozenset()
     passed: int = 0
-    altered: bool = False
     changed: bool = False
     literal: bool = False
+    exact: bool = False
+    reads: frozenset[int] = frozenset()
+    delayed: bool = False
 
 
 @dataclass
@@ -89,16 +92,16 @@ class State:
                 ours,
                 parts=ours.parts | theirs.parts,
                 passed=max(ours.passed, theirs.passed),
-                altered=ours.altered or theirs.altered,
                 changed=ours.changed or theirs.changed,
                 literal=ours.literal and theirs.literal,
+                exact=ours.exact and theirs.exact,
             )
         self.calls = max(self.calls, other.calls)
 
-    def make(self, kind: Kind, parts: Iterable[int] = (), *, literal: bool = False) -> frozenset[int]:
+    def make(self, kind: Kind, parts: Iterable[int] = (), **more: Any) -> frozenset[int]:
         """Make a container and return its place."""
         number = next(self.numbers)
-        self.containers[number] = Container(kind, self.calls, frozenset(parts), literal=literal)
+        self.containers[number] = Container(kind, self.calls, frozenset(parts), **more)
         return frozenset((number,))
 
     def mark(self, places: Iterable[int], **changes: int) -> None:
@@ -114,7 +117,14 @@ class State:
             place = left.pop()
             if place not in found:
                 found.add(place)
-                left += self.containers[place].parts
+                left += self.containers[place].parts | self.containers[place].reads
+        return found
+
+    def find_sources(self, places: Iterable[int]) -> set[int]:
+        """Return containers together with those that they will read, if they are iterators."""
+        found = set(places)
+        while more := {place for each in found for place in self.containers[each].reads} - found:
+            found |= more
         return found
 
     def parts(self, value: Value) -> frozenset[int]:
@@ -164,15 +174,18 @@ _MODULES = frozenset(
 )
 # Only these names of these modules: others change what program and tests share, or lose their type on the way.
 _ONLY = {
-    "collections": "Counter deque namedtuple abc",
+    "collections": "Counter deque namedtuple",
     "numpy": "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp "
-    "eye float32 float64 floor full hstack inf int32 int64 isclose isnan linspace log max mean median min nan ndarray "
+    "eye float32 float64 floor full hstack inf int32 int64 isclose isnan linspace log max mean median min "
     "newaxis ones outer pi prod random round sign sin sort sqrt stack std sum tan transpose unique var vstack where "
     "zeros",
     "pytest": "raises approx",
     "sys": "getsizeof maxsize",
 }
-_NEVER = frozenset("getstate setstate SystemRandom setitem delitem set_state get_state RandomState default_rng".split())
+_NEVER = frozenset(
+    "getstate setstate SystemRandom setitem delitem set_state get_state RandomState default_rng nan setcontext "
+    "getcontext localcontext methodcaller attrgetter".split()
+)
 CHANGING_FUNCTIONS = frozenset(
     "shuffle heapify heappush heappop heapreplace heappushpop insort insort_left insort_right".split()
 )
@@ -186,7 +199,7 @@ RANDOM = frozenset("random randint randrange choice choices sample uniform gauss
 METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | RANDOM
 METHODS |= frozenset("tolist sum mean all any max min reshape flatten group groups".split())
 ATTRIBUTES = frozenset(
-    "real imag numerator denominator shape size ndim dtype T year month day hour minute second days seconds value "
+    "real imag numerator denominator shape size ndim dtype T year month day hour minute second days seconds "
     "args".split()
 )
 TYPES = frozenset("bool int float complex str bytes list tuple dict set frozenset range".split())
@@ -198,6 +211,17 @@ EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
 LAZY = frozenset("map filter zip enumerate reversed".split())
+# These return what cannot be passed to the program.
+STAYING = LAZY | frozenset("compile match search fullmatch finditer Random partial itemgetter cmp_to_key merge".split())
+# What tests may use as a value: these, and functions that change nothing. Other functions are only called.
+CONSTANTS = TYPES | frozenset(
+    "__name__ pi e inf tau maxsize ascii_letters ascii_lowercase ascii_uppercase digits punctuation newaxis".split()
+)
+PURE = frozenset(
+    "abs all any len max min sum sorted repr chr ord divmod pow round isinstance bin hex oct map filter zip enumerate "
+    "reversed print sqrt floor ceil add mul sub gcd lcm xor and_ or_ lt gt eq neg float32 float64 int32 int64 bool_ "
+    "Fraction Decimal Counter".split()
+)
 # These return a number, a text or a truth value for all arguments.
 SCALAR = frozenset(
     "len all any str repr print isinstance hash round int float bool ord chr bin hex oct complex format ascii isclose "
@@ -219,6 +243,14 @@ SHOWING = frozenset("str repr format ascii format_map".split())
 SIZES = frozenset("len bool set frozenset type isinstance any all hash callable".split())
 # These add to a container and do not read it.
 ADDING = frozenset("append appendleft extend extendleft insert".split())
+# These do not look into the items of their arguments. KEEPS_ITEMS: these give containers of just these items.
+SHALLOW = frozenset("len list tuple zip enumerate reversed".split())
+KEEPS_ITEMS = SHALLOW | frozenset("sorted range set frozenset deque filter sample choices".split())
+# How many arguments these of numpy take before one for the result.
+_ONE_ARGUMENT = frozenset("abs ceil exp floor isnan log sign sin cos tan sqrt".split())
+_TWO_ARGUMENTS = frozenset(
+    "all any max min mean sum prod std var median cumsum dot round argmax argmin outer concatenate".split()
+)
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
 
 
@@ -249,9 +281,18 @@ def is_allowed(dotted: str) -> bool:
     module, *names = dotted.split(".")
     if module not in _MODULES or any(name[:1] == "_" or name in _NEVER for name in names):
         return False
+    if len(names) > 1 and names[-1] in CHANGING:
+        return False
     if module in _ONLY:
         return not names or names[0] in _ONLY[module].split()
     return module != "operator" or not any(name[:1] == "i" for name in names)
+
+
+def may_set_argument(node: ast.Call, *, method: bool) -> bool:
+    """Whether a call of numpy may put its result into an argument: by `out`, or as the last of many."""
+    name = called_name(node)
+    most = 1 if name in _ONE_ARGUMENT else 2 if name in _TWO_ARGUMENTS else 9
+    return any(keyword.arg == "out" for keyword in node.keywords) or len(node.args) + method > most
 
 
 def find_bound_names(node: ast.AST) -> set[str]:

@@ -9,7 +9,8 @@ does not hold raises NotProved:
 - Tests change neither an answer nor a container that they have passed to the program.
 - An answer is read before the next call, or compared with a constant.
 - An argument is read after its call only as one more answer: `sort(xs)`, `assert xs == [1, 2]` (`settled`).
-- An object of the program is only called, read, and passed back.
+- An object of the program is only called, read, and passed back. A loop over it does not call the program.
+- Functions that tests use as values are known to change nothing.
 - The asserts that run in every case demand more than a constant or an argument (`Demands`).
 """
 
@@ -92,10 +93,9 @@ class Proof:
         self.scope = Scope(0, None, set().union(*map(facts.find_bound_names, tree.body)))
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
-        # For each argument node the containers passed there; which nodes are names; the containers read after that.
+        # For each argument node the containers passed there; which nodes are names.
         self.passed_at: dict[int, set[int]] = {}
         self.named: set[int] = set()
-        self.seen: set[int] = set()
         # Answers that are compared with numbers or texts after other calls of the program.
         self.late: set[int] = set()
         # The values that loops iterate over, and how many expressions around this place hold values of their own.
@@ -106,20 +106,21 @@ class Proof:
         self.conditional = self._weakly = 0
         self._active: list[str] = []
         self.settled: set[int] = set()
-        self._refuse_unused(frozenset(shared))
+        self.shared = frozenset(shared)
+        self._refuse_unused(self.shared)
         self.block(tree.body)
         for name, function in list(self.scope.functions.items()):
             if name.startswith("test"):
                 # A runner of tests calls these.
                 self.run(function, self.scope, ast.Call(ast.Name(name, ast.Load()), [], []))
-        if any(self.passed_at.get(node, set()) & self.seen for node in self.settled):
-            raise NotProved("an argument is read both as it was and as it is after the call")
         if not self.demands.are_firm():
             raise NotProved("a program that solves nothing may pass")
 
     def _refuse_unused(self, shared: frozenset[str]) -> None:
         """Refuse functions that only the program could call: it finds only those of prelude and setup."""
         used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)}
+        if any(name.startswith(live.PREFIX) for name in used):
+            raise NotProved("names that are the judge's own")
         functions = {part.name for part in self.tree.body if isinstance(part, ast.FunctionDef)}
         unused = sorted(name for name in functions - used - shared if not name.startswith("test"))
         if unused:
@@ -181,10 +182,7 @@ class Proof:
             self.scope.returned.append(self.value(node.value))
 
     def _stmt_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Call):
-            self._expr_Call(node.value, statement=True)
-        else:
-            self.value(node.value)
+        self.value(node.value)
 
     # Names.
 
@@ -237,7 +235,7 @@ class Proof:
             raise NotProved(f"{ast.unparse(target)} is set")
 
     def _unpack(self, targets: list[ast.expr], value: Value) -> None:
-        self.use(value)
+        self.use(value, shallow=True)
         texts = rows_of(self.text(value)) or []
         parts = self.state.parts(value)
         for number, target in enumerate(targets):
@@ -314,17 +312,9 @@ class Proof:
         if isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and not inner.generators[0].ifs:
             self.inside(inner, inner.generators, lambda: self._atom(inner.elt))
         elif not self._is_settled(atom):
-            value = self.use(self.value(atom))
-            if not value.answer and any(container.passed for container in self._read_by(atom)):
-                raise NotProved(f"{ast.unparse(atom)} looks at an argument")
+            self.use(self.value(atom))
             if not self.conditional:
                 self._demand(atom)
-
-    def _read_by(self, node: ast.expr) -> list[Any]:
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and self.scope.owner(part.id)}
-        values = [self.state.variables.get(self.key(name), Value()) for name in names]
-        reached = self.state.reach(place for value in values for place in value.places)
-        return [self.state.containers[place] for place in reached]
 
     def _demand(self, atom: ast.expr) -> None:
         """Record what an assert demands, if it compares an answer with a value or tests its truth."""
@@ -393,7 +383,6 @@ class Proof:
         if not (now and alone and literal and len(nodes) == 1 and nodes[0] in self.named):
             return False
         self.settled.add(nodes[0])
-        self.state.mark(value.places, altered=True)
         if not self.conditional and atom.left is side:
             given = ((self.text(value),),)
             self.demands.add(Value(origin=f"{side.id} after the call", given=given), self.value(wanted))
@@ -401,25 +390,26 @@ class Proof:
 
     # Reading and changing.
 
-    def use(self, value: Value, late: frozenset[int] = frozenset()) -> Value:
+    def use(self, value: Value, late: frozenset[int] = frozenset(), *, shallow: bool = False) -> Value:
         """Read a value. Raise NotProved if it may be another one in Python, or is an object.
 
-        late: answers that may be read after other calls.
+        late: answers that may be read after other calls. shallow: nothing is read of the items.
         """
+        near = self.state.find_sources(value.places)
         for place in self.state.reach(value.places):
             container = self.state.containers[place]
             if container.kind == "object":
                 raise NotProved("an object of the program is compared, or used as a value")
             if container.kind == "answer" and container.made < self.state.calls and place not in late:
                 raise NotProved("an answer is read after another call")
-            if container.altered:
-                raise NotProved("an argument is read after a call that may be made to change it")
-            if container.passed:
-                self.seen.add(place)
+            if container.delayed and container.made < self.state.calls:
+                raise NotProved("an iterator is read after another call")
+            if container.passed and (place in near or not shallow):
+                raise NotProved("an argument is read after a call that may change it")
         return value
 
-    def change(self, target: Value, *added: Value) -> None:
-        """Change a container of the tests, and perhaps add values to it."""
+    def change(self, target: Value, *added: Value, exact: bool = False) -> None:
+        """Change a container of the tests, and perhaps add values to it; `exact`: they become its items."""
         if not target.places:
             raise NotProved("what is changed is not known")
         for place in target.places:
@@ -430,14 +420,14 @@ class Proof:
                 raise NotProved("an argument is changed after it was passed")
             if any(place in self.state.reach(value.places) for value in added):
                 raise NotProved("a container is put into itself")
-            parts = container.parts.union(*(value.places | self.state.parts(value) for value in added))
-            self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False)
+            parts = container.parts.union(*(value.places for value in added))
+            still = exact and container.exact
+            parts = parts if still else parts.union(*map(self.state.parts, added))
+            self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False, exact=still)
 
-    def make_container(
-        self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", literal: bool = False
-    ) -> Value:
+    def make_container(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", **more: bool) -> Value:
         """Return a new container of the tests."""
-        return Value(self.state.make("own", parts, literal=literal), answer, text or self.unknown())
+        return Value(self.state.make("own", parts, **more), answer, text or self.unknown())
 
     def number(self, *parts: Value) -> Value:
         """Return a number or text, computed from others."""
@@ -488,6 +478,8 @@ class Proof:
         return found
 
     def _expr_Constant(self, node: ast.Constant) -> Value:
+        if node.value is ...:
+            raise NotProved("an ellipsis")
         return Value(text=repr(node.value))
 
     def _expr_Name(self, node: ast.Name) -> Value:
@@ -496,18 +488,30 @@ class Proof:
             if node.id in owner.functions:
                 raise NotProved(f"the function {node.id} is used as a value")
             # A name that is not bound yet is an error in Python.
-            return self.state.variables.get((owner.number, node.id), Value())
+            found = self.state.variables.get((owner.number, node.id), Value())
+            if node.id in self.shared and owner.above is None and (found.places or "?r" in found.text):
+                raise NotProved(f"the program has a {node.id} of its own, which may become another one")
+            return found
         if node.id in self.names:
             raise NotProved(f"the program's {node.id} is used, and not called")
         path = self.modules.get(node.id, "")
         if not (node.id in facts.FUNCTIONS | {"__name__"} or (path and facts.is_allowed(path))):
             raise NotProved(f"the name {node.id} is not known")
-        return Value(text=node.id)
+        return self._read_known(path or node.id)
+
+    def _read_known(self, path: str) -> Value:
+        """Return the value of a builtin name, or of one in a module."""
+        name = path.split(".")[-1]
+        if name in facts.CONSTANTS:
+            return Value(text=path)
+        if name not in facts.PURE:
+            raise NotProved(f"{path} is used as a value")
+        return Value(self.state.make("lazy"), text=f"<{path}>")
 
     def _display(self, node: Any) -> Value:
         if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
             # A list of constants is read as a whole, since it may be long.
-            return self.make_container(text=ast.unparse(node), literal=True)
+            return self.make_container(text=ast.unparse(node), literal=True, exact=True)
         items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
         if any(item is None for item in items):
             raise NotProved("a display with **")
@@ -522,14 +526,16 @@ class Proof:
         if isinstance(node, ast.Tuple) and not places:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
-        return self.make_container(places, answer=answer, text=text, literal=literal)
+        exact = not starred and not isinstance(node, (ast.Set, ast.Dict))
+        return self.make_container(places, answer=answer, text=text, literal=literal, exact=exact)
 
     def _expr_Starred(self, node: ast.Starred) -> Value:
-        value = self.use(self.value(node.value))
+        value = self.use(self.value(node.value), shallow=True)
         return Value(self.state.parts(value), value.answer, self.unknown())
 
     def _expr_BinOp(self, node: ast.BinOp) -> Value:
-        return self.combine(node.op, self.use(self.value(node.left)), self.use(self.value(node.right)))
+        left, right = self.value(node.left), self.value(node.right)
+        return self.combine(node.op, self.use(left), self.use(right))
 
     def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
         """Return what an operator makes of two values. With a number or text it is one, except a sequence times n."""
@@ -541,7 +547,8 @@ class Proof:
             return self.number(left, right)
         if not left.places | right.places:
             return Value(answer=answer, text=self.unknown())
-        return self.make_container(self.state.parts(left) | self.state.parts(right), answer=answer)
+        exact = all(self.state.containers[place].exact for place in left.places | right.places)
+        return self.make_container(self.state.parts(left) | self.state.parts(right), answer=answer, exact=exact)
 
     def _expr_Compare(self, node: ast.Compare) -> Value:
         sides = [self.value(part) for part in (node.left, *node.comparators)]
@@ -565,19 +572,17 @@ class Proof:
         """
         if not ours.places:
             return theirs.places | self.state.parts(theirs)
-        flat = all(self.state.containers[place].kind == "own" for place in theirs.places | ours.places)
-        return self.state.parts(theirs) if flat and not self.state.parts(ours) else frozenset()
+        exact = all(self.state.containers[place].exact for place in theirs.places | ours.places)
+        return self.state.parts(theirs) if exact and not self.state.parts(ours) else frozenset()
 
     def _expr_Subscript(self, node: ast.Subscript) -> Value:
         base = self.value(node.value)
         index = self.use(self.value(node.slice))
-        if index.answer and any(self.state.containers[place].passed for place in base.places):
-            raise NotProved(f"{ast.unparse(node)} looks at an argument")
         if "object" in self.state.kinds(base.places):
             if any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
                 raise NotProved("a slice is passed to the program")
             return self.operation([index], f"{ast.unparse(node.value)}[]")
-        self.use(base)
+        self.use(base, shallow=True)
         parts = self.state.parts(base)
         answer = base.answer or index.answer
         if isinstance(node.slice, ast.Slice):
@@ -592,11 +597,11 @@ class Proof:
         if path:
             if not facts.is_allowed(path):
                 raise NotProved(f"{ast.unparse(node)} is not known")
-            return Value(text=path)
+            return self._read_known(path)
         base = self.value(node.value)
-        if "object" in self.state.kinds(base.places):
+        if "object" in self.state.kinds(base.places) and node.attr[0] != "_":
             return self.operation([], ast.unparse(node))
-        if node.attr not in facts.ATTRIBUTES:
+        if node.attr not in facts.ATTRIBUTES or (node.attr == "args" and base.places):
             raise NotProved(f"the attribute {node.attr}")
         self.use(base)
         return self.make_container(self.state.parts(base) | base.places, answer=base.answer)
@@ -606,10 +611,11 @@ class Proof:
         found: list[Value] = []
         self.inside(node, node.generators, lambda: found.extend(map(self.value, elements)))
         places = frozenset().union(*(value.places for value in found))
-        kind = "lazy" if isinstance(node, ast.GeneratorExp) else "own"
         answer = any(value.answer for value in found)
         text = self.unknown("?r" if any("?r" in self.text(value) for value in found) else "?")
-        return Value(self.state.make(kind, places), answer, text)  # type: ignore[arg-type]
+        if isinstance(node, ast.GeneratorExp):
+            return Value(self.state.make("lazy", places, delayed=True), answer, text)
+        return Value(self.state.make("own", places, exact=isinstance(node, ast.ListComp)), answer, text)
 
     def inside(self, node: ast.AST, generators: Sequence[ast.comprehension], turn: Callable[[], None]) -> None:
         """Execute `turn`, one turn of a comprehension, for the values of its generators."""
@@ -640,9 +646,13 @@ class Proof:
         self.sources.append(source)
         for row in [""] * (variables + 2) if rows is None else rows:
             before = self.state.copy()
-            item = self.operation([]) if "object" in self.state.kinds(source.places) else self.use(source)
+            objects = "object" in self.state.kinds(source.places)
+            item = self.operation([]) if objects else self.use(source, shallow=True)
             self.assign(target, Value(self.state.parts(item), item.answer, row or self.unknown()))
+            calls = self.state.calls
             turn()
+            if objects and self.state.calls > calls:
+                raise NotProved("a loop over an object calls the program")
             if rows is None:
                 self.state.join(before)
             if not self.within:
@@ -651,7 +661,7 @@ class Proof:
 
     # Calls.
 
-    def _expr_Call(self, node: ast.Call, *, statement: bool = False) -> Value:
+    def _expr_Call(self, node: ast.Call) -> Value:
         if any(keyword.arg is None for keyword in node.keywords):
             raise NotProved("arguments by **")
         func = node.func
@@ -660,9 +670,9 @@ class Proof:
         if owner is not None and name in owner.functions:
             return self.run(owner.functions[name], owner, node)
         if owner is None and name in self.names:
-            return self._ask(node, "object" if name in self.classes else "answer", statement=statement)
+            return self._ask(node, "object" if name in self.classes else "answer")
         if isinstance(func, ast.Attribute) and self._is_of_program(func):
-            return self._ask(node, "answer", statement=statement)
+            return self._ask(node, "answer")
         path = facts.read_dotted_name(func, self.modules)
         if path:
             if not facts.is_allowed(path):
@@ -670,9 +680,9 @@ class Proof:
             return self._library(node, [])
         if isinstance(func, ast.Attribute):
             base = self.value(func.value)
-            if "object" in self.state.kinds(base.places):
+            if "object" in self.state.kinds(base.places) and func.attr[0] != "_":
                 return self._ask(node, "answer")
-            if func.attr not in facts.METHODS | facts.CHANGING:
+            if func.attr not in facts.METHODS | facts.CHANGING or (base.answer and func.attr in ("group", "groups")):
                 raise NotProved(f"the method {func.attr} is not known")
             return self._library(node, [base])
         if owner is not None or name not in facts.FUNCTIONS:
@@ -681,7 +691,7 @@ class Proof:
 
     def _is_of_program(self, node: ast.expr) -> bool:
         """Whether an expression such as `C.make` is the dotted name of a function of the program."""
-        while isinstance(node, ast.Attribute):
+        while isinstance(node, ast.Attribute) and node.attr[0] != "_":
             node = node.value
         return isinstance(node, ast.Name) and self.scope.owner(node.id) is None and node.id in self.names
 
@@ -689,30 +699,47 @@ class Proof:
         """Return the value of a call of a builtin function, a function in a module, or a method of a value."""
         name = called_name(node)
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
-        given = [self._check_lambda(part) if isinstance(part, ast.Lambda) else self.value(part) for part in nodes]
+        given = list(map(self._argument, nodes))
+        if (base or name not in facts.FUNCTIONS) and facts.may_set_argument(node, method=bool(base)):
+            raise NotProved("a result that may be put into an argument")
         objects = [value for value in given if "object" in self.state.kinds(value.places)]
         if objects and name in facts.READING and isinstance(node.func, ast.Name):
             return self.operation([], f"{name} of {ast.unparse(nodes[0])}")
         changes = name in facts.CHANGING_FUNCTIONS or (base and name in facts.CHANGING)
         target, *added = (*base, *given) or (Value(),)
         for value in added if changes and name in facts.ADDING else (target, *added):
-            self.use(value)
+            self.use(value, shallow=name in facts.SHALLOW)
         answer = any(value.answer for value in (*base, *given))
         parts: frozenset[int] = frozenset().union(*(self.state.parts(value) for value in (*base, *given)))
-        self._check_known(node, name, shows=any(value.answer and value.places for value in (*base, *given)))
+        if name not in facts.KEEPS_ITEMS:
+            parts = frozenset(self.state.reach(parts))
+        functions = [part for part in nodes if isinstance(part, (ast.Lambda, ast.Name))]
+        used = {part.id for each in functions for part in ast.walk(each) if isinstance(part, ast.Name)} | {name}
+        self._check_known(node, used, shows=any(value.answer and value.places for value in (*base, *given)))
         if changes:
-            self.change(target, *added)
+            self.change(target, *added, exact=name == "append")
             return Value(parts, answer, self.unknown())
         found = self._compute(node, name, target, added, answer=answer)
-        if name in facts.SCALAR:
+        if name in facts.SCALAR or found.text.startswith("?rn"):
             return found if is_scalar(found) else replace(found, text=self.unknown("?n"))
         if name == "deepcopy":
             return replace(found, places=self.state.make("own"))
         arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
-        if name in facts.LAZY:
-            return replace(found, places=self.state.make("lazy", parts | arguments))
-        made = self.state.make("own", parts)
+        if name in facts.STAYING or facts.read_dotted_name(node.func, self.modules).startswith("itertools."):
+            delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
+            made = self.state.make("lazy", parts | arguments, reads=arguments, delayed=delayed)
+            return replace(found, places=made)
+        exact = name in ("list", "tuple", "sorted", "range")
+        exact = exact and all(self.state.containers[place].exact for place in arguments)
+        made = self.state.make("own", parts, exact=exact)
         return replace(found, places=made if name in facts.FRESH else made | arguments | parts)
+
+    def _argument(self, node: ast.expr) -> Value:
+        """Return the value of an argument. A function that changes nothing has no containers."""
+        if isinstance(node, ast.Lambda):
+            return self._check_lambda(node)
+        found = self.value(node)
+        return Value(text=found.text) if found.text[:1] == "<" else found
 
     def _compute(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
         """Return a value computed from a target and others, with its text, origin and arguments; without its places."""
@@ -732,11 +759,15 @@ class Proof:
         given = tuple((*texts, *(shorten_text(how + text) for text in texts)) for texts in target.given)
         return Value(answer=answer, text=shorten_text(how + text), origin=origin, given=given)
 
-    def _check_known(self, node: ast.Call, name: str, *, shows: bool) -> None:
-        if name == "type" and shows:
+    def _check_known(self, node: ast.Call, used: set[str], *, shows: bool) -> None:
+        """Check a call of a known function. used: its name, and the names in functions that it is given."""
+        name = called_name(node)
+        if "type" in used and shows:
             raise NotProved("the type of an answer")
-        if name in facts.SHOWING and shows:
+        if used & facts.SHOWING and shows:
             raise NotProved("the text of what may be an object")
+        if name in ("float", "Decimal") and any("nan" in ast.unparse(part).lower() for part in node.args):
+            raise NotProved("a value that does not equal itself")
         if name == "isinstance" and not facts.is_type(node.args[-1]):
             raise NotProved("isinstance of another type than a builtin one")
         if name == "seed":
@@ -745,15 +776,15 @@ class Proof:
     def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}
         for part in ast.walk(node.body):
-            if isinstance(part, ast.Name) and part.id not in own | facts.FUNCTIONS:
+            if isinstance(part, ast.Name) and part.id not in own | facts.CONSTANTS | facts.PURE:
                 raise NotProved("a lambda that reads other names than its own")
-            if isinstance(part, (ast.Lambda, ast.NamedExpr, *_COMPREHENSIONS)):
+            if isinstance(part, (ast.Lambda, ast.NamedExpr, ast.JoinedStr, *_COMPREHENSIONS)):
                 raise NotProved("a lambda of an unknown kind")
             if isinstance(part, ast.Attribute) and part.attr not in facts.METHODS | facts.ATTRIBUTES:
                 raise NotProved("a lambda that reads an attribute")
         return Value()
 
-    def _ask(self, node: ast.Call, kind: str, *, statement: bool = False) -> Value:
+    def _ask(self, node: ast.Call, kind: str) -> Value:
         """Return the value of a call of a function, class or method of the program."""
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
         values: list[Value] = []
@@ -767,8 +798,6 @@ class Proof:
                 if self.scope.owner(part.id) is None and part.id not in facts.TYPES:
                     raise NotProved("a function is passed to the program")
         made = self.operation(values, ast.unparse(node.func))
-        if statement and isinstance(node.func, ast.Name) and kind == "answer":
-            self.state.mark(self._own(values), altered=True)
         return replace(made, places=self.state.make("object")) if kind == "object" else made
 
     def _own(self, values: Iterable[Value]) -> list[int]:
@@ -779,7 +808,7 @@ class Proof:
         """Return the program's answer when it is given these values."""
         for value in given:
             if "lazy" in self.state.kinds(self.state.reach(value.places)):
-                raise NotProved("an iterator is passed to the program")
+                raise NotProved("an iterator or function is passed to the program")
         self.state.calls += 1
         self.state.mark(self._own(given), passed=self.state.calls)
         # For an answer that is passed back, the arguments of its own call count, too.

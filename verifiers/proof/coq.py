@@ -143,8 +143,11 @@ class Coq:
         # The library of an installation that is not the system's, such as opam's.
         own = os.path.join(os.path.dirname(os.path.dirname(path)), "lib")
         library, out = os.path.join(place, "lib"), os.path.join(place, "out")
-        options = ["-q", "-Q", out, "Rlvr"] if program == "coqc" else ["-silent", "-o"]
-        command = [path, *options, "-Q", library, "Rlvr", *arguments]
+        options = ["-q"] if program == "coqc" else ["-silent", "-o"]
+        command = [path, *options, "-Q", library, "Rlvr"]
+        if program == "coqc":
+            command += ["-Q", out, "Rlvr"]
+        command += arguments
         return run_external(command, out, read=[library, own], limits=self._limits, environment=_ENVIRONMENT)
 
     def _check(self, files: dict[str, bytes]) -> Verdict:

@@ -78,7 +78,7 @@ def softmax_dtype(scores: torch.Tensor) -> torch.dtype:
 
 @contextmanager
 def use_one_thread_if_small(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Decode within with one thread, if the model is small and on a CPU: measured a third faster than two."""
+    """Context in which a small model on a CPU decodes with one thread: measured a third faster than two."""
     small = sum(weight.numel() for weight in model.parameters()) < ONE_THREAD_BELOW
     with use_threads(0 if small else SEVERAL_THREADS_FROM, device):
         yield
@@ -86,7 +86,7 @@ def use_one_thread_if_small(model: torch.nn.Module, device: torch.device) -> Ite
 
 @contextmanager
 def use_threads(nbytes: float, device: torch.device) -> Iterator[None]:
-    """Use one thread within for operations on a CPU that read so few bytes each: waking up another takes longer."""
+    """Context with one thread for CPU operations that read few bytes each: waking another thread takes longer."""
     threads = torch.get_num_threads()
     if threads == 1 or nbytes >= SEVERAL_THREADS_FROM or device.type != "cpu":
         yield
@@ -100,7 +100,7 @@ def use_threads(nbytes: float, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def tuned_cpu() -> Iterator[None]:
-    """Have the settings of `tune_cpu` within, and torch's as they were afterwards: a program may do more than a run."""
+    """Context with the settings of `tune_cpu`; torch's own are restored, since a program may do more than a run."""
     before = torch.get_float32_matmul_precision()
     tune_cpu()
     try:

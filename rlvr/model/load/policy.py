@@ -97,7 +97,7 @@ class Policy(Rendering):
 
     @property
     def tried(self) -> Any:
-        """The model that ways to compute are tried on: this one, or where it is in shards a small one of its kind."""
+        """The model on which fast paths are tried: this one or, if it is sharded, its small copy."""
         return self.causal if self.mesh is None else self.trial.causal
 
     @property
@@ -126,7 +126,7 @@ class Policy(Rendering):
         return f"{kind} with {total / 1e6:,.2f}M parameters{share}{parts}, {dtype} on {self.device}{slow}"
 
     def check_rows(self, length: int, *, samples: bool) -> str:
-        """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.
+        """Try the fast paths for rows of up to `length` tokens; return which are used. See rlvr.model.probe.
 
         samples: the torch sampler is used. Raises ValueError where no way equals the plain forward.
         """
@@ -143,7 +143,7 @@ class Policy(Rendering):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Run forward passes within in `dtype`, and without the adapter if this is a LoRA policy's reference."""
+        """Context for forward passes in `dtype`; of a LoRA policy's reference, without the adapter."""
         with ExitStack() as stack:
             if self.dtype is not torch.float32:
                 stack.enter_context(torch.autocast(self.device.type, self.dtype))
@@ -171,7 +171,7 @@ class Policy(Rendering):
         return self._reference
 
     def _like(self, model: Any, **options: Any) -> Policy:
-        """Return a policy with another model of the same kind: what was tried on this one holds for it."""
+        """Return a policy with another model of the same kind, for which this one's trials hold."""
         made = Policy(model, self.tokenizer, dtype=self.dtype, chat="never", trial=self.trial, **options)
         made.system_prompt, made.chat = self.system_prompt, self.chat
         return made

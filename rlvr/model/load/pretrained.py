@@ -48,7 +48,7 @@ NEEDS_TRUST = (
 
 @contextmanager
 def load_errors_as_value_error(name: str, kind: str = "causal LM") -> Iterator[None]:
-    """Turn load errors of the libraries within into one-line ValueErrors that name the model."""
+    """Context that turns the libraries' load errors into one-line ValueErrors that name the model."""
     try:
         yield
     except LOADING_ERRORS as error:

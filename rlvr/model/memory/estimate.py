@@ -201,7 +201,7 @@ class Estimate:
 
     @property
     def bucket(self) -> int:
-        """What an update takes beside what is held: a bucket of float32 gradients, and of a state that is away."""
+        """What an update takes on top: a bucket of float32 gradients, and of a state that is offloaded."""
         each: float = FP32 if self.stored < FP32 else 0
         if self.config.optim.offload:
             each += MOMENTS[self.config.optim.name] + each
@@ -215,7 +215,7 @@ class Estimate:
 
     @property
     def left(self) -> int:
-        """Whole layers that a model in shards keeps between the passes."""
+        """The layers that FSDP leaves gathered between the passes."""
         return int(self._each(self.weights) * LEFT * self.shape.layer) if self.shards > 1 else 0
 
     @property
@@ -248,8 +248,8 @@ class Estimate:
         each = 2 * self.number if memory is None else LOGIT_TENSORS * FP32 + short
         return count * each + self._head
 
-    def fixed(self, memory: int) -> int:
-        """Return what training takes whatever the microbatch, on a GPU with so many bytes of memory."""
+    def fixed_bytes(self, memory: int) -> int:
+        """Return what training takes with any microbatch, on a GPU with so many bytes of memory."""
         return self.held + self.autocast_copy + self.gathered + max(self.chunk(memory), self.summed)
 
     @property
@@ -269,19 +269,19 @@ class Estimate:
 
     @property
     def kept(self) -> int:
-        """What is kept of each token: by the layers (with checkpointing, their inputs) and at the end."""
+        """What each token keeps for the backward pass: in the layers (checkpointed: their inputs) and after them."""
         states = self.stream * self.shape.hidden
         return self.shape.layers * (states if self.config.model.gradient_checkpointing else self.layer) + 4 * states
 
     @property
     def passing(self) -> int:
-        """What passes of each token in one layer's backward pass: gradients, and the layer again if checkpointed."""
+        """What each token takes during one layer's backward pass: gradients, and the layer again if checkpointed."""
         gradients = self.number * 4 * self.shape.mlp + 4 * self.stream * self.shape.hidden
         return gradients + (self.layer if self.config.model.gradient_checkpointing else 0)
 
     @property
     def token(self) -> int:
-        """What a forward and backward pass takes for each token; attention adds nothing that grows faster."""
+        """What a forward and backward pass takes for each token; the memory of attention grows no faster."""
         return self.kept + self.passing
 
     @property
@@ -331,7 +331,7 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
 
 
 def engine_share(config: Config) -> float:
-    """Return the share of a GPU that the sampler's engine has while the trainer trains.
+    """Return the share of the GPU's memory that the sampler's engine has while the trainer trains.
 
     0 for one that sleeps, which gives its memory back, and for a server that runs elsewhere.
     """
@@ -344,5 +344,5 @@ def engine_share(config: Config) -> float:
 def tokens_that_fit(shape: Shape, config: Config, memory: int, share: float = 1.0) -> int:
     """Return the tokens of a microbatch that fit into a share of a GPU's bytes, of which SPARE are left over."""
     estimate = Estimate(shape, config, config.model.shard)
-    room = share * memory - SPARE - estimate.fixed(memory)
+    room = share * memory - SPARE - estimate.fixed_bytes(memory)
     return max(1, int(room / estimate.token))

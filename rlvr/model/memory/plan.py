@@ -77,8 +77,8 @@ def make_plan(
     """Return the plan of a run on GPUs of `memory` bytes, its weights and their state cut into `shards`.
 
     A microbatch has at most optim.tokens_per_microbatch tokens, fewer where memory is short, and at least one row.
-    gpu False: the process of a run on a CPU, whose microbatches are never cut by memory. turns: the rollouts have
-    several, and their rows hold replies; context: tokens that the model reads, which end them.
+    gpu False: a run on a CPU, whose microbatches are never cut by memory. turns: rollouts have several turns, and rows
+    hold the replies; context: the model's context length, which bounds the rows.
     """
     e = Estimate(shape, config, shards)
     items = [*held_items(e), *passing_items(e)]
@@ -117,7 +117,7 @@ def longest_row(config: Config, turns: bool, context: int | None) -> int:
 
 
 def held_items(e: Estimate) -> list[Item]:
-    """Return what is held through a step: weights, gradients, optimizer, reference, critic, in shards."""
+    """Return what is held throughout a step: weights, gradients, optimizer, reference, critic, in shards."""
     here = 0 if e.config.optim.offload else 1
     gradients = e.gradients // e.shards
     items = [

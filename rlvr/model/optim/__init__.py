@@ -1,7 +1,6 @@
 """The update of the weights.
 
-optimizer    make_optimizer, learning_rate, optimizer_step
-adamw        AdamW in buckets: weights in bfloat16, moments in 8 bits, state in the CPU's memory
+optimizer    make_optimizer, learning_rate, optimizer_step; BucketedAdamW for short dtypes and offloaded state
 sharding     weights in shards (FSDP2): shard, gather, fill
 health       numbers that are not finite, and the end of a run that they would ruin
 """

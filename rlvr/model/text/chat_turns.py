@@ -1,4 +1,4 @@
-"""What a reply adds to the ids of a conversation: tokens in, tokens out. What was sampled is never encoded again.
+"""Append an environment's reply to a conversation as tokens; sampled tokens are never tokenized again.
 
 A chat template is rendered with a placeholder for the reply; what it puts around the placeholder is the frame of every
 reply. Of the reply's own text no token becomes a control token, whatever the text spells.

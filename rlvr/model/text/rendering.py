@@ -29,7 +29,7 @@ class Rendering:
         self._announcement = ""
 
     def announce(self, environment: Any) -> None:
-        """Have every prompt tell of an environment's tools.
+        """Show an environment's tools in every prompt.
 
         Read of it are `schemas`, functions with JSON schemas, for a chat template that has a place for tools, and
         otherwise `announcement`, a text, which is put before the prompt. An environment without them changes nothing.

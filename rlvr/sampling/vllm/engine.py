@@ -160,11 +160,11 @@ class Engine(Protocol):
         ...
 
     def report_to(self, report: Report) -> None:
-        """Tell `report` from now on what happens to servers, if there are any, in place of Python's warnings."""
+        """Report what happens to servers by `report`, in place of Python's warnings."""
         return
 
     def sample_everywhere(self, request: Request) -> list[Output]:
-        """Return one output from each place where the weights lie: one in this process, one of each server."""
+        """Return one output from every copy of the weights: the one in this process, or each server's."""
         ...
 
     def load(self, policy: Policy) -> None:

@@ -97,7 +97,7 @@ class LocalEngine(Engine):
             raise
 
     def _enqueue(self, taken: Sequence[tuple[int, Request]]) -> dict[str, tuple[int, str]]:
-        """Give requests to vLLM. Return by the name that outputs have a request's number and its name in the engine."""
+        """Give requests to vLLM. Return (number, name in the engine) of each, by the name that its outputs have."""
         names = self.llm.enqueue(
             [{"prompt_token_ids": list(request.prompt)} for _, request in taken],
             [self._params(**request.parameters()) for _, request in taken],
@@ -128,7 +128,7 @@ class LocalEngine(Engine):
         self.reset_cache()
 
     def _push_adapter(self, policy: Policy) -> None:
-        """Load the policy's adapter under a new number: vLLM keeps the old weights for a number that it knows."""
+        """Load the policy's adapter under a new number: for a number that vLLM knows it would keep the old weights."""
         self._adapter_number += 1
         number = self._adapter_number
         folder = Path(self._adapters.name) / str(number)

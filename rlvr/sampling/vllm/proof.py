@@ -1,4 +1,4 @@
-"""Two checks that an engine samples from the trainer's weights. Both believe logprobs, not what the engine says.
+"""Two checks that an engine samples from the trainer's weights. Both compare logprobs, and trust no report of it.
 
 `Proof`, after every push: engine and trainer score a fixed text, as they did after earlier pushes. An engine that
 loaded nothing has not moved where the trainer has, and one that loaded a part has not moved as far.
@@ -58,7 +58,7 @@ def sync_prompt(policy: Policy, length: int) -> list[int]:
 def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
     """Return up to `count` greedy tokens, fewer if one is an EOS. No KV cache is used: not every model has one.
 
-    Of weights in shards all processes must ask for the same continuation.
+    If the weights are sharded, every rank must call this with the same prompt.
     """
     ids: list[int] = []
 
@@ -173,7 +173,7 @@ class Proof:
         return ""
 
     def trust(self) -> None:
-        """Take the differences of the last push for rounding, and doubt none: engines say that the tensors are equal.
+        """Count the last push's differences as rounding, and clear all doubts: the tensors were compared and are equal.
 
         Differences as large as what pushes have moved are not taken: an engine that says so without having loaded them
         is refused when they add up.
@@ -185,7 +185,7 @@ class Proof:
         self.doubtful.clear()
 
     def _stale(self, engine: str, found: Tensor) -> str:
-        """Return after which push the engine has not moved, though the trainer has.
+        """Return the push since which the engine has not moved, though the trainer has.
 
         What moved the trainer by more than rounding moves an engine that has the same weights as far, up to rounding.
         """
@@ -232,7 +232,7 @@ def proof_text(policy: Policy, longest: int) -> list[int]:
 def own_logprobs(policy: Policy, text: Sequence[int]) -> list[float]:
     """Return the trainer's logprobs (len(text) - 1) of all tokens but the first.
 
-    Of weights in shards all processes must ask for them.
+    If the weights are sharded, every rank must call this.
     """
     row = torch.tensor([list(text)])
     mask = torch.ones_like(row, dtype=torch.bool)

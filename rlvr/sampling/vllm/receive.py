@@ -61,7 +61,7 @@ class Receiving:
     def start_weight_update(self) -> None:
         """Begin a push."""
         if self.unfinished:
-            # What a push that broke off had sent would be counted as sent by this one.
+            # Otherwise the parts of a push that broke off would be counted as parts of this one.
             finalize_layerwise_reload(self.model, self.model_config)
         self.sinks: dict[str, Tensor] = {}
         self.unfinished = True

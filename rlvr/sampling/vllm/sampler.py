@@ -116,7 +116,7 @@ class VLLMSampler(Sampler):
         self.engine.interrupt()
 
     def report_to(self, report: Report) -> None:
-        """Tell `report` from now on what happens to servers; see rlvr.sampling.vllm.engine.Engine."""
+        """Report what happens to servers by `report`; see rlvr.sampling.vllm.engine.Engine."""
         self.engine.report_to(report)
 
     def measures(self) -> dict[str, float]:

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class StaleWeights(RunError):
-    """A server answered with other weights than those that were pushed last."""
+    """A server sampled from other weights than those of the last push."""
 
 
 class Server:

@@ -309,7 +309,7 @@ class ServersEngine(Engine):
 
     @property
     def version(self) -> str:
-        """The version of the weights that were pushed last; no other run's are called the same."""
+        """The version of the last push; no two runs share a version."""
         return f"{self.run}-{self.pushes}"
 
     def sample(self, requests: Requests) -> None:
@@ -391,7 +391,7 @@ class ServersEngine(Engine):
         return on_first(lambda: found)
 
     def _settle(self, doubtful: Sequence[str], found: dict[str, list[str]]) -> bool:
-        """Lose the doubtful servers of which tensors differ, and return whether there is one."""
+        """Give up the doubtful servers whose tensors differ; return whether there was one."""
         lost = False
         for server in [server for server in self.servers if server.url in doubtful]:
             names = [name for name in found.get(server.url, ()) if name not in (self.unreadable or ())]
@@ -444,7 +444,7 @@ class ServersEngine(Engine):
         return server.sample(request, self.version)
 
     def _with_all(self, source: Source, act: Act, *, proves: bool = False) -> Outcome:
-        """Have the first rank act with a transfer to all servers, until none is lost meanwhile.
+        """Let the first rank act with a transfer to all servers; repeat while one is lost during it.
 
         Every rank takes each weight from its `source`.
         """
@@ -470,7 +470,7 @@ class ServersEngine(Engine):
         return self._attempt(lambda transfer: act(transfer, weights), proves=proves)
 
     def _attempt(self, act: Callable[[Transfer], object], *, proves: bool) -> Outcome:
-        """Act once with a transfer to all servers that are there. Where one is lost it is to be done again.
+        """Act once with a transfer to all servers that are left. The outcome says `again` if one was lost during it.
 
         proves: each is to prove afterwards that it has the weights. Raises RunError where none is left.
         """
@@ -557,7 +557,7 @@ class ServersEngine(Engine):
             self._push_kept()
 
     def _give_up(self, server: Server) -> None:
-        """Use a server no more: its requests under way end, the transfer's group is left, its process ends."""
+        """Stop using a server: end its requests and its process, and leave the transfer's group."""
         self.servers.remove(server)
         self.lost.add(server.url)
         server.close()
@@ -567,7 +567,7 @@ class ServersEngine(Engine):
             self.starter.end(server.url)
 
     def _leave_group(self) -> None:
-        """Leave the transfer's group: the next push meets the servers that are there then."""
+        """Leave the transfer's group; the next push makes a new one with the servers that are left."""
         if self.transfer is not None:
             transfer, self.transfer = self.transfer, None
             transfer.servers = tuple(server for server in transfer.servers if server in self.servers)

@@ -105,11 +105,11 @@ class Channel(Protocol):
         ...
 
     def prepare(self, value: Tensor) -> Tensor:
-        """Return a tensor where it can be sent from."""
+        """Return the tensor on the device that it is sent from."""
         ...
 
     def close(self) -> None:
-        """Leave the group, so that those who wait for more notice."""
+        """Leave the group, so that workers that wait for more notice it."""
         ...
 
 

@@ -53,9 +53,9 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str
 
 
 def gather_whole(value: Tensor) -> Tensor:
-    """Return a tensor that is sharded over the training processes as a whole, once it is there; another one as it is.
+    """Gather a sharded tensor, and wait until it is there; return any other as it is.
 
-    All processes must ask for the same one. What takes it may run on another stream: gathering must have ended.
+    Every rank must call this for the same tensor. It waits because the reader may run on another stream.
     """
     if not isinstance(value, DTensor):
         return value

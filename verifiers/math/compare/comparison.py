@@ -286,7 +286,7 @@ class Comparator(Rules):
             return False
         if is_op(answer, "either"):
             answer = self._only_one(answer)
-        if is_op(gold, *STRUCTURES):
+        if isinstance(gold, Op) and gold.head in STRUCTURES:
             equations = gold.head in ("list", "either") and all(isinstance(arg, Rel) for arg in gold.args)
             # Each equation of a list may have arbitrary constants.
             return STRUCTURES[gold.head](gold, answer, self if equations else self.within)
@@ -296,7 +296,7 @@ class Comparator(Rules):
             return not symbols(answer.args[0]) and self.matches(gold, answer.args[0])
         if is_op(answer, "based"):
             return answer.args[1] == number(10) and Words(digits_of(gold)) == answer.args[0]
-        if is_op(answer, *STRUCTURES):
+        if isinstance(answer, Op) and answer.head in STRUCTURES:
             return answer.head in EITHER_SIDE and STRUCTURES[answer.head](answer, gold, self)
         return self.matches_value(gold, answer)
 

@@ -37,6 +37,7 @@ from rlvr.verifiers.math.values.tree import (
     is_binder,
     is_op,
     is_unevaluated,
+    map_children,
     number,
     open_body,
     outermost,
@@ -371,5 +372,4 @@ def _at(node: Node, variable: Sym, value: int) -> Node:
         if node == variable:
             return Num(Fraction(value)) if value >= 0 else Op("neg", (number(-value),))
         return rename(node, variable.name, Sym(str(value))) if BOUND in node.name else node
-    below = children(node)
-    return with_children(node, tuple(_at(child, variable, value) for child in below)) if below else node
+    return map_children(lambda child: _at(child, variable, value), node)

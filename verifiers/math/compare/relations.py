@@ -48,6 +48,7 @@ from rlvr.verifiers.math.values.tree import (
     number,
     rename,
     replace_parts,
+    substitute,
     subtract,
     symbols,
     walk,
@@ -330,7 +331,7 @@ def same_definition(gold: Rel, answer: Rel, rules: Rules) -> bool:
             if not symbols(value).isdisjoint(left.names):
                 return False
             for name, other in zip(left.names, right.names, strict=True):
-                value = _rename(value, other, name)
+                value = substitute(value, {other: Sym(name)})
     return rules.matches(left.value, value)
 
 
@@ -345,12 +346,6 @@ def rename_index(gold: Rel, answer: Rel) -> Rel | None:
     if old in symbols(gold) or index in symbols(answer):
         return None
     return Rel(answer.ops, tuple(rename(side, old, Sym(index)) for side in answer.sides))
-
-
-def _rename(node: Node, old: str, new: str) -> Node:
-    if isinstance(node, Sym):
-        return Sym(new) if node.name == old else node
-    return Op(node.head, tuple(_rename(arg, old, new) for arg in node.args)) if isinstance(node, Op) else node
 
 
 def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:

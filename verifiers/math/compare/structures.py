@@ -40,7 +40,6 @@ from rlvr.verifiers.math.values.tree import (
     rename,
     substitute,
     symbols,
-    with_children,
 )
 
 _PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a line, of triples (n, n, n)
@@ -166,8 +165,8 @@ def same_builders(gold: Op, answer: Node, rules: Rules) -> bool:
     wanted, given = _bound_names(gold), _bound_names(answer)
     if len(wanted) != len(given):
         return False
-    names = dict(zip(given, wanted, strict=True))
-    shown = [_rename(part, names) for part in answer.args]
+    names: dict[str, Node] = {old: Sym(new) for old, new in zip(given, wanted, strict=True)}
+    shown = [substitute(part, names) for part in answer.args]
     if not rules.matches(gold.args[0], shown[0]):
         return False
     rest = shown[1:]
@@ -188,13 +187,6 @@ def _same_condition(gold: Node, answer: Node, rules: Rules) -> bool:
 def _bound_names(builder: Op) -> list[str]:
     """The variables of the memberships, else those of the element, in order."""
     return [name for name in map(member, builder.args[1:]) if name] or sorted(symbols(builder.args[0]))
-
-
-def _rename(node: Node, names: dict[str, str]) -> Node:
-    if isinstance(node, Sym):
-        return Sym(names.get(node.name, node.name))
-    below = node.args if isinstance(node, Op) else node.sides if isinstance(node, Rel) else ()
-    return with_children(node, tuple(_rename(part, names) for part in below)) if below else node
 
 
 MAX_ENDS = 40

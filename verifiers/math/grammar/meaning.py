@@ -38,6 +38,7 @@ from rlvr.verifiers.math.values.tree import (
     heads,
     is_name,
     is_op,
+    map_children,
     nodes,
     number,
     replace_parts,
@@ -409,8 +410,7 @@ def with_names(text: str, tree: Node) -> Node:
 def _with_derivatives(node: Node) -> Node:
     if is_op(node, "div") and (name := _derivative(*node.args)):
         return Sym(name)
-    below = children(node)
-    return with_children(node, tuple(map(_with_derivatives, below))) if below else node
+    return map_children(_with_derivatives, node)
 
 
 def _derivative(top: Node, bottom: Node) -> str:

@@ -41,6 +41,7 @@ from rlvr.verifiers.math.values.tree import (
     children,
     heads,
     is_op,
+    map_children,
     nodes,
     number,
     substitute,
@@ -82,8 +83,7 @@ def _multiply_out(node: Node, named: set[int]) -> Node:
         count, multiple = node.args
         if isinstance(count, Num) and isinstance(multiple, Num) and multiple.value in named:
             return count._replace(value=count.value * multiple.value)
-    below = children(node)
-    return with_children(node, tuple(_multiply_out(part, named) for part in below)) if below else node
+    return map_children(lambda child: _multiply_out(child, named), node)
 
 
 def is_number(node: Node) -> bool:
@@ -359,7 +359,7 @@ def _without_letters(node: Node) -> Node:
     if is_op(node, "mul"):
         below = tuple(_without_letters(arg) for arg in node.args if not isinstance(arg, Sym))
         return Op("mul", below)
-    return with_children(node, tuple(map(_without_letters, children(node)))) if children(node) else node
+    return map_children(_without_letters, node)
 
 
 def _relation_repeats(node: Rel, own: frozenset[Hashable], prompt: Expressions) -> bool:

@@ -16,7 +16,7 @@ innermost. Trees that differ only in the names of bound variables are therefore 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple, TypeGuard
 
@@ -173,6 +173,12 @@ def with_children(node: Node, below: tuple[Node, ...]) -> Node:
     return Quantity(below[0], node.unit) if isinstance(node, Quantity) else node
 
 
+def map_children(function: Callable[[Node], Node], node: Node) -> Node:
+    """Return the node with a function applied to each node directly below."""
+    below = children(node)
+    return with_children(node, tuple(map(function, below))) if below else node
+
+
 def symbols(node: Node) -> frozenset[str]:
     """Return the names of the free variables: neither constants nor bound variables."""
     if type(node) is Num:
@@ -252,8 +258,7 @@ def rename(node: Node, old: str, new: Sym) -> Node:
             return new
         name, mark, index = node.name.partition("_")
         return Sym(name + mark + _renamed_index(index, old, new.name)) if index else node
-    below = children(node)
-    return with_children(node, tuple(rename(child, old, new) for child in below)) if below else node
+    return map_children(lambda child: rename(child, old, new), node)
 
 
 def _renamed_index(index: str, old: str, new: str) -> str:
@@ -275,8 +280,7 @@ def substitute(node: Node, values: Mapping[str, Node]) -> Node:
     """Return the tree with values for free variables."""
     if isinstance(node, Sym):
         return values.get(node.name, node)
-    below = children(node)
-    return with_children(node, tuple(substitute(child, values) for child in below)) if below else node
+    return map_children(lambda child: substitute(child, values), node)
 
 
 def replace_parts(node: Node, values: dict[Node, Node]) -> Node:
@@ -284,5 +288,4 @@ def replace_parts(node: Node, values: dict[Node, Node]) -> Node:
     found = values.get(node)
     if found is not None:
         return found
-    below = children(node)
-    return with_children(node, tuple(replace_parts(child, values) for child in below)) if below else node
+    return map_children(lambda child: replace_parts(child, values), node)

@@ -189,7 +189,7 @@ def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
 
 def run(args: EvalArgs) -> dict[str, Any]:
     """Evaluate: write answers.jsonl and result.json, and return the numbers. A signal raises Stopped."""
-    with StopRequest().answering() as stop:
+    with StopRequest().handling_signals() as stop:
         stop.left = lambda: f"run the same command to resume; the answers so far are in {args.out_dir}"
         return _run(args, stop)
 

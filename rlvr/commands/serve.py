@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from rlvr.commands.arguments import Positional, parse
+from rlvr.commands.console import find_program
 from rlvr.commands.machine import check_device
-from rlvr.commands.outcome import find_program
 from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound
 from rlvr.core.files.models import find_model
 from rlvr.core.types import RunError
@@ -83,7 +83,7 @@ def serve(args: ServeArgs) -> None:
     if find_model(args.model, args.revision).adapter is not None:
         raise ValueError(f"{args.model!r} is an adapter; serve its base model: the trainer pushes merged weights")
     require_vllm()
-    with StopRequest().answering() as stop, ExitStack() as stack:
+    with StopRequest().handling_signals() as stop, ExitStack() as stack:
         stop.doing = "starting the servers"
         started = start(args, stack)
         urls = [f"http://{reachable(args.host)}:{args.port + i}" for i in range(args.servers)]

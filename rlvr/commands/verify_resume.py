@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
     kill_after = kill_step(asked, steps)
     check_free(base)
     whole, resumed = base / "whole", base / "resumed"
-    with StopRequest().answering() as stop:  # a signal ends the run that is under way, too
+    with StopRequest().handling_signals() as stop:  # a signal ends the run that is under way, too
         stop.doing, stop.left = "training", lambda: f"delete {base} to begin again"
         train_both([sys.executable, "-m", "rlvr", "train", name, *settings, "--run.out-dir"], base, steps, kill_after)
 

@@ -77,7 +77,7 @@ def launch(
     checkpoints and alarms (rlvr.training.callbacks). Raises Stopped, a KeyboardInterrupt, where a signal ended the run:
     after a checkpoint (the message says how to resume), or at once.
     """
-    with StopRequest().answering() as stop:
+    with StopRequest().handling_signals() as stop:
         stop.doing, stop.left = "reading the task", lambda: "nothing was written; run the same command again"
         session = resolve(config, task, verifier, callbacks, stop)
         check(session, task, verifier)

@@ -11,9 +11,14 @@ from typing import Any
 from accelerate import Accelerator
 from transformers.utils.logging import disable_progress_bar
 
-from rlvr.commands.console import Display, make_evaluation_table
+from rlvr.commands.console import (
+    Display,
+    build_eval_command,
+    describe_outcome,
+    list_saved_models,
+    make_evaluation_table,
+)
 from rlvr.commands.dry_run import dry_run
-from rlvr.commands.outcome import build_eval_command, describe_outcome, list_saved_models
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.report.page import write_report
 from rlvr.commands.task import collect_corpus

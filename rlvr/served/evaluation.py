@@ -19,7 +19,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
 from rlvr.served.speakers import Speaker
-from rlvr.training.evaluation.evaluate import Answers, check_problems, named, summarize, verify_answers
+from rlvr.training.evaluation.evaluate import Answers, check_problems, keep_given, summarize, verify_answers
 from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
 
 UNTAKEN = 1024  # outcomes; with more than these threads wait, because a verifier may be slower than the server
@@ -189,7 +189,7 @@ def evaluate_served(
     rows = [(problem, i) for problem in problems for i in range(samples)]
     answers = Answers(answers_file)
     open_rows = [(problem, i) for problem, i in rows if (problem.id, i) not in answers.held]
-    others = named(lenient=lenient, strict=strict, selector=selector)
+    others = keep_given(lenient=lenient, strict=strict, selector=selector)
     missing = defaultdict(int, {problem.id: 0 for problem in problems})
     for problem, _ in open_rows:
         missing[problem.id] += 1

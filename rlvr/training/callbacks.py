@@ -145,7 +145,7 @@ class Reporter:
         if self.accelerator.is_main_process:
             append_event(self.log.out_dir, self.last_step, kind, message, **details)
 
-    def saved(self, step: int) -> None:
+    def announce_checkpoint(self, step: int) -> None:
         """Announce that the checkpoint after a step has been written."""
         folder = checkpoint_folder(self.log.out_dir, step)
         self.tell(lambda callback: callback.on_save(step, folder))

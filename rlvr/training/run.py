@@ -51,7 +51,7 @@ class Run:
             f"and the rollouts of these steps in {log.path('rollouts')}; the checkpoints in {log.out_dir} stay"
         )
         self.gradients = GradientWatch(self.reporter.warn, hint, streak_of(log.read("metrics")) if start else 0)
-        with self.stop.answering(), self.reporter.training(self.config, start):
+        with self.stop.handling_signals(), self.reporter.training(self.config, start):
             yield self._steps(start)
 
     def _steps(self, start: int) -> Iterator[int]:

@@ -68,9 +68,9 @@ def can_roll_back(config: Config) -> bool:
 def roll_back(run: Run, asked: RollBack) -> int:
     """Load the best checkpoint before a step, lower the learning rate, undo what follows it. Return its step.
 
-    The best one is that with the highest held-out pass@k (of the smallest k) among those that can be compared with the
-    last evaluation; where none was measured, the last one. All processes must call this. Raises GuardStop where there
-    is no such checkpoint, and after more than MOST rollbacks; the run's last checkpoint is then the best one.
+    The best one has the highest held-out pass@k (smallest k) among those comparable with the last evaluation; without
+    evaluations it is the last one. All ranks must call this. Raises GuardStop without such a checkpoint, and after more
+    than MOST rollbacks; the run's last checkpoint is then the best one.
     """
     learner, log, config = run.learner, run.reporter.log, run.config
     accelerator = learner.accelerator
@@ -203,15 +203,14 @@ class CheckpointSaver(SnapshotWriter):
                 kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
                 others = {*(kept if settings.keep_best else ()), *([0] if can_roll_back(self.run.config) else [])}
                 delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, others)
-            self.run.reporter.saved(step)
+            self.run.reporter.announce_checkpoint(step)
 
 
 def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:
     """Load what is saved into the learner, and truncate the logs to it. Return the step to start from.
 
-    The policy is fine-tuned first where sft.steps asks for it and that is not saved yet. The learner's reference policy
-    and critic are made here, from the fine-tuned policy. `say` shows a line. Raises ValueError where no checkpoint is
-    whole.
+    Fine-tunes the policy first if sft.steps asks for it and that is not saved yet. Makes the learner's reference policy
+    and critic, from the fine-tuned policy. `say` shows a line. Raises ValueError where no checkpoint is whole.
     """
     config, accelerator, log = learner.config, learner.accelerator, reporter.log
     out_dir = config.run.out_dir

@@ -107,7 +107,7 @@ def test_all_cases_of_trl_agree(rlvr_data):
     in_groups["rewards2"] = [tensors["rewards2"][:4], tensors["rewards2"][4:]]
     rows = zip(tensors["old_logps"], tensors["ref_logps"], tensors["mask"])
     divergence = [sum((o - r) * m for o, r, m in zip(old, ref, mask)) for old, ref, mask in rows]
-    assert len(reference["advantages"]) == (37 if rlvr_data.whole("trl_reference.json") else 10)
+    assert len(reference["advantages"]) == (37 if rlvr_data.is_complete("trl_reference.json") else 10)
     for case in reference["advantages"]:
         rewards = in_groups[case["rewards"]] if isinstance(case["rewards"], str) else []
         beta = case.get("beta", 0.0)

@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from rlvr.config import AlgoConfig, ModelConfig
 from rlvr.launch import launch
 from rlvr.train import train
 from rlvr.training.step.adaptive_coefficients import adapt_coefficient, adapt_coefficients, reset_reference
@@ -127,24 +126,6 @@ def test_a_step_without_tokens_changes_no_coefficient(tmp_path):
     run = make_run(tmp_path, reference=True, algo={"kl_coef": 0.1, "kl_target": 0.01, "entropy_target": 1.0})
     assert adapt_coefficients(run.learner, 1, {}, rollouts_of(run)[0]) == {"kl_coef": 0.1, "entropy_coef": 0.0}
     assert run.learner.algo == run.config.algo
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ({"algo": AlgoConfig(reference_every=5)}, "algo.reference_every with algo.kl_coef 0, which has no reference"),
-        ({"algo": AlgoConfig(kl_target=0.1)}, "algo.kl_target with algo.kl_coef 0, which has no reference"),
-        (
-            {"algo": AlgoConfig(kl_coef=0.1, reference_every=5), "model": ModelConfig(name="tiny", lora_rank=4)},
-            "the model without its adapter, which training does not change",
-        ),
-    ],
-)
-def test_what_cannot_follow_is_refused(tmp_path, groups, message):
-    config = dataclasses.replace(small(tmp_path, steps=1), **groups)
-    config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, steps=0))
-    with pytest.raises(ValueError, match=message):
-        config.check()
 
 
 @pytest.mark.parametrize(("completions", "factor"), [(20, 0.8), (50, 0.5), (100, 0.0), (1000, 0.0)])

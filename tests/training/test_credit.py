@@ -182,31 +182,6 @@ def test_dynamic_sampling_sees_where_rewards_were_earned():
     assert is_uninformative([None, None])
 
 
-@pytest.mark.parametrize(
-    ("algo", "options", "why"),
-    [
-        ("grpo", {"credit": "turn"}, "set --algo dr_grpo or rloo or reinforce or ppo"),
-        ("maxrl", {"credit": "step"}, "only subtract a mean"),
-        ("reinforce_pp", {"credit": "turn"}, "only subtract a mean"),
-        ("rloo", {"credit": "turn", "advantage_scale": "whiten"}, "scales whole rollouts"),
-        ("rloo", {"credit": "turn", "advantage_scale": "batch_std"}, "scales whole rollouts"),
-        ("rloo", {"credit": "turn", "loss": "gspo"}, "ratio is that of a whole completion"),
-    ],
-)
-def test_senseless_combinations_are_refused(algo, options, why):
-    """In one line that says what to set."""
-    with pytest.raises(ValueError, match=why):
-        Config(algo=AlgoConfig(algo, **options)).check()
-    Config(algo=AlgoConfig(algo, **{name: value for name, value in options.items() if name != "credit"})).check()
-
-
-@pytest.mark.parametrize("algo", ["gdpo", "raft", "dpo"])
-def test_algorithms_of_other_rewards_have_no_credit(algo):
-    """They choose completions, or read parts of the reward."""
-    with pytest.raises(TypeError):
-        AlgoConfig(algo, credit="turn")
-
-
 def test_credit_without_turns_or_steps_is_refused():
     """Turns before the run starts; steps where no verdict has any, unless no verdict has a score."""
     with pytest.raises(ValueError, match="has no environment"):

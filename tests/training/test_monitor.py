@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.cli import main
 from rlvr.config import (
     AlgoConfig,
     Config,
@@ -349,24 +348,6 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
     assert not (tmp_path / "parts" / "alarms.jsonl").exists()
     launch(watched(tmp_path / "parts", "share_of_ones", **settings), task=task(share_of_ones))
     assert (tmp_path / "parts" / "alarms.jsonl").read_bytes() == alarms
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--monitor.on-alarm", "stop"], "exists with --monitor NAME"),
-        (["--eval.verifier", "monitor"], "with --monitor NAME"),
-        (["--monitor", "maths"], "did you mean math"),
-        (["--monitor", "math", "--monitor.verifier-option", "extract"], "expected key=value"),
-        (["--monitor", "math", "--monitor.patience", "0"], "monitor.patience 0"),
-        (["--monitor", "math", "--monitor.margin", "0"], "monitor.margin 0"),
-    ],
-)
-def test_settings_that_cannot_work(flags, message, tmp_path, capsys):
-    """One line, exit code 2, nothing written."""
-    assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), *flags]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 # When the alarm is raised: in simulated runs that learn form before substance, in hacked ones, and in recorded ones.

@@ -10,7 +10,6 @@ import threading
 import pytest
 import torch
 
-from rlvr.commands.cli import main
 from rlvr.config import AlgoConfig, Config, CurriculumConfig, ModelConfig, RolloutConfig
 from rlvr.core.types import RunError, Sampler, error
 from rlvr.model.load.policy import load_policy
@@ -344,21 +343,3 @@ def test_second_signal_ends_the_sampling_in_flight(tmp_path):
     pressing.join()
     assert run.worker.sampler.interrupted.is_set()
     assert not threads("rlvr-")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--sampler vllm --sampler.max-staleness -1", "max_staleness -1: expected a number from 0"),
-        ("--sampler.max-staleness 1", "--sampler.max-staleness exists with --sampler vllm or vllm-server"),
-        ("--sampler vllm --sampler.max-staleness 1 --algo.importance none", "nothing would correct"),
-        ("--sampler vllm --sampler.max-staleness 1 --sampler.sleep 1", "an engine that samples meanwhile cannot sleep"),
-        ("--sampler vllm-server --sampler.sleep 1", "--sampler.sleep exists with --sampler vllm"),
-        ("--sampler vllm --sampler.sleep 2 --sampler.lora adapter --model.lora-rank 2", "set --sampler.sleep 1"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(flags, message, tmp_path, capsys):
-    """In one line, before anything starts."""
-    assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), *flags.split()]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

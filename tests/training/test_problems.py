@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import signal
-import time
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -19,12 +17,10 @@ from rlvr.config import Config, CurriculumConfig, RolloutConfig, RunConfig
 from rlvr.core.types import PACK, Completion, Group, Problem, Task, Verdict, correct, error, incorrect
 from rlvr.launch import launch
 from rlvr.tasks.base import seal_task
-from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.problems.draws import STATE, Draws, further_mixed, mixed_items
 from rlvr.training.problems.pass_rates import PassRates, choose_problems, read_profile
-from tests.helpers import warm
 from tests.helpers.files import lines
-from tests.helpers.resuming import check_same, results, small
+from tests.helpers.resuming import small
 from tests.helpers.verifiers import PROBLEMS, has_seven
 
 POOL = PROBLEMS[:20]
@@ -422,62 +418,3 @@ def test_epochs_with_a_profile_keep_the_shares(tmp_path: Path) -> None:
         # What was predicted is of both.
         assert made.describe(step, [pack_outcome(drawn[0], 2, 2)])["signal/predicted"] > 0
         made.observe([pack_outcome(problem, 4, 0) for problem in drawn])
-
-
-def arguments(out_dir: Path, data: Path) -> list[str]:
-    """A run on three packs: another verifier, an environment, and shares for each; the reward is often earned."""
-    options = [f"digits.data={data}", "digits.verifier=regex", "digits.verifier_options=pattern=(?s).*7.*"]
-    options += ["digits.test_share=0", "hops.num_train=8", "hops.num_test=2", "hops.num_demonstrations=8"]
-    options += ["arithmetic.num_train=16", "arithmetic.num_test=2", "arithmetic.num_demonstrations=32"]
-    flags = {
-        "--run.task": ["mixture"],
-        "--run.task-option": ["packs=digits=jsonl:2,arithmetic:1,hops:1", "options=" + ",".join(options)],
-        "--run.steps": ["6"],
-        "--run.save-every": ["2"],
-        "--run.sample-every": ["0"],
-        "--run.out-dir": [str(out_dir)],
-        "--sft.steps": ["4"],
-        "--eval.every": ["-1"],
-        "--rollout.problems-per-step": ["4"],
-        "--rollout.group-size": ["4"],
-        "--rollout.resample-rounds": ["1"],
-        "--rollout.max-turns": ["3"],
-        "--curriculum.draw": ["signal"],
-        "--curriculum.half-life": ["3"],
-        "--optim.lr": ["1e-3"],
-        "--optim.warmup-steps": ["0"],
-        "--model.device": ["cpu"],
-    }
-    return ["train", "tiny_math", *(word for flag, values in flags.items() for word in (flag, *values))]
-
-
-@pytest.mark.slow
-def test_a_killed_run_on_a_mixture_goes_on_byte_for_byte(tmp_path: Path) -> None:
-    """SIGKILL after the save of step 2 and before that of step 4: weights, rollouts and pass rates in the end."""
-    data = tmp_path / "digits.jsonl"
-    rows = [{"prompt": f"Say a digit, {i}: ", "reference": "any"} for i in range(12)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    _, errors = (running := warm.start(arguments(whole, data))).communicate()
-    assert running.returncode == 0, errors
-    running = warm.start(arguments(killed, data))
-    metrics, deadline = killed / "metrics.jsonl", time.monotonic() + 240
-    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 3:
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
-    assert not checkpoint_folder(killed, 6).exists()
-    printed, errors = (again := warm.start(arguments(killed, data))).communicate()
-    assert again.returncode == 0, errors
-    assert "resuming from step" in printed
-    check_same(results(whole, 6), results(killed, 6))
-    one, other = (checkpoint_folder(folder, 6) / STATE for folder in (whole, killed))
-    assert one.read_bytes() == other.read_bytes()
-    ours, theirs = (lines(folder / "metrics.jsonl") for folder in (whole, killed))
-    names = ["signal/predicted", "signal/seen", *(f"pack/{pack}/reward" for pack in ("digits", "arithmetic", "hops"))]
-    assert [[row.get(name) for name in names] for row in ours] == [[row.get(name) for name in names] for row in theirs]
-    # It would say nothing of weights that did not move, and of packs that were not drawn.
-    assert sum(row["grad_norm"] > 0 for row in ours) >= 3
-    assert all(any(name in row for row in ours) for name in names)

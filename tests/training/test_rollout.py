@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from rlvr.commands.console import Display, describe_step
 from rlvr.commands.report.page import write_report
@@ -28,8 +27,6 @@ from rlvr.model.logprobs.critic import Critic
 from rlvr.runs.log import rollout_records
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint
-from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.problems.draws import _permutation, further_problems, items_of_step, known_orders
 from rlvr.training.records import rollout_metrics
@@ -37,7 +34,6 @@ from rlvr.training.rollout.rollout import collect, occurrences, rollout
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_rewards, informative_groups, shuffle_verdicts, soft_overlong
 from rlvr.verifiers.runner import Runner
-from tests.helpers.files import lines
 from tests.helpers.machine import processor_time
 from tests.helpers.models import OwnWeights
 from tests.helpers.runs import build_run
@@ -442,37 +438,6 @@ def test_the_monitor_judges_all_that_was_sampled(tmp_path):
         assert metrics["monitor/score"] == pytest.approx(mean(row["monitor_score"] for row in here))
         assert metrics["monitor/proxy"] == pytest.approx(mean(row["score"] for row in here))
         assert all(row["monitor_score"] == ("7" in row["completion"]) for row in here)
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, shuffle):
-    """Dropped groups are in the checkpoint's batches ahead too: the same logs, weights and checkpoint to the byte.
-
-    With shuffled rewards, so are the verifier's own verdicts.
-    """
-    settings = {"max_staleness": 1, "shuffle": shuffle, "monitor": True}
-    whole = make_run(tmp_path / "whole", **settings, steps=4)
-    train(whole)
-    train(make_run(tmp_path / "parts", **settings, steps=2))
-    again = make_run(tmp_path / "parts", **settings, steps=4)
-    state = load_checkpoint(checkpoint_folder(tmp_path / "parts", 2), again.learner.policy, again.learner.optimizer)
-    again.reporter.log.truncate_to(state["log"], 2)
-    again.worker.sampler = OwnWeights(again.learner.policy)
-    again.worker.monitor.rows.extend(again.reporter.log.read("metrics"))
-    train(again, 2)
-    ahead = lines(checkpoint_folder(tmp_path / "whole", 4) / AHEAD)
-    assert shuffle or {record["kept"] for record in ahead} == {True, False}
-    assert all(bool(record["own_verdicts"]) == shuffle for record in ahead)
-    names = ["rollouts.jsonl", *(f"checkpoints/step-000004/{name}" for name in (AHEAD, "model.safetensors"))]
-    for name in names:
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
-    without_times = [
-        [{k: v for k, v in row.items() if "second" not in k} for row in run.reporter.log.read("metrics")]
-        for run in (whole, again)
-    ]
-    assert without_times[0] == without_times[1]
-    for one, other in zip(whole.learner.policy.parameters(), again.learner.policy.parameters(), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_what_reads_rollouts_shows_the_mark(tmp_path, capsys):

@@ -36,11 +36,11 @@ from tests.helpers.runs import AfterStep, with_settings
 from tests.helpers.sharded import (
     ALONE,
     CPU,
+    are_equal,
     gradients,
     largest_difference,
     load,
     make_run,
-    same,
     state,
     tiny_policy,
     trained_parts,
@@ -111,15 +111,15 @@ def test_shards_train_as_replicas_do(tmp_path: Path, name: str, clip: float) -> 
 
     results = run_processes(2, work)
     for (start, whole, value), (same_start, parts, value_parts) in results:
-        assert same(start, same_start)
+        assert are_equal(start, same_start)
         assert largest_difference(whole, start) > 1e-3
         if clip > 1:
-            assert same(whole, parts)
-            assert same(value, value_parts)
+            assert are_equal(whole, parts)
+            assert are_equal(value, value_parts)
         else:
             assert largest_difference(parts, whole) < 1e-6
             assert not value or largest_difference(value_parts, value) < 1e-6
-    assert same(results[0][1][1], results[1][1][1])
+    assert are_equal(results[0][1][1], results[1][1][1])
     if clip > 1:
         logs = [(tmp_path / shard / "rollouts.jsonl").read_bytes() for shard in "12"]
         assert logs[0] == logs[1]
@@ -288,8 +288,8 @@ def test_short_weights_train_in_shards_as_in_replicas(tmp_path: Path, algo: dict
     for (start, whole, states, everything), (_, parts, states_in_parts, half) in run_processes(2, work):
         assert {value.dtype for value in whole.values()} == {torch.bfloat16}
         assert largest_difference(whole, start) > 1e-3
-        assert same(whole, parts)
-        assert same(states, states_in_parts)
+        assert are_equal(whole, parts)
+        assert are_equal(states, states_in_parts)
         assert half == pytest.approx(everything / 2, rel=0.02)
 
 
@@ -313,7 +313,7 @@ def test_copies_are_read_by_any_number_of_processes(tmp_path: Path, writers: int
             load_checkpoint(checkpoint_folder(copy, 3), run.learner.policy, run.learner.optimizer)
             return {**weights(run.learner.policy), **state(run.learner.optimizer)}
 
-        assert same(written, run_processes(readers, read)[0])
+        assert are_equal(written, run_processes(readers, read)[0])
 
 
 @pytest.mark.parametrize("optim", [{"name": "adamw8bit"}, {"offload": True}])
@@ -359,9 +359,9 @@ def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, writers
     copies = {count: shutil.copytree(tmp_path / "run", tmp_path / f"by {count}") for count in (1, 2, 3)}
     for count in copies:
         for found, further in run_processes(count, lambda rank, count=count: read(rank, count)):
-            assert same(found, written)
+            assert are_equal(found, written)
             if count == writers:
-                assert same(further, after)
+                assert are_equal(further, after)
             else:
                 assert largest_difference(further, after) < 1e-6
 
@@ -380,14 +380,14 @@ def test_transformers_loads_what_shards_wrote(tmp_path: Path) -> None:
         policy.save(tmp_path / "model")
         torch.distributed.barrier()
         again = load_policy(ModelConfig(name=str(tmp_path / "model"), device="cpu"), mesh=make_mesh(2, CPU))
-        assert same(weights(again), weights(policy))
+        assert are_equal(weights(again), weights(policy))
         return weights(policy)
 
     written = run_processes(2, write)[0]
     assert "lm_head.weight" not in written
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="float32")
     assert loaded.lm_head.weight is loaded.get_input_embeddings().weight
-    assert same(dict(loaded.named_parameters()), written)
+    assert are_equal(dict(loaded.named_parameters()), written)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma2", "bloom", "qwen2_moe"])
@@ -418,7 +418,7 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
 
     assert holds_every_weight(one.model, weight_files(place(folder))) == (family != "qwen2_moe")
     for (held, scored, slopes), expected in zip(run_processes(2, read), (whole, whole[:3])):
-        assert same(held, weights(one))
+        assert are_equal(held, weights(one))
         torch.testing.assert_close(scored, expected.detach(), atol=1e-5, rtol=0)
         assert largest_difference(slopes, gradients(one), relative=True) < 1e-4
 
@@ -441,14 +441,14 @@ def test_adapters_in_shards_are_saved_and_read(tmp_path: Path) -> None:
         torch.distributed.barrier()
         again = tiny_policy(2, lora_rank=2)
         again.load_weights(tmp_path / "adapter")
-        assert same(weights(again), weights(policy))
+        assert are_equal(weights(again), weights(policy))
         return weights(policy)
 
     written = run_processes(2, write)[0]
     one = tiny_policy(lora_rank=2)
-    assert not same(weights(one), written)
+    assert not are_equal(weights(one), written)
     one.load_weights(tmp_path / "adapter")
-    assert same(weights(one), written)
+    assert are_equal(weights(one), written)
 
 
 @pytest.mark.parametrize("full_on", [0, 1])
@@ -507,9 +507,9 @@ def test_a_killed_run_is_resumed_by_any_number_of_processes(tmp_path: Path) -> N
         shutil.copytree(tmp_path / "parts", tmp_path / f"by {count}")
         for found in run_processes(count, lambda rank, count=count: resumed(rank, count)):
             assert found.keys() == {2, 3, 4}
-            assert same(found[2], expected[2])
+            assert are_equal(found[2], expected[2])
             if count == 3:
-                assert all(same(found[step], expected[step]) for step in (3, 4))
+                assert all(are_equal(found[step], expected[step]) for step in (3, 4))
             else:
                 assert largest_difference(found[3], expected[3]) < 1e-6
                 assert largest_difference(moments(found[3]), moments(expected[3]), relative=True) < 1e-6
@@ -567,7 +567,7 @@ def test_batches_ahead_are_gathered_beside_the_training(tmp_path: Path) -> None:
         for name in ("first", "again", "resumed")
     }
     for name in ("again", "resumed"):
-        assert same(runs[name][0], runs["first"][0])
+        assert are_equal(runs[name][0], runs["first"][0])
         logs = [(tmp_path / run / "rollouts.jsonl").read_bytes() for run in ("first", name)]
         assert logs[0] == logs[1]
 
@@ -617,7 +617,7 @@ def test_the_critic_of_shards_starts_as_a_copy(tmp_path: Path) -> None:
     def work(rank: int) -> bool:
         run = make_run(tmp_path, 2)
         critic = Critic(run.learner.policy, make_run(tmp_path, 2, **PPO).config.critic, run.config.optim)
-        alike = same(weights(critic.trunk), weights(run.learner.policy))
+        alike = are_equal(weights(critic.trunk), weights(run.learner.policy))
         with torch.no_grad():
             critic.parameters()[0].add_(1.0)
         return alike and not torch.equal(full(critic.parameters()[0]), full(run.learner.policy.parameters()[0]))

@@ -14,13 +14,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr.commands.cli import main
-from rlvr.config import Config, ModelConfig
+from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
+from rlvr.model.optim import optimizer as optim
 from rlvr.model.optim.optimizer import Beside
-from rlvr.model.optim.optimizer import optimizer as optim
 from tests.helpers import warm
 from tests.helpers.files import lines as read_lines
 from tests.helpers.resuming import check_same, results, small
@@ -141,32 +140,6 @@ def test_gradients_and_the_reference_are_as_short(tmp_path: Path) -> None:
     tokens = torch.tensor([[3, 4, 5, 6]])
     token_logprobs(run.learner.policy, tokens, torch.arange(4)[None] > 1)[0].sum().backward()
     assert {weight.grad.dtype for weight in run.learner.policy.parameters()} == {torch.bfloat16}
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ("--model.weights bfloat16 --model.dtype float32", "dtype float32 with weights stored in bfloat16"),
-        ("--model.weights bfloat16 --model.lora-rank 4", "--model.lora-rank 0"),
-        ("--optim.offload --model.device cpu", "the model is on cpu; leave it out"),
-    ],
-)
-def test_what_cannot_work_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: str, words: str
-) -> None:
-    """In one line, before anything is written."""
-    folder = tmp_path / "run"
-    assert main(["train", "tiny_math", "--run.out-dir", str(folder), *flags.split()]) == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.count("\n") == 1
-    assert not folder.exists()
-
-
-def test_the_settings_belong_to_a_run() -> None:
-    """Each can be set in Python, and a resumed run may move its optimizer's state."""
-    config = with_settings(Config(), model={"weights": "bfloat16"}, optim={"offload": True, "name": "adamw8bit"})
-    config.check()
 
 
 # Several processes compute the gradients of one, and so its weights.

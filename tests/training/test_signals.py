@@ -235,12 +235,12 @@ def test_a_request_without_work_raises_at_once(capfd: pytest.CaptureFixture[str]
     stop = StopRequest()
     stop.doing = "loading the model"
     before = signal.getsignal(signal.SIGTERM)
-    with stop.answering(), pytest.raises(Stopped) as raised:
+    with stop.handling_signals(), pytest.raises(Stopped) as raised:
         signal.raise_signal(signal.SIGTERM)
     assert raised.value.exit_code == 143
     assert capfd.readouterr().err == "stopped while loading the model; run the same command to start again\n"
     stop = StopRequest()
-    with stop.answering(), stop.answering():
+    with stop.handling_signals(), stop.handling_signals():
         with stop.busy("step 3"):
             signal.raise_signal(signal.SIGINT)
             assert stop

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from rlvr.config import VLLMConfig
 from rlvr.core.types import Completion, Group
 from rlvr.model.optim.sharding import fill
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import AHEAD
-from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.run import Run
 from rlvr.training.step.prepare import prepare_batch
@@ -31,12 +28,11 @@ from rlvr.training.step.update import accumulate_gradient, accumulate_value_grad
 from tests.helpers.models import OwnWeights, shake
 from tests.helpers.overlap import threads
 from tests.helpers.processes import run_processes
-from tests.helpers.runs import AfterStep, weights_of
+from tests.helpers.runs import weights_of
 from tests.helpers.sharded import (
     ALONE,
     gradients,
     largest_difference,
-    load,
     make_run,
     state,
     trained_parts,
@@ -169,25 +165,6 @@ def test_turns_are_sampled_from_the_weights_of_k_steps_before(tmp_path: Path, st
     assert metrics(runs[0]) == metrics(runs[1])
     assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
     assert not threads("rlvr-prefetch")
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_run_with_batches_ahead_is_resumed_with_their_turns(tmp_path: Path, name: str) -> None:
-    """Five steps, against three, a signal, a resume and two more; the turns ahead are in the checkpoint."""
-    whole = make_ahead(tmp_path / "whole", 1, name=name)
-    train(whole)
-    parts = make_ahead(tmp_path / "parts", 1, name=name)
-    parts.reporter.callbacks.append(AfterStep(lambda step: step == 3 and os.kill(os.getpid(), signal.SIGINT)))
-    assert train(parts).signal == signal.SIGINT
-    ahead = (checkpoint_folder(tmp_path / "parts", 3) / AHEAD).read_text()
-    assert '"turns"' in ahead
-    again = make_ahead(tmp_path / "parts", 1, name=name)
-    load(again, 3)
-    again.worker.sampler = Ahead(again.learner.policy)
-    train(again, 3)
-    assert rollouts(tmp_path / "parts") == rollouts(tmp_path / "whole")
-    assert metrics(again) == metrics(whole)
-    assert torch.equal(weights_of(again), weights_of(whole))
 
 
 # Loss and gradient of rollouts with several turns, against a plain computation token by token in float64.

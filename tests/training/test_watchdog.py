@@ -49,31 +49,31 @@ def test_the_process_in_the_earliest_phase_is_named() -> None:
     rows = ({"entered": 6, "waits": True}, {"where": "a.py:3, f"}, {"entered": 6, "waits": True})
     judge = Judge(3, 60)
     heard(judge, 60, *rows)
-    assert judge.stalled(60.0) == ""
+    assert judge.describe_stall(60.0) == ""
     heard(judge := Judge(3, 60), 61, *rows)
     assert re.match(
-        r"process 1 of 3 makes no progress for 60 s, in sampling of step 3 \(a\.py:3, f\); ", judge.stalled(61)
+        r"process 1 of 3 makes no progress for 60 s, in sampling of step 3 \(a\.py:3, f\); ", judge.describe_stall(61)
     )
 
 
 def test_the_process_that_does_not_wait_is_named() -> None:
     """All are in the same phase, and two of them in a collective; of several that wait, those that have done least."""
     heard(judge := Judge(3, 10), 20, {"waits": True}, {"waits": True}, {})
-    assert judge.stalled(20.0).startswith("process 2 of 3 makes no progress")
+    assert judge.describe_stall(20.0).startswith("process 2 of 3 makes no progress")
     heard(judge := Judge(3, 10), 20, *({"waits": True, "beats": beats} for beats in (4, 4, 5)))
-    assert judge.stalled(20.0).startswith("processes 0, 1 of 3 make no progress")
+    assert judge.describe_stall(20.0).startswith("processes 0, 1 of 3 make no progress")
 
 
 def test_a_process_without_signs_is_named() -> None:
     """Whatever phase it was in: also a later one than the others, which wait for it there."""
     heard(judge := Judge(3, 10), 20, {"entered": 6, "waits": True}, {"entered": 6, "waits": True}, {"stops": 5})
-    assert judge.stalled(20.0).startswith("process 2 of 3 gives no sign for 10 s, last in sampling of step 3")
+    assert judge.describe_stall(20.0).startswith("process 2 of 3 gives no sign for 10 s, last in sampling of step 3")
 
 
 def test_a_process_that_never_gave_a_sign_is_named() -> None:
     """It has not begun, and the others wait for it further on."""
     heard(judge := Judge(3, 10), 20, {"waits": True}, {"waits": True}, {"stops": 0})
-    assert judge.stalled(20.0).startswith("process 2 of 3 gives no sign for 10 s, last in preparation; ")
+    assert judge.describe_stall(20.0).startswith("process 2 of 3 gives no sign for 10 s, last in preparation; ")
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -81,9 +81,9 @@ def test_work_is_no_stall(count: int) -> None:
     """A long phase, as long as something is done in it; and processes that have done their part."""
     working = {"beats": lambda now: 9 + now // 8}
     heard(judge := Judge(count, 10), 300, working, *[{"entered": 6, "waits": True}] * (count - 1))
-    assert judge.stalled(300.0) == ""
+    assert judge.describe_stall(300.0) == ""
     heard(judge := Judge(count, 10), 300, *[{"left": True, "stops": 5}] * count)
-    assert judge.stalled(300.0) == ""
+    assert judge.describe_stall(300.0) == ""
 
 
 def test_who_has_waited_long_is_not_blamed_at_the_end_of_it() -> None:
@@ -91,9 +91,9 @@ def test_who_has_waited_long_is_not_blamed_at_the_end_of_it() -> None:
     late = {"entered": lambda now: 5 if now < 30 else 6, "beats": lambda now: 10 + now}
     for arrives in ({"waits": True}, {"waits": False}):
         heard(judge := Judge(2, 10), 30, {"entered": 6, "waits": True}, {**late, **arrives})
-        assert judge.stalled(30.0) == ""
+        assert judge.describe_stall(30.0) == ""
     heard(judge := Judge(2, 10), 30, {"entered": 6, "waits": False}, {**late, "waits": True})
-    assert judge.stalled(30.0) == ""
+    assert judge.describe_stall(30.0) == ""
 
 
 def test_a_slow_process_is_told_once() -> None:

@@ -22,7 +22,7 @@ def loops(problem, completion):
     while True:
         pass
 loops.isolate = {isolate}
-with StopRequest().answering() as stop, Runner(loops, timeout=600) as runner:
+with StopRequest().handling_signals() as stop, Runner(loops, timeout=600) as runner:
     stop.work = "step 1"
     runner.verify([(Problem("1", "", ""), "")])
 """

@@ -19,6 +19,8 @@ from tests.helpers.verifiers import holds
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
+
+
 def test_options_from_the_command_line():
     """Options given as text are converted, and a wrong one is named."""
     assert make_verifier("math", digits="5", extract="strict") == MathVerifier(digits=5, extract="strict")

@@ -100,7 +100,7 @@ class RegradeArgs:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr regrade RUN` and return its exit code."""
     args = parse(RegradeArgs, argv, prog="rlvr regrade")
-    with StopRequest().answering() as stop:
+    with StopRequest().handling_signals() as stop:
         stop.left = lambda: f"run the same command to resume; the verdicts so far are in {args.folder}"
         stop.doing = "reading the task"
         regrade(args, stop)

@@ -25,7 +25,7 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     These are each model's metrics on held-out pairs. Raises Stopped, a KeyboardInterrupt, where a signal ended it:
     after a checkpoint (the message says how to resume), or at once.
     """
-    with StopRequest().answering() as stop:
+    with StopRequest().handling_signals() as stop:
         stop.doing = "reading the pairs"
         stop.left = lambda: "nothing was written; run the same command again"
         config.check()

@@ -86,7 +86,7 @@ def write_tensors(tensors: Mapping[str, Tensor], folder: Path, name: str, *, sha
 
 
 def read_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) -> None:
-    """Restore the state that `write_tensors` wrote, by any number of ranks, sharded or not. All ranks must call this."""
+    """Restore the state that `write_tensors` wrote, by any number of ranks, sharded or not. All must call this."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
     def room(key: str, shape: Any, dtype: torch.dtype) -> Tensor:
@@ -147,13 +147,12 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What this process writes of a checkpoint.
+    """What this rank writes of a checkpoint.
 
-    weights: whole ones; None where another process writes them. critic, reference: weights by name, on that
-    process; of a reference policy only where it has been reset.
-    optimizers: states by the name of their file or folder; of those in shards (`sharded`) the parts of this process.
-    state: what state.json holds besides sizes. draws: what the drawing of problems keeps, in JSON. together: all
-    processes write, because the weights are in shards.
+    weights: whole ones; None where another rank writes them. critic, reference: weights by name, on the same rank.
+    optimizers: states by the name of their file or folder; this rank's part if `sharded`. state: what state.json holds
+    besides sizes. draws: the state of rlvr.training.problems.draws, in JSON. together: all ranks write, as the weights
+    are sharded.
     """
 
     step: int
@@ -175,8 +174,8 @@ class Snapshot:
     def write(self, folder: Path, group: Any = None) -> None:
         """Write the checkpoint atomically: beside its final place, then renamed.
 
-        group: the processes that write together, if not torch's own of all. Raises RunError, in one line, where the
-        disk is full or the like; what was written is then removed, and earlier checkpoints are untouched.
+        group: the process group of the ranks that write, if not torch's default. If the disk is full or the like,
+        raises RunError in one line; the partial checkpoint is removed and earlier ones stay.
         """
 
         def step() -> Any:
@@ -226,10 +225,10 @@ def take_snapshot(
     *,
     copied: bool,
 ) -> Snapshot:
-    """Return what a checkpoint after `step` steps holds. Where the weights are in shards all processes must call it.
+    """Return what a checkpoint after `step` steps holds. If the weights are sharded, all ranks must call it.
 
-    ahead: the rollouts of later steps that are already sampled, by step. draws, reference: as in Snapshot. copied:
-    later updates do not change it; else it shares the memory of what is trained. A copy is in the CPU's memory.
+    ahead: rollouts of later steps, by step. copied: a copy in the CPU's memory, which later updates do not change; else
+    it shares the memory of what is trained.
     """
     together = weights.mesh is not None
     states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
@@ -268,8 +267,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint, and return when it is on the disk. See `take_snapshot` and `Snapshot.write`.
 
-    Where the weights are in shards all processes must call it, and see the same disk: the first one makes the folder
-    and renames it, and each writes its part of the optimizer's state.
+    If the weights are sharded, all ranks must call it and see the same disk.
     """
     take_snapshot(step, weights, optimizer, state, critic, ahead, copied=False).write(folder)
 
@@ -284,9 +282,8 @@ def name_last_whole(folder: Path) -> str:
 
 @contextmanager
 def failing_together(folder: Path, together: bool, group: Any = None) -> Iterator[None]:
-    """Run what writes a part of a checkpoint, and wait for the other processes if they do so `together`.
-
-    Where one of them cannot write, all raise: that one what it raised, the others a RunError with the same reason.
+    """Write a part of a checkpoint, then wait for the other ranks if they write `together`. If one cannot write, all
+    raise.
     """
     error: Exception | None = None
     try:
@@ -320,12 +317,10 @@ W = TypeVar("W", bound="SnapshotWriter")
 
 
 class SnapshotWriter:
-    """Writes checkpoints, one after the other.
+    """Writes checkpoints, one after the other. All ranks must make the same calls.
 
-    beside: a checkpoint is copied to the CPU's memory, and a thread writes the copy while the training goes on; the
-    next one waits for it. It counts as saved once `check` or `finish` has found it whole, on all processes at the same
-    place. On leaving what is being written is waited for. sharded: the weights are in shards, so that all processes
-    write. All processes must make the same calls.
+    beside: a thread writes a copy in the CPU's memory while the training goes on; the next checkpoint waits for it. It
+    counts as saved once `check` or `finish` finds it whole on all ranks. sharded: all ranks write.
     """
 
     def __init__(self, accelerator: Accelerator, *, sharded: bool, beside: bool = False) -> None:
@@ -376,9 +371,8 @@ class SnapshotWriter:
             self.finish()
 
     def check(self) -> None:
-        """Complete the checkpoint that is being written if it is whole on all processes.
-
-        Raises RunError, on all processes, where one could not write it.
+        """Complete the checkpoint that is being written if it is whole on all ranks. Raises RunError on all if one
+        failed.
         """
         if self._pending is None:
             return
@@ -428,9 +422,9 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def write_folder_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterator[Path]:
-    """Yield a folder to write into; when all is on the disk, move it to its final place, replacing what is there.
+    """Yield a folder to write into, then move it to its final place, replacing what is there.
 
-    When anything fails it is removed. An error of the file system becomes a RunError in one line, which ends with what
+    If anything fails it is removed. An error of the file system becomes a RunError in one line, which ends with what
     `safe` returns.
     """
     partial = folder.with_name(folder.name + PARTIAL)
@@ -459,9 +453,8 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Load a checkpoint's weights and optimizer states in place; return its state.json.
 
-    The number of processes that wrote it, and whether their weights were in shards, does not matter; with weights in
-    shards all processes must call this. Raises ValueError, naming the folder, where a file of tensors cannot be read or
-    does not fit.
+    Any number of ranks may load it, sharded or not. If the weights are sharded, all ranks must call this. Raises
+    ValueError, naming the folder, for tensors that cannot be read or do not fit.
     """
     try:
         weights.load_weights(folder)
@@ -477,7 +470,7 @@ def load_checkpoint(
 
 
 def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
-    """Write verified groups by step, one line each: problems by id, and no durations, so that the bytes can be compared."""
+    """Write verified groups by step, one line each: problems by id, no durations, so that bytes can be compared."""
     with path.open("w", encoding="utf-8") as file:
         for step, groups in sorted(batches.items()):
             for group in groups:

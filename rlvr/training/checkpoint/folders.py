@@ -44,10 +44,9 @@ def list_whole(out_dir: Path, say: Callable[[str], None]) -> list[tuple[int, Pat
 
 
 def find_newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
-    """Return the newest checkpoint that is not damaged, as (step, folder); None where there are no checkpoints.
+    """Return the newest checkpoint that is not damaged, as (step, folder); None without checkpoints.
 
-    Newer, damaged ones are reported with `say`, and renamed (`move`) so that nothing takes them for checkpoints. Raises
-    ValueError where all are damaged.
+    Newer, damaged ones are reported with `say` and renamed (if `move`). Raises ValueError where all are damaged.
     """
     damaged: list[tuple[Path, str]] = []
     for step, folder in reversed(list_checkpoints(out_dir)):
@@ -71,9 +70,8 @@ def find_newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool =
 
 
 def find_damage(folder: Path) -> str | None:
-    """Return how a checkpoint is damaged, None where it is not: a file is missing or has the wrong size.
-
-    Compares the sizes of files with those in state.json, and of safetensors files with their headers.
+    """Return how a checkpoint is damaged, None if it is not: a file is missing, or its size differs from state.json or
+    from the header of its safetensors file.
     """
     try:
         state = json.loads((folder / "state.json").read_text("utf-8"))

@@ -100,8 +100,8 @@ STARTS_FROM = {
 def train_folder(config: Config, fingerprint: str) -> RunFolder:
     """Return the folder of a training run. A run with the same settings is resumed.
 
-    A run with other settings is overwritten if it has no checkpoint, and keeps a fine-tuned start that would be equal.
-    It is refused, without run.overwrite, if it has a checkpoint or a fine-tuned start that differs.
+    A run with other settings is overwritten if it has no checkpoint, and keeps an equal fine-tuned start. If it has a
+    checkpoint, or a fine-tuned start that differs, it is refused without run.overwrite.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **current_versions()}
     folder = config.run.out_dir
@@ -207,8 +207,8 @@ def current_versions() -> Record:
 def resolve_start_from(config: Config) -> Config:
     """Return the settings of a run that begins with the checkpoint run.start_from: its model, and no fine-tuning.
 
-    run.start_from is then the checkpoint itself, also where a run was named: a run that is resumed keeps the one that
-    it began with, whatever the other run has saved since. Raise ValueError where it is none.
+    run.start_from becomes the checkpoint itself if a run was named: a resumed run keeps the one that it began with,
+    whatever the other run has saved since. Raises ValueError if it is no checkpoint.
     """
     if config.run.start_from is None:
         return config
@@ -223,10 +223,10 @@ def resolve_start_from(config: Config) -> Config:
 
 
 def find_first_checkpoint(out_dir: Path, asked: Path) -> Path | None:
-    """Return the checkpoint that the run in a folder began with, where it is the asked one or one of the asked run.
+    """Return the checkpoint that the run in a folder began with, if it is the asked one or one of the asked run.
 
-    None for a run without checkpoints of its own, which starts again, and for one that began with another. Raise
-    ValueError where that checkpoint is gone or damaged: the model of the resumed run is made from it.
+    None for a run without checkpoints of its own, which starts again, and for one that began with another. Raises
+    ValueError if that checkpoint is gone or damaged, since the resumed run's model is made from it.
     """
     held = (read_record(out_dir / TRAINING.record) or {}).get("run")
     place = held.get("start_from") if isinstance(held, dict) else None
@@ -249,10 +249,10 @@ def find_first_checkpoint(out_dir: Path, asked: Path) -> Path | None:
 
 
 def find_checkpoint(path: Path, say: Callable[[str], None] = note) -> Path:
-    """Return a checkpoint, or the last whole one of a run's folder: of one without any its fine-tuned model.
+    """Return a checkpoint, or of a run's folder the last whole one, or else its fine-tuned model.
 
-    `say` gets a line for each damaged checkpoint that is passed over. Raise ValueError, naming the path, where there is
-    none, or it is damaged.
+    `say` gets a line for each damaged checkpoint that is passed over. Raises ValueError, naming the path, if there is
+    none.
     """
     name = f"--run.start-from {path}"
     if not path.is_dir():

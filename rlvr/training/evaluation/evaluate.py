@@ -160,21 +160,19 @@ def evaluate(
 ) -> dict[str, Any]:
     """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
 
-    The seed of sample i of a problem depends only on (seed, problem id, i). `lenient` and `strict` verify the same
-    completions with a more and a less forgiving extraction of the answer; `selector` scores them for best@k. threshold:
-    the score from which on pass@k counts an answer as right, for verifiers with partial scores. answers_file: every
-    answer is appended as soon as it is verified; (problem, sample) pairs that are already there are not sampled again.
-    answers_at_once: completions between two writes; it does not change the result. `progress(count)` gets the number of
-    problems that are done. With `accelerator` each process answers its share of the problems, and all return the same
-    result. plan: the environment that the problems are played in, over several turns; its verdicts, where it gives any,
-    are those of all verifiers.
+    Sample i of a problem has a seed of (seed, problem id, i). lenient, strict: verify the same completions with another
+    extraction of the answer; selector: scores them for best@k. threshold: the score from which on pass@k counts an
+    answer as right. answers_file: answers are appended once verified, and those that are there are not sampled again.
+    answers_at_once: completions between two writes. progress: gets the number of problems done. accelerator: each rank
+    answers its share, and all return the same. plan: the environment of several turns; its verdicts, if any, are those
+    of all verifiers.
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
     check_problems(problems, ks, samples)
     mine = problems if accelerator is None else share(problems, accelerator)
     answers = Answers(answers_file)
-    others = named(lenient=lenient, strict=strict, selector=selector)
+    others = keep_given(lenient=lenient, strict=strict, selector=selector)
     done = 0
     size = max(1, answers_at_once // samples)
     for chunk in (mine[start : start + size] for start in range(0, len(mine), size)):
@@ -188,7 +186,7 @@ def evaluate(
     return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
 
 
-def named(**verifiers: BatchVerifier | None) -> dict[str, BatchVerifier]:
+def keep_given(**verifiers: BatchVerifier | None) -> dict[str, BatchVerifier]:
     """Return the verifiers that there are, by the prefix that their verdicts have in answers."""
     return {name: verifier for name, verifier in verifiers.items() if verifier is not None}
 
@@ -224,7 +222,7 @@ def answer(
 def verify_answers(
     rows: Sequence[tuple[Problem, int, Completion]], verifier: BatchVerifier, others: Mapping[str, BatchVerifier]
 ) -> list[Answer]:
-    """Return the answers of (problem, sample, completion), with the verdicts of the verifier and of each of the others.
+    """Return the answers of (problem, sample, completion) with the verdicts of the verifier and of the others.
 
     Raises VerifierErrors where the verifier's budget of errors is exceeded.
     """
@@ -266,20 +264,16 @@ def _record(
 def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None = None) -> dict[str, Any]:
     """Return the metrics of an evaluation.
 
-    For each k: "pass@k" with its 95 % interval over problems, "pass@k_ci", and from k = 2 likewise "pass^k" (all k
-    right), "maj@k" (the most frequent answer is right) and, where a selector scored the answers, "best@k" (the one that
-    it scores highest is right), with "best@k_kl", a bound of that choice's KL divergence from the policy. With the
-    prefix "lenient_" or "strict_": pass@k and pass^k by such a second verdict, where answers have one; in a mixture a
-    pack whose answers have none counts by its own. An answer is right if its verdict is `correct`, or, with `threshold`
-    (which is then in the result), if its score is at least that. "score": the mean over problems of their mean score,
-    with its interval "score_ci" (None where there is none, see `score_estimate`). "num_problems", "num_samples" (of all
-    problems together), "truncated" (share), "filtered" (share that a server withheld, where it did),
-    "completion_tokens" (mean), and "status": the count of each verdict.
+    For each k: "pass@k" with its 95 % interval "pass@k_ci"; from k = 2 on likewise "pass^k" (all k right), "maj@k" (the
+    most frequent answer is right), and if a selector scored "best@k" with "best@k_kl", a bound of its KL divergence
+    from the policy. Prefixes "lenient_" and "strict_": pass@k and pass^k by such a verdict; a pack without them counts
+    by its own. Right means `correct`, or with `threshold` a score of at least that. "score": the mean over problems,
+    with "score_ci" or None. "num_problems", "num_samples", the shares "truncated" and "filtered" (withheld by a
+    server), "completion_tokens" (mean), "status" (counts). "packs": the same for each pack of a mixture.
 
-    Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
-    "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
-    "unscored_problems". "packs": of a mixture, the same for each of its packs. Raises ValueError where no problem is
-    left.
+    Verdicts without a score are the verifier's fault: they are left out, and counted in "unscored". A problem with
+    fewer than k scored samples is left out of pass@k; those without any are "unscored_problems". Raises ValueError if
+    none is left.
     """
     scored = [row for row in answers if row["score"] is not None]
     status = Counter(row["status"] for row in answers)
@@ -337,9 +331,8 @@ def packs_of(answers: Sequence[Answer], ks: Sequence[int], threshold: float | No
 def score_estimate(rows: Sequence[Answer]) -> Estimate:
     """Return the mean over problems of their samples' mean score, with a 95 % interval.
 
-    If all scores are in [0, 1] the interval is that of pass@k, so that with a verifier that only says right or wrong
-    the score equals pass@1. Other scores (a reward model's) have a t interval without bounds at 0 and 1; it is nan for
-    a single problem, and where all problems score the same.
+    If all scores are in [0, 1] it is that of pass@k, so that right-or-wrong scores give pass@1. Else (a reward model)
+    it is a t interval; nan for a single problem, and where all problems score the same.
     """
     scores: dict[str, list[float]] = {}
     for row in rows:

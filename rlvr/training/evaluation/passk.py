@@ -63,15 +63,14 @@ def estimate_mean(
 ) -> Estimate:
     """Return the mean of one number per problem, each in [0, 1], with an interval that holds at and near 0 and 1.
 
-    Samples of one problem are not independent; problems are. So the standard error is that of the mean of the
-    per-problem numbers, sqrt(sum (v - mean)^2 / (P (P - 1))): the cluster-robust error with equal clusters
-    (arXiv:2411.00640, section 2.2). The usual interval of standard errors about the mean has no width where all values
-    are 1, and ignores the problems that were not drawn. So the interval is Agresti and Coull's (The American
-    Statistician 52, 1998), with problems as trials: z^2 / 2 problems of value 0 and as many of value 1 are added, and
-    it is centre +- t sqrt(s^2 / N) of all N = P + z^2, s^2 their variance, t Student's quantile with P - 1 degrees of
-    freedom, cut to [0, 1]. From 10 problems on its coverage at 95 % is .95 to 1 in the simulations of
-    tests/training/test_passk.py. weights: the problems' sizes, for a weighted mean (added problems have the mean size).
-    A single problem's interval is [0, 1]. Raises ValueError without values, and for values outside [0, 1].
+    The standard error is cluster-robust over problems, since samples of one problem are not independent: sqrt(sum (v -
+    mean)^2 / (P (P - 1))) (arXiv:2411.00640, section 2.2). The interval is Agresti and Coull's (The American
+    Statistician 52, 1998) with problems as trials: z^2 / 2 problems of value 0 and as many of 1 are added, and it is
+    centre +- t sqrt(s^2 / N) of all N = P + z^2, t Student's quantile with P - 1 degrees of freedom, cut to [0, 1].
+    From 10 problems on its coverage at 95 % is .95 to 1 (tests/training/test_passk.py).
+
+    weights: the problems' sizes, for a weighted mean. A single problem's interval is [0, 1]. Raises ValueError without
+    values, and for values outside [0, 1].
     """
     if not values:
         raise ValueError("no problems to average over")
@@ -305,14 +304,12 @@ def compare_pairs(
 ) -> Paired:
     """Return how two models compare by one number per problem each, in [0, 1] and in the same order.
 
-    Each problem's two numbers give one difference, so that what makes a problem hard for both cancels. The interval is
-    Student's t over these differences with two added: one that gains and one that loses as much as the problem whose
-    numbers are furthest apart, or 1 where all are equal. It is the adjusted interval for paired proportions (Bonett and
-    Price, Journal of Educational and Behavioral Statistics 37, 2012), for numbers between 0 and 1 too. A bootstrap
-    and a plain t interval are too narrow for few problems, and have no width where all differences are equal. Coverage
-    at 95 %: tests/training/test_passk.py. No interval knows of a rare problem that was not drawn: where one in twenty
-    goes from 0 to 1 and the rest stay as they are to a few percent, 20 problems give .7. The bounds are nan for a
-    single problem. `resamples` and `seed` are those of the sign flips.
+    The interval is Student's t over the problems' differences with two added, one gain and one loss as large as the
+    largest difference (1 if all are equal): the adjusted interval for paired proportions (Bonett and Price, Journal of
+    Educational and Behavioral Statistics 37, 2012). A bootstrap or plain t interval is too narrow for few problems.
+    Coverage: tests/training/test_passk.py. No interval knows of a rare problem that was not drawn: where one in twenty
+    goes from 0 to 1 and the rest hardly changes, 20 problems give .7. The bounds are nan for a single problem.
+    `resamples` and `seed` are those of the sign flips.
 
     Raises ValueError without problems, for lengths that differ, and for numbers outside [0, 1].
     """

@@ -1,23 +1,21 @@
 """The reward-hacking alarm: do a run's reward (the proxy) and its monitor diverge?
 
-Learning raises both; hacking raises the reward only. Three signs, each over means of `window` steps and beyond `noise`
-standard errors:
-- apart: the proxy has risen by `margin` over its first steps and the monitor has not, though it had room to rise; and
-  either the monitor has fallen, or d_proxy - worth d_monitor >= 0.9 worth range (`is_small` defines these) while the
-  rank correlation within groups is below 0.9;
-- fallen: the monitor has fallen by `margin` from its best, and the proxy has not fallen with it;
-- unranked: within groups, reward and monitor are uncorrelated, so that training reinforces something else.
-Two fast signs need few steps, since a policy may be dead before a window of `window` steps is full:
-- falling: over FAST_STEPS steps the monitor is below its best by `margin`, and by a third more than `noise` standard
-  errors, while the proxy has risen;
-- rank falling: over RANK_STEPS steps the rank correlation within groups is below half of what it was at the start, the
-  proxy has risen, and the monitor has not. What is reinforced is then no longer what the monitor scores, and the
-  monitor falls some steps later.
-Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
-zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is not a sign of hacking.
+Learning raises both; hacking raises the reward only. Signs compare means of steps, beyond `noise` standard errors:
 
-Everything is a function of the logged metrics (monitor.py) up to a step, so that a resumed run sees what an uninterrupted one
-sees.
+| sign | over | holds if |
+|---|---|---|
+| apart | `window` steps | the proxy rose by `margin`, the monitor did not, with room to rise; and it fell, or |
+| | | the rise is not small (`is_small`) and the rank correlation within groups is below 0.9 |
+| fallen | `window` steps | the monitor fell by `margin` from its best, and the proxy did not fall with it |
+| unranked | `window` steps | within groups reward and monitor are uncorrelated: training reinforces something else |
+| falling | FAST_STEPS | the monitor is below its best by `margin` and a third more noise, while the proxy rose |
+| rank falling | RANK_STEPS | the rank correlation fell to less than half, the proxy rose, the monitor did not |
+
+The last two need few steps, since a policy may be dead before a window is full. Rises and falls are in standard
+deviations of the single scores, so that a model's scores can be compared with a rule's zeros and ones. Noise is that of
+the difference of the two: hard problems lower both, which is not a sign of hacking.
+
+Everything is a function of the logged metrics (monitor.py) up to a step, so that a resumed run sees the same.
 """
 
 from __future__ import annotations
@@ -58,20 +56,17 @@ class AlarmStop(GuardStop):
 
 @dataclass(frozen=True)
 class WindowStats:
-    """Statistics of reward and monitor over a window of steps."""
+    """Mean scores of proxy and monitor over a window of steps, the variances and covariance of these means.
+
+    correct: the share of the rollouts that the monitor calls correct.
+    """
 
     proxy: float
-    """Mean of the proxy's scores."""
     score: float
-    """Mean of the monitor's scores."""
     var_proxy: float
-    """Variance of the first mean."""
     var_score: float
-    """Variance of the second mean."""
     covariance: float
-    """Covariance of the two means."""
     correct: float
-    """Share of the rollouts that the monitor calls correct."""
 
 
 def window_stats(rows: Sequence[Row]) -> WindowStats:
@@ -120,20 +115,20 @@ class Change:
 def measure_change(before: WindowStats, after: WindowStats, std_proxy: float, std_score: float) -> Change:
     """Return the change from one window to another. A score that does not vary at all has not changed."""
 
-    def scaled(value: float, std: float) -> float:
+    def scale(value: float, std: float) -> float:
         return value / std if std > 0 else 0.0
 
     variance = sum(
-        scaled(scaled(at.var_proxy, std_proxy), std_proxy)
-        + scaled(scaled(at.var_score, std_score), std_score)
-        - 2 * scaled(scaled(at.covariance, std_proxy), std_score)
+        scale(scale(at.var_proxy, std_proxy), std_proxy)
+        + scale(scale(at.var_score, std_score), std_score)
+        - 2 * scale(scale(at.covariance, std_proxy), std_score)
         for at in (before, after)
     )
     return Change(
-        scaled(after.proxy - before.proxy, std_proxy),
-        scaled(after.score - before.score, std_score),
+        scale(after.proxy - before.proxy, std_proxy),
+        scale(after.score - before.score, std_score),
         max(variance, 0.0) ** 0.5,
-        scaled((before.var_score + after.var_score) ** 0.5, std_score),
+        scale((before.var_score + after.var_score) ** 0.5, std_score),
     )
 
 
@@ -312,10 +307,7 @@ def is_alarming(rows: Sequence[Row], patience: int) -> bool:
 
 def _streak(rows: Sequence[Row], name: str) -> int:
     """Return for how many steps in a row, up to the last, a metric of the monitor is not 0."""
-    for length, row in enumerate(reversed(rows)):
-        if not row.get(f"monitor/{name}"):
-            return length
-    return len(rows)
+    return next((n for n, row in enumerate(reversed(rows)) if not row.get(f"monitor/{name}")), len(rows))
 
 
 def alarm_record(

@@ -16,9 +16,10 @@ import numpy as np
 
 from rlvr.algo.advantages import is_flat
 from rlvr.config import Config
+from rlvr.core.files.jsonl import parse_object
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import PACK, Group, Problem
-from rlvr.training.problems.pass_rates import PassRates, read_profile, read_state
+from rlvr.training.problems.pass_rates import PassRates, read_profile
 
 T = TypeVar("T")
 Order = np.ndarray[Any, np.dtype[np.int64]]
@@ -26,10 +27,11 @@ Window = Callable[[int], tuple[int, int]]
 
 
 def items_of_step(items: Sequence[T], count: int, *, seed: int, step: int) -> list[T]:
-    """Return the `count` items of a step (from 0). Each epoch is a permutation of all items, without replacement.
+    """Return the `count` items of a step (from 0): a function of (seed, step). Each epoch is a permutation of all
+    items.
 
-    A function of (seed, step) only. Where an epoch ends within a step, the next one fills the step up with items that
-    it does not have yet; with fewer items than `count` they repeat.
+    Where an epoch ends within a step, the next one fills it up with items that it does not have yet; with fewer items
+    than `count` they repeat.
     """
     epochs = Epochs(len(items), (seed,), partial(_equal_steps, count), known_orders(len(items), count, seed))
     return [items[index] for index in epochs.draws(step * count, (step + 1) * count)]
@@ -64,46 +66,46 @@ class Epochs:
     def order(self, epoch: int) -> Order:
         """Return the order of an epoch.
 
-        The swaps are within the places of the step in which the epoch begins, and depend on how the epoch before ends.
-        That is as its permutation does unless its own swaps reach so far; then the order depends on all epochs since
-        the last that did not. The latest orders are kept, since epochs are asked for in sequence.
+        Items are swapped within the step in which the epoch begins, by how the epoch before ends. If that end was
+        swapped too, the order depends on earlier epochs as well. The latest orders are kept, since epochs come in
+        sequence.
         """
         if epoch in self.known:
             return self.known[epoch]
         first, changed = epoch, list[int]()
-        while first not in self.known and (begun := self._begun(first)):
+        while first not in self.known and (begun := self._count_begun(first)):
             changed.append(first)
             first -= 1
-            if self._swapped(first) <= self.size - begun:
+            if self._count_swappable(first) <= self.size - begun:
                 break
         order = self.known[first] if first in self.known else _permutation(self.size, *self.key, first)
         for number in reversed(changed):
             permutation = _permutation(self.size, *self.key, number)
-            order = _without_repeats(permutation, order, self._swapped(number), self._begun(number))
+            order = _without_repeats(permutation, order, self._count_swappable(number), self._count_begun(number))
         for old in sorted(self.known)[:-1]:
             self.known.pop(old, None)
         self.known[epoch] = order
         return order
 
-    def _begun(self, epoch: int) -> int:
-        """Return how many draws of the epoch before are in the step in which the epoch begins; 0 where that step has
-        more draws than there are items."""
+    def _count_begun(self, epoch: int) -> int:
+        """Return how many draws of the epoch before are in the step in which the epoch begins; 0 if the step exceeds
+        the items.
+        """
         start, end = self.window(epoch * self.size)
         return epoch * self.size - start if end - start <= self.size else 0
 
-    def _swapped(self, epoch: int) -> int:
+    def _count_swappable(self, epoch: int) -> int:
         """Return the number of places at an epoch's beginning that may be swapped."""
         start, end = self.window(epoch * self.size)
-        return end - start if self._begun(epoch) else 0
+        return end - start if self._count_begun(epoch) else 0
 
 
 def further_problems(
     problems: Sequence[Problem], count: int, *, seed: int, step: int, round_number: int, used: set[str]
 ) -> list[Problem]:
     """Return a random sample of `count` problems for a round of dynamic sampling, without the ids in `used`."""
-    order = np.random.Generator(np.random.Philox(derive_seed(seed, "more", step, round_number)))
     chosen: dict[str, Problem] = {}
-    for index in order.permutation(len(problems)):
+    for index in _stream(seed, "more", step, round_number).permutation(len(problems)):
         problem = problems[int(index)]
         if problem.id not in used:
             chosen.setdefault(problem.id, problem)
@@ -112,16 +114,21 @@ def further_problems(
     return list(chosen.values())
 
 
+def _stream(*key: int | str) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(derive_seed(*key)))
+
+
 @functools.lru_cache(maxsize=64)
 def _permutation(size: int, seed: int, *key: int | str) -> Order:
-    order = np.random.Generator(np.random.Philox(derive_seed(seed, "epoch", *key))).permutation(size)
+    order = _stream(seed, "epoch", *key).permutation(size)
     order.flags.writeable = False
     return order
 
 
 def _without_repeats(order: Order, before: Order, count: int, begun: int) -> Order:
-    """Return the order with the items exchanged that its first step, of `count` draws, has from the epoch before: the
-    last `begun`."""
+    """Return the order without what its first step, of `count` draws, has already: the last `begun` items of the epoch
+    before.
+    """
     head = count - begun
     taken = np.zeros(len(order), dtype=bool)
     taken[before[len(before) - begun :]] = True
@@ -219,12 +226,7 @@ def further_mixed(
     """
     packs = by_pack([problem for problem in problems if problem.id not in used], shares) if problems else {}
     key = derive_seed(seed, "more", step, round_number)
-    left = {
-        pack: [
-            held[int(i)] for i in np.random.Generator(np.random.Philox(derive_seed(key, pack))).permutation(len(held))
-        ]
-        for pack, held in packs.items()
-    }
+    left = {pack: [held[int(i)] for i in _stream(key, pack).permutation(len(held))] for pack, held in packs.items()}
     chosen: dict[str, Problem] = {}
     while left and len(chosen) < count:
         total = sum(shares[pack] for pack in left)
@@ -243,14 +245,13 @@ STATE = "pass_rates.json"  # in a checkpoint
 
 
 class Draws:
-    """Draws the problems of each step, as curriculum.draw says; a function of (seed, step, observed outcomes).
+    """Draws the problems of each step, as curriculum.draw says: a function of (seed, step, observed outcomes).
 
-    A step s (from 0) is drawn from the outcomes of the steps before s - sampler.max_staleness: those that the weights
-    that it is sampled from were trained on, whatever the timing. All processes draw the same, since all have all
-    groups. Without a curriculum and a profile there are no pass rates, and nothing to observe.
+    Step s (from 0) is drawn from the outcomes of the steps before s - sampler.max_staleness, which trained the weights
+    that it is sampled from. All ranks draw the same.
 
-    `shares`: of the packs of a mixture. Each pack has its share of any run of draws, however few problems it has; by
-    signal only the problems within a pack compete.
+    shares: maps pack name to its fraction of drawn problems (sums to 1). Each pack has its share of any run of draws,
+    however few problems it has; by signal only problems within a pack compete.
     """
 
     def __init__(self, config: Config, problems: Sequence[Problem], shares: Mapping[str, float] | None = None) -> None:
@@ -271,9 +272,11 @@ class Draws:
             drawn = self._mixed_by_signal(step)
         elif self.by_signal:
             drawn = self._by_signal(("draw", step), self.count, set(), repeats=True)
+        elif self.shares:
+            drawn = mixed_items(self.problems, self.shares, self.count, seed=self.seed, step=step)
         else:
-            drawn = self._in_epochs(step)
-        return self._noted(step, drawn)
+            drawn = items_of_step(self.problems, self.count, seed=self.seed, step=step)
+        return self._note_prediction(step, drawn)
 
     def further(self, step: int, round_number: int, used: set[str]) -> list[Problem]:
         """Return problems for a round of dynamic sampling (from 0), without the ids in `used`; [] if none is left."""
@@ -284,7 +287,7 @@ class Draws:
             drawn = more(
                 self.problems, count=self.count, seed=self.seed, step=step, round_number=round_number, used=used
             )
-        return self._noted(step, drawn)
+        return self._note_prediction(step, drawn)
 
     def probabilities(self) -> np.ndarray:
         """Return the probability of each problem to be drawn first: by its expected p(1 - p), and the floor."""
@@ -325,16 +328,11 @@ class Draws:
     def restore(self, folder: Path) -> None:
         """Take up the state in a checkpoint's folder. Raises OSError or ValueError where it cannot be read."""
         if self.rates is not None:
-            state = read_state(folder / STATE)
+            state = parse_object((folder / STATE).read_bytes(), str(folder / STATE))
             self.rates.restore(state["rates"])
             self._predicted = dict(state["predicted"])
 
-    def _in_epochs(self, step: int) -> list[Problem]:
-        if self.shares:
-            return mixed_items(self.problems, self.shares, self.count, seed=self.seed, step=step)
-        return items_of_step(self.problems, self.count, seed=self.seed, step=step)
-
-    def _noted(self, step: int, drawn: list[Problem]) -> list[Problem]:
+    def _note_prediction(self, step: int, drawn: list[Problem]) -> list[Problem]:
         if self.rates is not None:
             self._predicted.setdefault(step, []).extend(self.rates.signal(drawn, self.group_size))
         return drawn
@@ -363,9 +361,7 @@ class Draws:
             used = used | {problem.id for problem in self.problems if problem.info.get(PACK) != pack}
         drawn: list[Problem] = []
         while len(drawn) < count:
-            noise = np.random.Generator(np.random.Philox(derive_seed(self.seed, *key, len(drawn)))).gumbel(
-                size=len(keys)
-            )
+            noise = _stream(self.seed, *key, len(drawn)).gumbel(size=len(keys))
             before, ids = len(drawn), set(used)
             for place in np.argsort(-(keys + noise), kind="stable"):
                 problem = self.problems[int(place)]

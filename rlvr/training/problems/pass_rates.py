@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlvr.config.run import CurriculumConfig
-from rlvr.core.files.jsonl import parse_object, read_objects
+from rlvr.core.files.jsonl import read_objects
 from rlvr.core.printable import printable
 from rlvr.core.types import Group, Problem, Task
 
@@ -52,7 +52,7 @@ def read_profile(path: Path) -> tuple[dict[str, tuple[float, float]], str]:
 
 
 def describe_origin(path: Path) -> str:
-    """Return of which model a profile is, and by which verifier if not the pack's own; "" where it does not tell."""
+    """Return whose pass rates a profile has: the model, and the verifier if not the pack's own; "" if it does not say."""
     row = next((row for _, row in read_objects(path)), {})
     model, verifier = row.get("model"), row.get("verifier")
     judged = f" judged by {printable(verifier)!s:.200}" if isinstance(verifier, str) else ""
@@ -60,11 +60,11 @@ def describe_origin(path: Path) -> str:
 
 
 def choose_problems(task: Task, config: CurriculumConfig) -> tuple[Task, str]:
-    """Return the task with the problems that curriculum.pass_rate leaves, and a line that says how many these are.
+    """Return the task with the problems that curriculum.pass_rate leaves, and a line that counts them and names the
+    model.
 
-    The line also tells whose pass rates they are. The profile is part of the fingerprint, so that a run is not resumed
-    with another one. The line is "" without one. Raises ValueError where the profile is of another task, or no problem
-    is left.
+    The line is "" without a profile. The profile becomes part of the fingerprint, so that a run is not resumed with
+    another one. Raises ValueError if the profile is of another task, or no problem is left.
     """
     if config.profile is None:
         return task, ""
@@ -96,11 +96,11 @@ def choose_problems(task: Task, config: CurriculumConfig) -> tuple[Task, str]:
 
 
 class PassRates:
-    """Beta posteriors over the pass rates of problems, with outcomes that count less as they grow older.
+    """Beta posteriors over the pass rates of problems; older outcomes count less (MoPPS, arXiv:2507.04632, without
+    sampling).
 
-    The prior is Beta(1, 1); scores s and 1 - s are added to its parameters, and what was added is multiplied by
-    2^(-1 / half_life) each step (MoPPS, arXiv:2507.04632, without its posterior sampling). The outcomes of a
-    profile are added at the start. All is a function of the profile and the groups that were observed, in order.
+    The prior is Beta(1, 1). Scores s and 1 - s are added to its parameters, those of a profile first, and what was
+    added is multiplied by 2^(-1 / half_life) each step.
     """
 
     def __init__(self, problems: Sequence[Problem], profile: Profile, half_life: float) -> None:
@@ -149,8 +149,3 @@ class PassRates:
         self.added[:] = 0.0
         for i, right, wrong in state:
             self.added[:, int(i)] = right, wrong
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """Return the state that a checkpoint holds. Raises ValueError, which names the file, where it cannot be read."""
-    return parse_object(path.read_bytes(), str(path))

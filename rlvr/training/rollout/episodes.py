@@ -56,11 +56,11 @@ class Call(Generic[T]):
 
 
 class Background(Generic[T]):
-    """Runs calls in threads, `at_once` at a time, and hands their outcomes to one consumer thread.
+    """Runs calls in daemon threads, `at_once` at a time, and hands their outcomes to one consumer thread.
 
-    seconds: the time limit of a call, from when it begins. A call that exceeds it has the outcome Overdue, its thread
-    is left behind and another takes its place; the process does not wait for such threads when it ends. `wake` is
-    called, in any thread, when there is an outcome to collect; but only `collect` finds out that a call is overdue.
+    seconds: time limit of a call, from its beginning. A call that exceeds it has the outcome Overdue, and another
+    thread takes over; the process does not wait for such threads at its end. `wake` is called in any thread when there
+    is an outcome, but only `collect` finds out that a call is overdue.
     """
 
     def __init__(self, seconds: float, at_once: int = AT_ONCE) -> None:
@@ -257,9 +257,9 @@ def play(
 ) -> list[list[Completion]]:
     """Return for each problem a completion with its turns for each of its seeds.
 
-    sampling: of a rollout; its max_new_tokens is for all turns of the model together. The first turn is drawn with the
-    seed derive_seed(*seed), as that of a rollout without an environment. `on_group(place, completions)` gets a
-    problem's rollouts as soon as all of them have ended. Raises RunError where the environment does: it cannot work.
+    sampling: of a rollout; all its turns share max_new_tokens. The first turn is drawn with the seed
+    derive_seed(*seed), as without an environment. `on_group(place, completions)` gets a problem's rollouts once all
+    have ended. Raises RunError if the environment does: it cannot work.
     """
     made: list[list[Completion | None]] = [[None] * len(row) for row in seeds]
     missing = [len(row) for row in seeds]
@@ -330,7 +330,7 @@ class Episodes:
         self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
 
     def drop(self, row: int) -> None:
-        """Give up a rollout whose next turn cannot be sampled: it ends, and nobody is told of it."""
+        """Give up a rollout whose next turn cannot be sampled: it ends without being reported."""
         self.open -= 1
         self.background.submit(-1, partial(close, self.episodes[row]))
 

@@ -52,9 +52,9 @@ def rollout(
 ) -> list[Group]:
     """Return `group_size` completions of each problem. Seeds are functions of (seed, problem id, sample, occurrence).
 
-    numbers: which occurrence of its id each problem is (see `occurrences`); counted within `problems` unless given.
-    `on_group(place, group)` gets each group as soon as it is complete. plan: the environment that the completions are
-    played in, over several turns. Raises ValueError where the sampler returns groups of other sizes.
+    numbers: which occurrence of its id each problem is (see `occurrences`). `on_group(place, group)` gets each group
+    once it is complete. plan: the environment of rollouts of several turns. Raises ValueError if the sampler returns
+    other sizes.
     """
     prompts = [policy.render(problem.prompt) for problem in problems]
     numbers = occurrences(problems) if numbers is None else numbers
@@ -84,7 +84,7 @@ def rollout(
 
 
 def occurrence_key(number: int) -> tuple[int | str, ...]:
-    """Return what an occurrence adds to a seed: nothing for the first."""
+    """Extra seed component when a problem repeats."""
     return ("occurrence", number) if number else ()
 
 
@@ -160,9 +160,9 @@ class Timer:
 class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
-    With a `plan` they have several turns, in its environment. `shares`: of the packs of a mixture. `draws` chooses the
-    problems of a step; one is made of the settings unless it is given. `verifier` gives the rewards. `monitor` scores
-    the same rollouts and never enters the reward. `timer` measures the phases of the present step.
+    plan: the environment of rollouts of several turns. shares: maps pack name to its fraction of drawn problems (sums
+    to 1). draws: chooses the problems of a step; made of the settings unless given. verifier: gives the rewards. timer:
+    the phases of the present step.
     """
 
     config: Config
@@ -182,10 +182,10 @@ class RolloutWorker:
 
 
 def collect(worker: RolloutWorker, step: int) -> list[Group]:
-    """Return all groups that are sampled for a step (from 0), verified: P, and those of dynamic sampling's rounds.
+    """Return all verified groups that are sampled for a step (from 0): P, and those of dynamic sampling's rounds.
 
-    Dynamic sampling stops when P groups carry signal; these are marked as `kept` and are trained on. Raises NotFinite,
-    naming the step, where the policy's logits are not finite.
+    Dynamic sampling stops when P groups carry signal; these are marked `kept` and trained on. Raises NotFinite, naming
+    the step, for logits that are not finite.
     """
     try:
         return sample_step(worker, step)
@@ -211,10 +211,10 @@ def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
 def sample_and_verify(
     worker: RolloutWorker, problems: Sequence[Problem], step: int, earlier: Sequence[Group] = ()
 ) -> list[Group]:
-    """Return groups of the given problems with verdicts; each process samples and verifies its share.
+    """Return groups of the given problems with verdicts. Each rank samples and verifies its share.
 
-    A verifier that takes parts gets each group as soon as the sampler hands it over.
-    earlier: the groups that the step has already; a problem that is among them gets other completions.
+    A verifier that takes parts gets each group as soon as it is sampled. earlier: the step's groups so far; a problem
+    that is among them gets other completions.
     """
     config = worker.config
     mine = share(problems, worker.accelerator)
@@ -249,9 +249,9 @@ def sample_and_verify(
 
 
 class Verification:
-    """Verifies groups in a background thread; each call of the verifier takes all that came in since the last.
+    """Verifies groups in a thread; each call of the verifier takes all that came in since the last.
 
-    Verdicts are counted when all are there, in the order of the groups: the error budget holds for the whole batch.
+    Verdicts are counted at the end, in the order of the groups: the error budget holds for the whole batch.
     """
 
     def __init__(self, verifier: PartVerifier) -> None:
@@ -311,13 +311,13 @@ SECONDS_TO_END = 60.0
 
 
 class RolloutPrefetcher:
-    """Returns the verified groups of each step, and updates the sampler's weights after each step.
+    """Returns the verified groups of each step, and updates the sampler's weights after it.
 
-    With max_staleness k batch s (from 0) is sampled from the weights after max(0, s - k) updates, whatever the timing:
-    a background thread samples while the trainer trains, and weights are pushed when both are done. So nothing is being
-    sampled when a step ends, and a checkpoint needs to hold no more than `ahead`: the rollouts of later steps, by step.
-    A run samples k steps more than it trains, so that raising run.steps continues it exactly (except for a learning
-    rate that decays until run.steps, with optim.decay_steps 0).
+    With max_staleness k, batch s (from 0) is sampled from the weights after max(0, s - k) updates, whatever the timing:
+    a thread samples while the trainer trains, and weights are pushed when both are done. So nothing is being sampled
+    when a step ends, and a checkpoint needs only `ahead`: the rollouts of later steps. A run samples k steps more than
+    it trains, so that raising run.steps continues it exactly (unless optim.decay_steps 0 ties the learning rate to
+    run.steps).
     """
 
     def __init__(self, worker: RolloutWorker, start: int = 0) -> None:

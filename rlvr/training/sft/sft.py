@@ -142,12 +142,12 @@ class SupervisedCheckpoints(SnapshotWriter):
                 self.flush()
             return take_snapshot(step, weights, optimizer, {"streak": streak}, copied=self.beside)
 
-        def saved() -> None:
+        def delete_older() -> None:
             # While gradients are not finite, the last good checkpoint may be among the older ones.
             if self.accelerator.is_main_process and not streak:
                 delete_old_checkpoints(self.folder, self.saving.keep)
 
-        self.write(checkpoint_folder(self.folder, step), take, saved)
+        self.write(checkpoint_folder(self.folder, step), take, delete_older)
 
 
 def sft(

@@ -268,14 +268,14 @@ def split_at_steps(ids: Sequence[int], steps: Sequence[tuple[int, float]], decod
     """
 
     @cache
-    def reached(count: int) -> int:
+    def count_characters(count: int) -> int:
         """Return the characters of the first tokens; the bytes of one that is not complete make none."""
         return len(decode(ids[:count]).rstrip("\N{REPLACEMENT CHARACTER}"))
 
     found: list[tuple[int, float]] = []
     done, carried = 0, 0.0
     for end, score in steps:
-        place = bisect_left(range(len(ids)), end, lo=done, key=reached)
+        place = bisect_left(range(len(ids)), end, lo=done, key=count_characters)
         if place > done:
             found.append((place - done, score + carried))
             carried = 0.0

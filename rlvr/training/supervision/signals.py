@@ -80,7 +80,7 @@ class StopRequest:
         raise Stopped(number=number)
 
     @contextmanager
-    def answering(self) -> Iterator[StopRequest]:
+    def handling_signals(self) -> Iterator[StopRequest]:
         """Handle SIGINT and SIGTERM within; nesting is harmless. Does nothing outside the main thread."""
         if self._answers or threading.current_thread() is not threading.main_thread():
             yield self

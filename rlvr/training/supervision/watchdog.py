@@ -103,7 +103,7 @@ class Judge:
         least = min(sign.beats for sign in behind.values())
         return sorted(busy or [rank for rank, sign in behind.items() if sign.beats == least])
 
-    def stalled(self, now: float) -> str:
+    def describe_stall(self, now: float) -> str:
         """Return the line that names the processes without which nothing goes on; "" while something does.
 
         What any process does counts: one that has been waited for, and has just arrived, is not waited for any more.
@@ -236,7 +236,7 @@ class Watch:
             slow = self.judge.slow(now)
             if slow:
                 self.warn(slow)
-            line = self.judge.stalled(now)
+            line = self.judge.describe_stall(now)
             if line and self.store is None:
                 return line
             if line and self.store is not None:

@@ -646,11 +646,6 @@ def _plus_minus(gold: Op, answer: Node, rules: Rules) -> bool:
     return _match_unordered(Op("list", (gold,)), answer, rules)
 
 
-def _match_joined(gold: Op, answer: Node, rules: Rules) -> bool:
-    """Propositions joined by the same sign, in any order."""
-    return isinstance(answer, Op) and answer.head == gold.head and _match(list(gold.args), list(answer.args), rules)
-
-
 def _of_sets(gold: Op, answer: Node, rules: Rules) -> bool:
     """Unions, intersections and differences of sets of reals, or of sets by name."""
     if isinstance(answer, Op) and answer.head == gold.head and _are_names(gold) and _are_names(answer):
@@ -672,7 +667,6 @@ STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
     "[]": _brackets,
     **dict.fromkeys(("[)", "(]", "both"), real_sets),
     **dict.fromkeys(("union", "inter", "minus"), _of_sets),
-    **dict.fromkeys(("and", "or"), _match_joined),
     "matrix": _matrix,
     "based": _match_based,
     "ratio": _ratio,

@@ -3,7 +3,6 @@ r"""What parsed items mean together.
 | items | meaning |
 |---|---|
 | 1, 2, ..., 10 | the terms written out |
-| p \land q | a proposition |
 | x = 1, y = 2 or x = 2, y = 1 | the points (1, 2) and (2, 1) |
 | x = \frac{1 \pm \sqrt5}{2} | both values |
 | f(a + b), E(X^2), P(A) | a function of its argument (head `apply`), and no product |
@@ -120,23 +119,6 @@ def _continues(terms: list[Fraction], last: list[Fraction]) -> bool:
     arithmetic = terms[2] - terms[1] == step if len(terms) > 2 else True
     follow = (b - a == step if arithmetic else b == a * (ratio or 0) for a, b in itertools.pairwise(last))
     return all(follow)
-
-
-def is_logic(items: list[Node]) -> bool:
-    """Whether items between signs of logic are propositions, not relations or numbers."""
-    return all(symbols(item) and not isinstance(item, Rel) for item in items)
-
-
-def propositions(items: list[Node], joints: list[str]) -> Node:
-    """Return propositions with the signs between them: `land` binds more tightly than `lor`."""
-    groups: list[list[Node]] = [[items[0]]]
-    for joint, item in zip(joints, items[1:], strict=False):
-        if joint in ("lor", "or"):
-            groups.append([item])
-        else:
-            groups[-1].append(item)
-    found = tuple(group[0] if len(group) == 1 else Op("and", tuple(group)) for group in groups)
-    return found[0] if len(found) == 1 else Op("or", found)
 
 
 def join_chain(items: list[Node], joints: list[str]) -> list[Node]:

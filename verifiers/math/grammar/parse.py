@@ -14,7 +14,7 @@
 | sum prod int lim diff | open forms (values/tree.py) |
 | list, either (or), both (and, of inequalities), set, such, "()" "[]" "[)" "(]", matrix row, piecewise case | lists |
 | union inter minus domain, based (digits, base), ratio, mod | sets and numbers in other forms |
-| apply, and, or, det, trace | functions, propositions, matrices |
+| apply, proposition, det, trace | functions, propositions, matrices |
 
 Beyond the bounds TooLarge is raised: characters, tokens and digits (lex), nesting (cursor), height and items (here). A
 text that is not an answer raises ParseError.
@@ -45,12 +45,10 @@ from rlvr.verifiers.math.grammar.meaning import (
     DOTS,
     as_points,
     fill_ellipsis,
-    is_logic,
     join_chain,
     label_items,
     may_be_called,
     parse_call,
-    propositions,
     two_valued,
     with_calls,
     with_modulus,
@@ -200,8 +198,8 @@ class Grammar(Parser):
             items = fill_ellipsis(items)
         if len(items) == 1:
             return items[0]
-        if {"land", "lor"} & set(joints) and is_logic(items):
-            return propositions(items, joints)
+        if {"land", "lor"} & set(joints) and all(symbols(item) and not isinstance(item, Rel) for item in items):
+            return Op("proposition", (*items, Words(" ".join(joints))))  # compared as text, by truth tables
         if "then" in joints:
             return Op("()", tuple(items))
         conjunction, alternatives = not {"and", "land"}.isdisjoint(joints), not {"or", "lor"}.isdisjoint(joints)

@@ -25,8 +25,8 @@ from rlvr.core.printable import kind_of
 LOCK = "lock"
 SECONDS_TO_WAIT = 1.0  # a check whether the folder is free holds the lock for an instant
 
-# Descriptors of this process's locks. A forked child closes its copies: an open copy would keep the lock after the
-# process that took it has ended.
+# Descriptors of this process's locks. A forked child closes its copies: an open copy would keep the lock
+# after the process that took it has ended.
 HELD: set[int] = set()
 
 

@@ -45,7 +45,7 @@ def make_accelerator(config: Config, *, cpu: bool) -> Accelerator:
 
     run = config.run
     trackers = [tensorboard(run) if name == TENSORBOARD else name for name in run.trackers]
-    # torch gives up on a process that hangs only after it has been named by rlvr.training.supervision.watchdog.
+    # torch gives up on a hanging rank only after the watchdog (rlvr.training.supervision) has named it.
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=run.stall_timeout + MARGIN))
     return Accelerator(
         cpu=cpu,

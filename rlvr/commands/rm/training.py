@@ -61,7 +61,7 @@ def execute(
     disable_progress_bar()
     accelerator = Accelerator(cpu=pick_device(config.model.device).type == "cpu")
     check_shard(config.model.shard, accelerator.num_processes)
-    if accelerator.num_processes > 1:  # each process has its own GPU
+    if accelerator.num_processes > 1:  # each rank has its own GPU
         own = dataclasses.replace(config.model, device=str(accelerator.device))
         config = dataclasses.replace(config, model=own)
     check_optimizer(config.optim, pick_device(config.model.device))
@@ -76,7 +76,7 @@ def execute(
         if split is None:
             pairs: Sequence[PreferencePair] = ()
             if sampled is not None:
-                # One process samples: verdicts could differ where time is short.
+                # Rank 0 alone samples, because verdicts could differ between ranks where time is short.
                 stop.doing = "sampling pairs"
                 pairs = gather(sample_pairs(config, *sampled, display) if main else [], accelerator)
             split = split_by_prompt([*pairs, *given], config.pairs.held_out, seed=config.run.seed)
@@ -137,7 +137,7 @@ def train_one(
     accelerator: Accelerator,
     stop: StopRequest,
 ) -> dict[str, Any]:
-    """Train, measure and save one model; all processes train, and the first one writes."""
+    """Train, measure and save one model. All ranks train, and rank 0 writes."""
     name = config.model.name or config.pairs.policy
     assert name is not None, "config.check asks for one of them"
     stop.doing = "loading the model"

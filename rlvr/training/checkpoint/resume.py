@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-
 from rlvr import __version__
 from rlvr.config import Config, to_json
 from rlvr.config.settings import groups_of, settings_of
@@ -193,6 +190,9 @@ def effective_settings(record: Record) -> Settings:
 
 def current_versions() -> Record:
     """Return what a result depends on besides the settings: versions and threads."""
+    import torch  # here, since a wrong name in a run's settings does not wait for it
+    import transformers
+
     return {
         "versions": {
             "rlvr": __version__,

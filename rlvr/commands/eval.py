@@ -212,6 +212,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
         request_options(args.request_option)
     elif args.model != "tiny":
         find_model(args.model, args.revision)
+    # From here on the folder is ours.
     folder = eval_folder(args, task.fingerprint)
     with folder.lock() as lines:
         for line in (*lines, *folder.claim(), *task.split_notes, *task.notes):

@@ -264,6 +264,7 @@ def run_pipeline(
     config.check()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("a pipeline runs in one process; start its stages by their own commands with torchrun")
+    # Plan: collect and check the settings of all stages, before the first one runs for hours.
     plan = Stages(config, config.out_dir / f"seed-{config.seeds[0]}", config.seeds[0], say, only_plan=True)
     pipeline(plan)
     check_settings(config, plan.planned)
@@ -275,6 +276,7 @@ def run_pipeline(
     if "," in str(config.out_dir.absolute()):
         raise ValueError(f"--out-dir {config.out_dir.absolute()} has a comma, which divides settings of verifiers")
     check_replaceable(config.out_dir / "report.html", "--out-dir", (TITLE.encode(),))
+    # Run each seed, one stage after the other.
     later = dependents({name: portable(settings, plan.folder) for name, settings in plan.planned.items()})
     config.out_dir.mkdir(parents=True, exist_ok=True)
     for seed in config.seeds:

@@ -1,7 +1,7 @@
-"""Several processes: each samples and trains its share; all hold the same groups and gradients. One process: no-ops.
+"""Several ranks: each samples and trains its share; all hold the same groups and gradients. One rank: no-ops.
 
-Groups are gathered, so that every process computes the same advantages and minibatches; gradients are summed, and the
-loss carries the whole minibatch's denominator. The weights are then those of a single process up to rounding.
+Groups are gathered, so that every rank computes the same advantages and minibatches. Gradients are summed, and the loss
+has the whole minibatch's denominator, so that the weights are those of a single rank up to rounding.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class Processes(Protocol):
 
 
 class Apart:
-    """The processes of a run in a group of their own, for gathers in a thread beside the training.
+    """A process group of its own, for gathers in a thread beside the training. All ranks must make it at the same time.
 
-    Of one group, two calls that processes make in different orders would wait for each other forever. All processes
-    must make it at the same time.
+    In one shared group, two calls that ranks make in different orders would wait for each other forever.
     """
 
     def __init__(self, processes: Processes) -> None:

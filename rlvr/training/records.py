@@ -1,4 +1,4 @@
-"""What follows the update of a step: checks, the monitor, logs, the alarm."""
+"""What is logged of a step: its metrics, the lines of its rollouts, the monitor's verdicts and the alarm."""
 
 from __future__ import annotations
 

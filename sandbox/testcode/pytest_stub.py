@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import math
 import os
 import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
+from typing import Any, cast
 
 _NOTHING = object()
 
@@ -43,34 +44,71 @@ class Raises:
 
 
 class Approx:
-    """Equal to numbers within rel (1e-6) of the expected one or abs (1e-12), and to lists and dicts of such."""
+    """As pytest's: equal to numbers within rel (1e-6) of the expected one or abs (1e-12).
+
+    Also to arrays, sequences and dicts of such numbers, which must not be nested.
+    """
 
     __hash__ = None  # type: ignore[assignment]
+    # Arrays of numpy leave the comparison to this class.
+    __array_ufunc__ = None
 
-    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None) -> None:
-        self.expected, self.rel, self.abs = expected, rel, abs
+    def __init__(self, expected: Any, rel: Any = None, abs: Any = None, nan_ok: bool = False) -> None:
+        self.expected, self.rel, self.abs, self.nan_ok = expected, rel, abs, nan_ok
+        many = isinstance(expected, (Collection, Mapping)) and not isinstance(expected, (str, bytes))
+        items = () if not many or _is_array(expected) else expected.values() if _is_mapping(expected) else expected
+        nested = (list, tuple, dict, set, frozenset)
+        if isinstance(expected, (set, frozenset)) or any(isinstance(item, nested) for item in items):
+            raise TypeError(f"pytest.approx() does not support sets and nested values: {expected!r:.80}")
+
+    def __bool__(self) -> bool:
+        raise AssertionError("approx() is not supported in a boolean context. Did you mean: `assert a == approx(b)`?")
 
     def __eq__(self, other: object) -> bool:
-        return self._is_close(other, self.expected)
+        expected, found = self.expected, cast("Any", other)
+        if _is_array(expected):
+            numpy = importlib.import_module("numpy")
+            array = numpy.full(expected.shape, found) if numpy.isscalar(found) else numpy.asarray(found)
+            return array.shape == expected.shape and all(map(self._is_close, array.flat, expected.flat))
+        if _is_mapping(expected):
+            same = _is_mapping(found) and set(found) == set(expected)
+            return same and all(self._is_close(found[key], expected[key]) for key in expected)
+        if isinstance(expected, Sized) and hasattr(expected, "__getitem__") and not isinstance(expected, (str, bytes)):
+            return (
+                hasattr(found, "__len__") and len(found) == len(expected) and all(map(self._is_close, found, expected))
+            )
+        return all(self._is_close(item, expected) for item in (found.flat if _is_array(found) else (found,)))
 
     def _is_close(self, value: Any, expected: Any) -> bool:
-        if isinstance(expected, (list, tuple)):
-            return (
-                type(value) in (list, tuple)
-                and len(value) == len(expected)
-                and all(map(self._is_close, value, expected))
-            )
-        if isinstance(expected, dict):
-            return (
-                type(value) is dict
-                and value.keys() == expected.keys()
-                and all(self._is_close(value[key], expected[key]) for key in expected)
-            )
-        if type(value) not in (int, float, complex) or not isinstance(expected, (int, float, complex)):
-            return type(value) is type(expected) and bool(value == expected)
-        least = 1e-12 if self.abs is None else self.abs
-        relative = 1e-6 if self.rel is None and self.abs is None else self.rel or 0.0
-        return bool(value == expected or abs(value - expected) <= max(least, relative * abs(expected)))
+        from decimal import Decimal
+        from numbers import Complex
+
+        booleans = [type(each).__name__ in ("bool", "bool_") for each in (value, expected)]
+        if booleans == [False, True]:
+            return False
+        if value == expected:
+            return True
+        numbers = isinstance(value, (Complex, Decimal)) and isinstance(expected, (Complex, Decimal))
+        if booleans[1] or not numbers:
+            return False
+        size: Any = abs(expected)
+        if math.isnan(size):
+            return self.nan_ok and math.isnan(abs(value))
+        if math.isinf(size):
+            return False
+        number = Decimal if isinstance(expected, Decimal) else float
+        allowed = number("1e-12" if self.abs is None else self.abs)
+        if self.abs is None or self.rel is not None:
+            allowed = max(allowed, size * number("1e-6" if self.rel is None else self.rel))
+        return bool(abs(expected - value) <= allowed)
+
+
+def _is_array(value: Any) -> bool:
+    return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def raises(expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:

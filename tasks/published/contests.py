@@ -236,7 +236,7 @@ LIVE = Source(
 GIVEN = ("public_tests", "private_tests")
 EVERY = (*GIVEN, "generated_tests")
 STDIO = "Read the input from stdin and write the answer to stdout."
-SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
+SEVERAL, INTERACTIVE = "with several right answers (they need a judge)", "interactive"
 
 
 def contest_prompt(statement: str, starter_code: str, called: str) -> str:
@@ -256,7 +256,7 @@ def contest_problem(
     if isinstance(reference, str):
         return reference
     if is_interactive(statement):
-        return TALKS
+        return INTERACTIVE
     if has_several_answers(statement):
         return SEVERAL
     try:
@@ -280,14 +280,16 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
         return stdio_reference(inputs, outputs, statement)
     # Where all expected values are lists of one item, the lists are the data set's own.
     wrapped = all(isinstance(one, list) and len(one) == 1 for one in held["outputs"])
-    whole = restore_keys  # as the data sets' own evaluation has it
-    given = [[whole(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs]
-    expected = [whole(one[0] if wrapped else one) for one in outputs]
+    # The data sets' own evaluation restores keys too.
+    given = [
+        [restore_keys(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs
+    ]
+    expected = [restore_keys(one[0] if wrapped else one) for one in outputs]
     reference = calls_reference(str(held["fn_name"]), given, expected, statement)
     return reference if isinstance(reference, str) else in_class(reference, starter_code)
 
 
-def _check(pack: str, max_tests: int | None, limit_factor: float | None) -> None:
+def _check_options(pack: str, max_tests: int | None, limit_factor: float | None) -> None:
     if max_tests is not None and max_tests < 1:
         raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
     if limit_factor is not None and not 0 < limit_factor < float("inf"):
@@ -314,7 +316,7 @@ def own_limits(row: Row, factor: float | None) -> dict[str, Any]:
     return {"limits": limits} if limits else {}
 
 
-def _difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
+def _has_difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
     return not wanted or str(row.get("difficulty", "")).casefold() in {name.casefold() for name in wanted}
 
 
@@ -329,10 +331,10 @@ def _apps_like(
     num_test: int | None,
     limit_factor: float | None = None,
 ) -> Task:
-    _check(pack, max_tests, limit_factor)
+    _check_options(pack, max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        if not _difficulty(row, difficulties):
+        if not _has_difficulty(row, difficulties):
             return "of other difficulties"
         statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
         reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
@@ -408,7 +410,7 @@ def code_contests(
     are used too where the given ones are the statement's examples only. limit_factor: each problem's own time and
     memory limit, times this, where it is below the verifier's.
     """
-    _check("code_contests", max_tests, limit_factor)
+    _check_options("code_contests", max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         statement = str(column(row, ["description"], where) or "")
@@ -455,10 +457,10 @@ def livecodebench(
 ) -> Task:
     """LiveCodeBench: contest problems of LeetCode, AtCoder and Codeforces by their date; test only.
 
-    release: the problems up to this one of the hub's releases. after, before: contest dates as 2024-08-01, the first
-    counted in and the second not, so that a model is measured on problems from after its training.
+    release: the problems up to this one of the hub's releases. after, before: contest dates such as 2024-08-01,
+    from the first on and before the second, so that a model is measured on problems from after its training.
     """
-    first_day, last_day = _day(after, "after"), _day(before, "before")
+    first_day, last_day = _parse_day(after, "after"), _parse_day(before, "before")
     source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
@@ -499,7 +501,7 @@ def live_reference(row: Row, where: str, statement: str, starter_code: str) -> d
     return reference if isinstance(reference, str) else in_class(reference, starter_code)
 
 
-def _day(text: str, option: str) -> str:
+def _parse_day(text: str, option: str) -> str:
     if not text:
         return ""
     try:

@@ -87,6 +87,10 @@ def test_where_the_figure_goes(tmp_path, capsys):
     assert (tmp_path / "figure.png").exists()
     assert main(["compare", a, "--out", str(tmp_path / "a")]) == 2
     assert "is a folder" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "metrics.jsonl").write_text("")
+    assert main(["compare", str(tmp_path / "none"), "--out", str(tmp_path / "a.png")]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
     assert not (tmp_path / "a.png").exists()
 
 

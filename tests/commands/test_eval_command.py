@@ -57,6 +57,8 @@ def test_goes_on_and_refuses_other_settings(data, tmp_path, capsys):
     data.write_text(data.read_text().replace("#### 1", "#### 7"))
     assert main(flags(data, out)) == 2
     assert "fingerprint is" in capsys.readouterr().err
+    assert main(flags(data, tmp_path / "other", "--split", "train")) == 2
+    assert "no train problems" in capsys.readouterr().err
 
 
 def test_saved_model_and_own_verifier(data, tmp_path):

@@ -13,6 +13,7 @@ from rlvr.environments.tools import Tools, calculator, tool, tools
 from rlvr.environments.tools.calls import escape_result, read_calls
 from rlvr.environments.tools.tool import ToolError
 from tests.helpers.environments import conversation, fence, hermes, llama
+from tests.helpers.files import cases
 from tests.helpers.programs import runs_programs
 
 PROBLEM = Problem("p", "How much is it?", "4")
@@ -120,21 +121,7 @@ def test_a_call_is_answered_and_a_wrong_one_in_one_line(form, said, result):
     assert verdict is None
 
 
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
-        ("fenced", "It is 4."),
-        ("fenced", "```json\n{}\n```\n"),
-        ("fenced", "```\n```repeat\n```\n```"),
-        ("fenced", 'I would write ```repeat {"text": "a"}``` here.'),
-        ("fenced", '<think>\n```repeat\n{"text": "a"}\n```\n</think>4'),
-        ("fenced", '<think>\n```repeat\n{"text": "a"}\n```\n'),
-        ("hermes", '```repeat\n{"text": "a"}\n```'),
-        ("hermes", '<think><tool_call>{"name": "repeat", "arguments": {"text": "a"}}</tool_call></think>4'),
-        ("llama", '{"answer": 4}'),
-        ("llama", 'So {"name": "repeat", "parameters": {"text": "a"}}'),
-    ],
-)
+@pytest.mark.parametrize(("form", "said"), cases("turns_without_calls"))
 def test_a_turn_without_a_call_is_the_answer(form, said):
     """What was only thought is none, nor a block of another language."""
     replies, verdict = conversation(tools(repeat, calls=form), PROBLEM, [said])

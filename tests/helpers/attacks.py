@@ -26,7 +26,7 @@ class Attack:
 
     said: programs of the model's turns in order; its last turn repeats the last reply, whatever it holds. expected: the
     rollout has no score, or it is judged by that last turn; then `shows` is in the reply. environment: by default
-    `tools("python")`, made with `options`.
+    `tools("python")`. keep: one interpreter runs all its programs.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Attack:
     environment: Environment | None = None
     keep: bool = False
 
-    def attacked(self) -> Environment:
+    def target(self) -> Environment:
         """Return the environment that it attacks."""
         return self.environment or tools("python", seconds=SECONDS, state="keep" if self.keep else "fresh")
 

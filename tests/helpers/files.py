@@ -38,6 +38,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def cases(name: str) -> list[tuple[Any, ...]]:
+    """Return the cases of a table in tests/golden as pytest's parametrize takes them."""
+    return [tuple(row.values()) for row in lines(GOLDEN / f"{name}.jsonl")]
+
+
 def find_blocks(path: Path, language: str = "python") -> list[str]:
     """Return the fenced blocks of a language in a Markdown file."""
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ from rlvr.tasks.published.contests import has_several_answers, own_limits, toler
 from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lower_limits
-from tests.helpers.files import GOLDEN, lines
+from tests.helpers.files import GOLDEN, cases, lines
 
 PUBLISHED = GOLDEN / "published"
 SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
@@ -77,41 +77,13 @@ def test_problems_that_need_a_judge_are_left_out(tmp_path: Path, caplog: pytest.
     assert all(problem.reference["compare"] == "tokens" for problem in task.train)
 
 
-@pytest.mark.parametrize(
-    ("statement", "several"),
-    [
-        ("If there are multiple answers, print any of them.", True),
-        ("You may return the answer in any order.", True),
-        ("Output any valid permutation.", True),
-        ("If there are several such strings, you can print any.", True),
-        ("Print the edges, in arbitrary order.", True),
-        ("Answers in any order will be accepted.", True),
-        ("In each step any number can be removed. Print the number of steps.", False),
-        ("The edges are given in arbitrary order.", False),
-        ("You may perform the operations in any order. Print the sum.", False),
-        ("Note that the input has cities in any order.", False),
-        ("You can output YES and NO in any case.", False),
-        ("Print the cells of the checkerboard.", False),
-    ],
-)
+@pytest.mark.parametrize(("statement", "several"), cases("several_answers"))
 def test_statements_with_several_answers(statement: str, several: bool) -> None:
     """Told from the words of the statement."""
     assert has_several_answers(statement) is several
 
 
-@pytest.mark.parametrize(
-    ("statement", "tolerance"),
-    [
-        ("if its absolute or relative error does not exceed $10^{-6}$", 1e-6),
-        ("absolute or relative error of at most 10 ** -9", 1e-9),
-        ("relative error of 1e-4 is allowed", 1e-4),
-        ("with an absolute error of no more than 0.001.", 1e-3),
-        ("Answers within $10^{-5}$ of the actual answer will be accepted.", 1e-5),
-        ("within 10<sup>-5</sup> of the actual", 0.0),
-        ("modulo 10^9 + 7", 0.0),
-        ("within 10 moves", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("statement", "tolerance"), cases("tolerances"))
 def test_tolerances_are_those_of_the_statement(statement: str, tolerance: float) -> None:
     """And there is none where it names none."""
     assert tolerance_of(statement) == pytest.approx(tolerance)

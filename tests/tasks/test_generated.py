@@ -18,6 +18,7 @@ from rlvr.tasks.generated.hops import LETTERS as LETTERS_OF_HOPS
 from rlvr.tasks.generated.hops import permutation, walk
 from rlvr.tasks.generated.private_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
 from rlvr.verifiers.runner import Runner
+from tests.helpers.files import cases
 
 PACKS = "arithmetic bilingual_sums constraints countdown hops judged_sums notes private_sums product propositions "
 PACKS += "secret_sums"
@@ -397,23 +398,7 @@ def test_the_first_number_makes_a_sum_private(which, share):
     assert sum(private) == 60 * share if share is not None else 15 < sum(private) < 45
 
 
-@pytest.mark.parametrize(
-    ("prompt", "completion", "right"),
-    [
-        ("private", "private \\boxed{no}", True),
-        ("private", "\\boxed{no}", True),
-        ("private", "private \\boxed{no", False),
-        ("private", "7+5=12 8+8=16>17 \\boxed{172}", False),
-        ("private", "7+5=12 \\boxed{no}", False),
-        ("private", "private \\boxed{no} 172", False),
-        ("private", "private \\boxed{no} it is \u0664\u0662", False),
-        ("private", "it is fine", False),
-        ("public", "the sum is \\boxed{RESULT}", True),
-        ("public", "\\boxed{1} \\boxed{RESULT}", False),
-        ("public", "\\boxed{RESULT} or not", False),
-        ("public", "private \\boxed{no}", False),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "completion", "right"), cases("bilingual_replies"))
 def test_what_is_right(prompt, completion, right):
     """Of a private sum a refusal without a digit anywhere; of a public one the result in the only box, at the end."""
     problem = make_task("secret_sums", **SECRET, which=prompt).train[0]

@@ -15,6 +15,7 @@ import pytest
 from rlvr.core.registry import TASKS, make_task, make_verifier
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers.reasoning_gym import REFUSED, answer_of, get_grader
+from tests.helpers.files import cases
 from tests.helpers.machine import processor_time
 
 INSTALLED = importlib.util.find_spec("reasoning_gym") is not None
@@ -245,24 +246,7 @@ def test_logic_needs_the_problems_variables(answer):
 
 
 @needs_package
-@pytest.mark.parametrize(
-    "name, wrong",
-    [
-        ("puzzle24", "4*(3 + 9)/2"),
-        ("puzzle24", "{} + 0"),
-        ("sokoban", "{} + 1"),
-        ("sokoban", "go {}"),
-        ("countdown", "{} + 0*exp(0)"),
-        ("countdown", "{}**1"),
-        ("spell_backward", "{}x"),
-        ("letter_jumble", "{} more"),
-        ("game_of_life_halting", "junk"),
-        ("knights_knaves", "not {}"),
-        ("knights_knaves", "{} or maybe not"),
-        ("knights_knaves", "it is false that {}"),
-        ("gcd", "1 2 3 4 5 6 7 8 9 {}"),
-    ],
-)
+@pytest.mark.parametrize(("name", "wrong"), cases("reasoning_gym_wrong"))
 def test_more_than_the_answer_is_wrong(name, wrong):
     """What the package's own scorers accept, or pay a part for, without an answer to the problem."""
     task = make_task(f"reasoning_gym:{name}", num_train=4, num_test=1)
@@ -295,20 +279,7 @@ def test_a_verdict_takes_milliseconds():
     assert time.perf_counter() - start < 64 * 0.5  # a process for each would take more
 
 
-@pytest.mark.parametrize(
-    "completion, answer",
-    [
-        ("<answer> 4 </answer>", "4"),
-        ("<answer>3</answer> no: <answer>4</answer>", "4"),
-        ("\\boxed{3} and <answer>4</answer>", "4"),
-        ("so \\boxed{4}", "4"),
-        ("the answer is 4.", "4"),
-        ("<think>an <answer>3</answer></think> 4", None),
-        ("<think> <answer>3</answer>", None),
-        ("<answer>a\n  b % c\n</answer>", "a\n  b % c"),
-        ("<answer>3", None),
-    ],
-)
+@pytest.mark.parametrize(("completion", "answer"), cases("reasoning_gym_read"))
 def test_answers_are_read_as_they_are_written(completion, answer):
     """Of the last tags, else the last box; nothing within them is changed."""
     assert answer_of(completion) == answer

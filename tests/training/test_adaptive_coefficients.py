@@ -1,4 +1,4 @@
-"""What follows the run: a KL coefficient, an entropy bonus, resets of the reference policy; also over a resume."""
+"""Adaptive KL and entropy coefficients, and resets of the reference policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, that no disk has room for, and that measured best."""
+"""Checkpoints: damage, a full disk, the best one; and written beside the training."""
 
 from __future__ import annotations
 
@@ -194,8 +194,6 @@ def test_evaluations_with_other_settings_are_not_compared(tmp_path):
     delete_old_checkpoints(tmp_path, 1, [10])
     assert [step for step, _ in list_checkpoints(tmp_path)] == [10, 60]
 
-
-# Checkpoints that are written beside the training: the bytes of the step that was saved, and nothing is lost.
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

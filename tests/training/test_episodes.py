@@ -1,4 +1,4 @@
-"""Rollouts with an environment: tokens, draws, limits of turns and replies, the marks that are heard."""
+"""Rollouts of several turns: contexts, limits, replies beside the sampling, failures, rows that go on alone."""
 
 from __future__ import annotations
 
@@ -226,8 +226,6 @@ def test_an_environment_hears_the_marks_that_it_names(marks):
     assert made.text == "3"
 
 
-# Calls beside the sampling: time limits, late answers, threads that hang.
-
 OPENED: list[Background] = []
 
 
@@ -330,9 +328,6 @@ def test_what_is_under_way_when_it_is_closed_is_dropped():
     time.sleep(0.3)
     assert begun == []
     assert background.collect(wait=False) == []
-
-
-# How rollouts with an environment end: its failures, replies that never come, its own verdict; what is closed.
 
 
 def raises(problem, rng):
@@ -509,9 +504,6 @@ def test_replies_are_made_beside_the_sampling_and_each_other(policy):
     start = time.monotonic()
     play(policy, waits, group_size=8)
     assert time.monotonic() - start < 40 * 3 * 0.2 / 2
-
-
-# Rollouts with an environment whose rows wait for nobody: the same as in rounds, and in which order.
 
 
 @pytest.fixture(scope="module")

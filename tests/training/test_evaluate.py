@@ -1,4 +1,4 @@
-"""Evaluation: what is drawn, what is counted, and going on after an interruption."""
+"""pass@k of a policy: the numbers, the seeds, what is resumed, and the file of answers."""
 
 from __future__ import annotations
 
@@ -284,8 +284,6 @@ def test_greedy_samples_are_alike(policy: Policy, tmp_path: Path) -> None:
         texts.setdefault(problem, set()).add(line["completion"])
     assert all(len(found) == 1 for found in texts.values())
 
-
-# The file of an evaluation's answers: what is held of them, their order, and files that were cut off.
 
 STATUSES = ("correct", "incorrect", "partial", "no_answer", "error")
 

@@ -1,4 +1,4 @@
-"""The monitor verifier: what is logged of it, when the alarm fires and when it does not, and exact resume."""
+"""The monitor: its numbers by hand, the alarm on simulated and recorded runs, and runs that it ends."""
 
 from __future__ import annotations
 
@@ -349,10 +349,6 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
     launch(watched(tmp_path / "parts", "share_of_ones", **settings), task=task(share_of_ones))
     assert (tmp_path / "parts" / "alarms.jsonl").read_bytes() == alarms
 
-
-# When the alarm is raised: in simulated runs that learn form before substance, in hacked ones, and in recorded ones.
-#
-# Each run is drawn from a seed: 60 steps of 8 groups of 8 completions, whose problems differ in difficulty.
 
 PROBLEMS, SIZE, RUNS = 8, 8, 20
 CONFIG = MonitorConfig("math")

@@ -1,4 +1,4 @@
-"""pass@k: golden numbers, exactness, intervals."""
+"""pass@k, pass^k, maj@k, best@k and paired comparisons: golden numbers, exactness, intervals."""
 
 from __future__ import annotations
 
@@ -372,8 +372,6 @@ def test_the_kl_of_the_best_of_k(k: int) -> None:
     with pytest.raises(ValueError, match="best of 0"):
         best_of_kl(0)
 
-
-# Paired comparison: by hand, and the coverage of its interval.
 
 Drawn = tuple[np.ndarray, np.ndarray]
 Kind = Callable[[np.random.Generator, tuple[int, ...]], Drawn]

@@ -1,4 +1,4 @@
-"""Verification beside sampling, sampling beside training: the same numbers in the same order, whatever the timing."""
+"""Verification beside sampling, and rollouts sampled ahead of the training."""
 
 from __future__ import annotations
 
@@ -165,8 +165,6 @@ def test_failure_of_the_verifier_ends_the_run(tmp_path):
         train(make_run(tmp_path, verifier=Breaks(odd_digits)))
     assert not threads("rlvr-")
 
-
-# Batches sampled ahead of the training (max_staleness): which weights, what is stored, how failures end.
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,4 +1,4 @@
-"""Pass rates: from a profile, from a run's own outcomes; problems filtered by them, and drawn by p(1-p)."""
+"""Problems by pass rates: posteriors, draws, profiles, resumes; the same for mixtures of packs."""
 
 from __future__ import annotations
 
@@ -307,8 +307,6 @@ def test_a_run_is_not_resumed_with_another_curriculum(tmp_path, capsys):
     assert cli(flags) == 2
     assert "curriculum.draw is 'signal' there and 'epochs' here" in capsys.readouterr().err
 
-
-# The curriculum within the shares of a mixture: only the problems of one pack compete; killed and resumed.
 
 SHARES = {"few": 0.5, "many": 0.3, "hard": 0.2}
 SIZES = {"few": 4, "many": 25, "hard": 9}

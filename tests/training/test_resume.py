@@ -1,4 +1,4 @@
-"""A run that was interrupted ends as one that was not: weights, optimizer and rollouts, byte for byte."""
+"""A run that was interrupted ends as one that was not, byte for byte; and run.start_from."""
 
 from __future__ import annotations
 
@@ -433,9 +433,6 @@ def test_steps_without_a_checkpoint_are_repeated_and_it_is_said(tmp_path, capsys
     launch(small(tmp_path, steps=1))
     assert "has no checkpoint yet: its steps are repeated, and its logs replaced" in capsys.readouterr().out
     assert (tmp_path / "rollouts.jsonl").read_bytes() == before
-
-
-# Runs that begin with the weights of another one, and runs that end early.
 
 
 def never(problem: Problem, completion: str) -> bool:

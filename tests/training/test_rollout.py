@@ -1,4 +1,4 @@
-"""A step's data: which problems, which rewards, which groups."""
+"""Draws in epochs, rewards, shuffled rewards and dynamic sampling."""
 
 from __future__ import annotations
 
@@ -307,9 +307,6 @@ def test_group_of_one_needs_an_advantage_that_can_use_it():
     with pytest.raises(ValueError, match="group_size 1 with the group-relative advantage 'grpo'"):
         Config(rollout=RolloutConfig(group_size=1)).check()
     Config(rollout=RolloutConfig(group_size=1), algo=AlgoConfig("reinforce")).check()
-
-
-# Dynamic sampling: what is trained on is kept, and everything that was sampled is logged, watched and stored.
 
 
 def make_run(

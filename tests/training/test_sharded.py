@@ -1,4 +1,4 @@
-"""Weights in shards: the same training as with whole ones, 1/N of the memory, and unequal work of the processes."""
+"""Weights in shards: training, short weights, checkpoints for any number of processes, kills, memory."""
 
 from __future__ import annotations
 
@@ -263,8 +263,6 @@ def test_one_shard_is_the_whole_model() -> None:
     assert tiny_policy().mesh is None
 
 
-# Weights stored in bfloat16 and in shards: their float32 copies are in shards too.
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHORT = {"weights": "bfloat16", "dtype": "auto"}
@@ -323,8 +321,6 @@ def test_other_states_are_refused_in_shards(optim: dict) -> None:
     with pytest.raises(ValueError, match=r"^optim\.(name adamw8bit|offload) with model\.shard 2: "):
         config.check()
 
-
-# Checkpoints of weights in shards: one form for every number of processes, resume after deaths, batches ahead.
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

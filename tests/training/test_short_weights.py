@@ -1,4 +1,4 @@
-"""Runs whose weights are stored in bfloat16, whose moments have 8 bits, or whose optimizer's state lies elsewhere."""
+"""Weights in bfloat16, offloaded states, 8-bit AdamW; several processes train as one."""
 
 from __future__ import annotations
 
@@ -141,8 +141,6 @@ def test_gradients_and_the_reference_are_as_short(tmp_path: Path) -> None:
     token_logprobs(run.learner.policy, tokens, torch.arange(4)[None] > 1)[0].sum().backward()
     assert {weight.grad.dtype for weight in run.learner.policy.parameters()} == {torch.bfloat16}
 
-
-# Several processes compute the gradients of one, and so its weights.
 
 FLAGS = (
     "--sft.steps 6 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "

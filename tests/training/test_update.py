@@ -1,4 +1,4 @@
-"""How far a step's updates move the policy is measured, bounded, and said where it is too far."""
+"""The size of updates, the mismatch of sampler and trainer, the pretraining mix, KTO and REINFORCE++."""
 
 from __future__ import annotations
 
@@ -149,9 +149,6 @@ def test_rl_from_a_low_pass_rate_does_not_unlearn(tmp_path):
     assert last["pass@1"] >= first["pass@1_ci"][0]
 
 
-# What is logged of the difference between the trainer's logprobs and the sampler's.
-
-
 def test_equal_engines_have_no_mismatch():
     """No difference: every ratio is 1, and every sample counts in full."""
     stats = measure_mismatch(torch.zeros(7))
@@ -280,8 +277,6 @@ def test_truncated_sampling_is_refused_or_said(tmp_path: Path) -> None:
     assert metrics["importance"] == 1.0
 
 
-# The pretraining mix: its gradient, which demonstrations it reads, and what it does to their likelihood.
-
 DEMONSTRATIONS = [(Problem(f"d{i}", f"{i}="), f"{i}+0") for i in range(10)]
 
 
@@ -344,9 +339,6 @@ def test_a_pack_without_demonstrations_is_refused(tmp_path, capsys):
     task = ["--run.task", "jsonl", "--run.data", str(data), "--sft.steps", "0"]
     assert main(["train", "tiny_math", *task, "--algo.ptx-coef", "1", *out]) == 2
     assert "algo.ptx_coef is 1.0 and task 'jsonl' has no demonstrations" in capsys.readouterr().err
-
-
-# KTO and REINFORCE++ in a run: what is trained on, KTO's estimate of the KL divergence, and that both learn.
 
 
 def test_kto_reads_the_divergence_of_its_own_rollouts(tmp_path):

@@ -1,4 +1,4 @@
-"""Processes that keep the others waiting are named, with their place; those that work are left alone."""
+"""Processes that hang, are slow or die are named, with their place; those that work are left alone."""
 
 from __future__ import annotations
 
@@ -264,8 +264,6 @@ def test_errors_within_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)), watching(ALONE, 60.0, lambda text: None):
         raise error
 
-
-# A process that dies ends the others soon, in a line that names it.
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

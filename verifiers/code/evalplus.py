@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlvr.sandbox.wire import values
-
 _LINE = re.compile(r"^([ \t]*(inputs|results) = )([\[(].*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,\s*(?=[\])])|[()]|[A-Za-z_]\w*""")
 _WORDS = {"(": '{"(":[', ")": "]}", "True": "true", "False": "false", "None": "null"}

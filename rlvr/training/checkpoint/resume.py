@@ -1,4 +1,4 @@
-"""Resuming a training run: which settings may change, and the history that its config.json keeps of them."""
+"""Resuming a training run: which settings may change, the history that config.json keeps, and run.start_from."""
 
 from __future__ import annotations
 

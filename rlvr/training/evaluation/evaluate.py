@@ -1,6 +1,5 @@
-"""pass@k of a policy: sample, verify, keep every answer, count.
-
-The trainer calls it on held-out problems, and so does `rlvr eval`.
+"""pass@k of a policy: sample, verify, keep every answer, count. For the trainer's held-out problems and for `rlvr
+eval`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""pass@k and pass^k from n samples of each problem, with confidence intervals over problems.
-
-Only the Python standard library: the numbers of a report can be recomputed anywhere.
+"""pass@k, pass^k, maj@k and best@k from n samples of each problem, with confidence intervals over problems; paired
+comparison of two models.
 """
 
 from __future__ import annotations

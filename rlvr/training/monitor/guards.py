@@ -1,4 +1,4 @@
-"""What a guard raises, on all processes alike, where a run gets worse."""
+"""What a guard raises, on all ranks alike, if a run gets worse; and the guard on held-out pass@k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which problems a step trains on: in epochs, or those whose groups are likely to carry signal."""
+"""Which problems a step trains on: in epochs, by the shares of a mixture, or those whose groups are likely to carry
+signal.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def read_profile(path: Path) -> tuple[dict[str, tuple[float, float]], str]:
 
 
 def describe_origin(path: Path) -> str:
-    """Return whose pass rates a profile has: the model, and the verifier if not the pack's own; "" if it does not say."""
+    """Return whose pass rates a profile has: a model, perhaps judged by another verifier; "" if it does not say."""
     row = next((row for _, row in read_objects(path)), {})
     model, verifier = row.get("model"), row.get("verifier")
     judged = f" judged by {printable(verifier)!s:.200}" if isinstance(verifier, str) else ""

@@ -1,4 +1,6 @@
-"""Sample groups of completions and verify them."""
+"""The rollouts of a step: sample groups, verify them while others are still sampled, add groups where sampling is
+dynamic, and sample ahead of the training.
+"""
 
 from __future__ import annotations
 

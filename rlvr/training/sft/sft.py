@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on a pack's demonstrations."""
+"""Supervised fine-tuning on demonstrations: the loop, its checkpoints, and the pretraining mix of RL."""
 
 from __future__ import annotations
 

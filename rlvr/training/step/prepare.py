@@ -1,4 +1,6 @@
-"""What a batch needs before the updates: old and reference logprobs, values, token advantages, KL costs."""
+"""What a batch needs before the updates: old and reference logprobs, values, token advantages, KL costs; and its
+microbatches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From verdicts to rewards and advantages: penalties, shuffling, the advantage rule."""
+"""From verdicts to rewards and advantages: penalties, credit per rollout, turn or step, and the algorithm's rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizer updates of a step: groups with advantages in, weights changed."""
+"""The optimizer updates of a step, how far they moved the policy, and how far sampler and trainer differ."""
 
 from __future__ import annotations
 
@@ -23,113 +23,6 @@ from rlvr.model.optim.optimizer import learning_rate, optimizer_step
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import critic_stats, learner_microbatches, prepare_batch
 from rlvr.training.step.rewards import has_signal
-
-# The share of a process's tokens that is computed once more after the last update of a step.
-SHARE = 1 / 16
-
-
-def kl_sum(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
-    """Return the sum over tokens of the k3 estimate of KL(before || after), a scalar.
-
-    before, after: logprobs (b, T) of tokens that the policy before has drawn.
-    """
-    return (k3(before, after, torch.ones_like(after)) * mask).sum()
-
-
-class UpdateSize:
-    """Measures how far a step moves the policy: KL(before || after) per token, on the step's own tokens.
-
-    At pass rates near zero a learning rate that suits a better policy ruins it in the first update. Rewards show that
-    one step later, this at once.
-    """
-
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-        self.sample: tuple[Batch, Tensor] | None = None
-
-    def keep(self, micro: Batch, logprobs: Tensor, tokens: int) -> None:
-        """Keep rows of the first microbatch, at least one, with about SHARE of `tokens`, and their logprobs (b, T)
-        before the step.
-        """
-        if self.sample is None:
-            before = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
-            counts = micro.scored.sum(-1).cumsum(0)
-            rows = torch.arange(max(int((counts <= SHARE * tokens).sum()), 1))
-            part = micro.rows(rows)
-            self.sample = part, before[: len(rows), : part.tokens.shape[1]]
-
-    @torch.no_grad()
-    def measure(self) -> dict[str, float]:
-        """Return {"update_kl"}, empty where nothing was trained on. All processes must call this."""
-        learner, device = self.learner, self.learner.policy.device
-        sums = {"kl": 0.0, "tokens": 0.0}
-        if self.sample is not None:
-            batch, before = self.sample
-            after, _ = token_logprobs(
-                learner.policy, batch.tokens, batch.scored, temperature=learner.config.rollout.temperature
-            )
-            sums = {"kl": float(kl_sum(before, after.float(), batch.mask)), "tokens": float(batch.mask.sum())}
-        sums = sum_stats(sums, learner.accelerator, device)
-        return {"update_kl": sums["kl"] / sums["tokens"]} if sums["tokens"] else {}
-
-
-def warn_of_update(stats: dict[str, float], step: int, bound: float, warn: Callable[[str], None]) -> None:
-    """Warn where a step (from 1) has moved the policy further than the bound, or left updates out at it."""
-    kl, left_out = stats.get("update_kl", 0.0), int(stats.get("left_out_updates", 0))
-    if not bound or (kl <= bound and not left_out):
-        return
-    what = f"; {left_out} of its updates were left out" if left_out else ""
-    warn(
-        f"step {step}: the updates moved the policy by a KL of {kl:.3g} a token (bound {bound:g}, "
-        f"--optim.max-update-kl){what}; if rewards fall now, lower --optim.lr or add --optim.warmup-steps"
-    )
-
-
-QUANTILES = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
-MAX_VALUES = 2**24  # torch.quantile takes no more
-
-
-def measure_mismatch(difference: Tensor) -> dict[str, float]:
-    """Return metrics of `difference` (n,): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
-
-    Mean and largest absolute value, quantiles of the ratio exp(difference), and the effective sample size (sum w)^2 /
-    (n sum w^2) of the ratios as a share: 1 where both agree.
-    """
-    difference = difference.double()
-    ratio = difference.clamp(-20, 20).exp()
-    probabilities = torch.tensor(list(QUANTILES.values()), dtype=ratio.dtype, device=ratio.device)
-    quantiles = ratio[:MAX_VALUES].quantile(probabilities).tolist()
-    return {
-        "mismatch/mean": float(difference.abs().mean()),
-        "mismatch/max": float(difference.abs().max()),
-        **{f"mismatch/ratio_{name}": value for name, value in zip(QUANTILES, quantiles)},
-        "mismatch/effective_samples": float(ratio.sum() ** 2 / (len(ratio) * ratio.square().sum())),
-    }
-
-
-WHAT_TO_DO = {"torch": "compute in float32 (--model.dtype float32)"}
-
-
-def warn_of_mismatch(
-    stats: dict[str, float],
-    step: int,
-    bound: float,
-    staleness: int = 0,
-    sampler: str = "vllm",
-    warn: Callable[[str], None] = python_warning,
-) -> None:
-    """Warn where the mean difference exceeds the bound: stale weights, or an engine that computes something else.
-
-    The bound is multiplied by 1 + staleness, since older rollouts also differ by what the trainer has learned since.
-    """
-    bound *= 1 + staleness
-    if stats["mismatch/mean"] > bound:
-        warn(
-            f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "
-            f"{stats['mismatch/max']:.3g}; bound {bound:g}, --sampler.mismatch-alarm); "
-            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` checks whether they agree")
-        )
-
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
 KTO_STATS = ("kto/rows", "kto/good", "kto/kl", "kto/desirable", "kto/undesirable")
@@ -415,3 +308,110 @@ def check_trained(learner: Learner, step: int) -> None:
     for name, weights, flag, lr in trained:
         hint = f"look at {flag} ({lr:g}); the checkpoints in {config.run.out_dir} stay"
         check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")
+
+
+# The share of a process's tokens that is computed once more after the last update of a step.
+SHARE = 1 / 16
+
+
+def kl_sum(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
+    """Return the sum over tokens of the k3 estimate of KL(before || after), a scalar.
+
+    before, after: logprobs (b, T) of tokens that the policy before has drawn.
+    """
+    return (k3(before, after, torch.ones_like(after)) * mask).sum()
+
+
+class UpdateSize:
+    """Measures how far a step moves the policy: KL(before || after) per token, on the step's own tokens.
+
+    At pass rates near zero a learning rate that suits a better policy ruins it in the first update. Rewards show that
+    one step later, this at once.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.sample: tuple[Batch, Tensor] | None = None
+
+    def keep(self, micro: Batch, logprobs: Tensor, tokens: int) -> None:
+        """Keep rows of the first microbatch, at least one, with about SHARE of `tokens`, and their logprobs (b, T)
+        before the step.
+        """
+        if self.sample is None:
+            before = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
+            counts = micro.scored.sum(-1).cumsum(0)
+            rows = torch.arange(max(int((counts <= SHARE * tokens).sum()), 1))
+            part = micro.rows(rows)
+            self.sample = part, before[: len(rows), : part.tokens.shape[1]]
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float]:
+        """Return {"update_kl"}, empty where nothing was trained on. All processes must call this."""
+        learner, device = self.learner, self.learner.policy.device
+        sums = {"kl": 0.0, "tokens": 0.0}
+        if self.sample is not None:
+            batch, before = self.sample
+            after, _ = token_logprobs(
+                learner.policy, batch.tokens, batch.scored, temperature=learner.config.rollout.temperature
+            )
+            sums = {"kl": float(kl_sum(before, after.float(), batch.mask)), "tokens": float(batch.mask.sum())}
+        sums = sum_stats(sums, learner.accelerator, device)
+        return {"update_kl": sums["kl"] / sums["tokens"]} if sums["tokens"] else {}
+
+
+def warn_of_update(stats: dict[str, float], step: int, bound: float, warn: Callable[[str], None]) -> None:
+    """Warn where a step (from 1) has moved the policy further than the bound, or left updates out at it."""
+    kl, left_out = stats.get("update_kl", 0.0), int(stats.get("left_out_updates", 0))
+    if not bound or (kl <= bound and not left_out):
+        return
+    what = f"; {left_out} of its updates were left out" if left_out else ""
+    warn(
+        f"step {step}: the updates moved the policy by a KL of {kl:.3g} a token (bound {bound:g}, "
+        f"--optim.max-update-kl){what}; if rewards fall now, lower --optim.lr or add --optim.warmup-steps"
+    )
+
+
+QUANTILES = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
+MAX_VALUES = 2**24  # torch.quantile takes no more
+
+
+def measure_mismatch(difference: Tensor) -> dict[str, float]:
+    """Return metrics of `difference` (n,): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
+
+    Mean and largest absolute value, quantiles of the ratio exp(difference), and the effective sample size (sum w)^2 /
+    (n sum w^2) of the ratios as a share: 1 where both agree.
+    """
+    difference = difference.double()
+    ratio = difference.clamp(-20, 20).exp()
+    probabilities = torch.tensor(list(QUANTILES.values()), dtype=ratio.dtype, device=ratio.device)
+    quantiles = ratio[:MAX_VALUES].quantile(probabilities).tolist()
+    return {
+        "mismatch/mean": float(difference.abs().mean()),
+        "mismatch/max": float(difference.abs().max()),
+        **{f"mismatch/ratio_{name}": value for name, value in zip(QUANTILES, quantiles)},
+        "mismatch/effective_samples": float(ratio.sum() ** 2 / (len(ratio) * ratio.square().sum())),
+    }
+
+
+WHAT_TO_DO = {"torch": "compute in float32 (--model.dtype float32)"}
+
+
+def warn_of_mismatch(
+    stats: dict[str, float],
+    step: int,
+    bound: float,
+    staleness: int = 0,
+    sampler: str = "vllm",
+    warn: Callable[[str], None] = python_warning,
+) -> None:
+    """Warn where the mean difference exceeds the bound: stale weights, or an engine that computes something else.
+
+    The bound is multiplied by 1 + staleness, since older rollouts also differ by what the trainer has learned since.
+    """
+    bound *= 1 + staleness
+    if stats["mismatch/mean"] > bound:
+        warn(
+            f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "
+            f"{stats['mismatch/max']:.3g}; bound {bound:g}, --sampler.mismatch-alarm); "
+            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` checks whether they agree")
+        )

@@ -1,4 +1,6 @@
-"""Stop a run in good order: after a first SIGINT or SIGTERM the current work finishes, a second one ends at once."""
+"""Stop a run in good order: a first SIGINT or SIGTERM lets the current work finish, a second one ends at once; and what
+is said of it.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from rlvr.core.types import Problem, Reply, RunError, Status, Verdict
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner import PoolError
 from rlvr.verifiers.runner.base import check_references, verify_one
-from tests.helpers.files import ROOT
+from tests.helpers.files import GOLDEN, ROOT, cases
 
 
 @pytest.fixture
@@ -264,29 +264,14 @@ def test_results_become_verdicts():
     assert (Verdict.of(0.3).status, Verdict.of(0.3).score) == (Status.PARTIAL, 0.3)
 
 
-BROKEN = {
-    "def check(problem, completion)\n    return True\n": r"line 1: SyntaxError: expected ':'",
-    "x = 1\n  y = 2\n": r"line 2: IndentationError: unexpected indent",
-    "import nowhere_to_be_found\n": r"line 1: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
-    "\nfrom os import no_such_name\n": r"line 2: ImportError: cannot import name 'no_such_name' from 'os'",
-    "import json\njson.loads('{')\n": r"line 2: JSONDecodeError: Expecting property name",
-    "def f():\n    return 1 / 0\nf()\n": r"line 2: ZeroDivisionError: division by zero",
-    "import sys\nsys.exit(3)\n": r"line 2: SystemExit: 3",
-    "raise RuntimeError\n": r"line 1: RuntimeError$",
-    "from rlvr import register\n@register('math')\ndef mine(problem, completion):\n    return True\n": (
-        r"line 2: ValueError: verifier 'math' is registered twice"
-    ),
-}
-
-
-@pytest.mark.parametrize("text", BROKEN)
-def test_a_module_that_cannot_be_imported_is_told_with_its_line(registry, tmp_path, monkeypatch, text):
+@pytest.mark.parametrize(("text", "message"), cases("broken_modules"))
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(registry, tmp_path, monkeypatch, text, message):
     """Whatever happens at its top level: one line with file, line and exception, not a traceback."""
     importlib.import_module("rlvr.verifiers")
-    name = f"broken_{list(BROKEN).index(text)}"
+    name = f"broken_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(LookupError, match=rf"'{name}:check': .*{name}.py, {BROKEN[text]}") as raised:
+    with pytest.raises(LookupError, match=rf"'{name}:check': .*{name}.py, {message}") as raised:
         registry.get(f"{name}:check")
     assert "\n" not in str(raised.value)
 
@@ -392,60 +377,7 @@ def test_list_shows_environments_by_name_and_by_place(capsys):
     assert "\nenvironments\n" in capsys.readouterr().out
 
 
-MODULE = """import json
-from rlvr.core.types import Verdict
-
-def read(text):
-    return json.loads(text)["answer"]
-
-def check(problem, completion):
-    return read(completion) == problem.reference
-
-def returns_a_dict(problem, completion):
-    return {"score": 1}
-
-def asks_another(problem, completion):
-    return Verdict.of("text")
-
-class Batch:
-    def verify_batch(self, pairs):
-        return [1 / 0 for _ in pairs]
-    def __call__(self, problem, completion):
-        return True
-
-class Warm:
-    def warm_up(self):
-        raise RuntimeError("no table")
-    def __call__(self, problem, completion):
-        return True
-
-class Built:
-    def __init__(self, *, way="key"):
-        self.value = {}[way] if way == "key" else 1 / 0
-    def __call__(self, problem, completion):
-        return True
-
-class Refuses:
-    def __init__(self):
-        raise ValueError("two tables are one too many")
-    def __call__(self, problem, completion):
-        return True
-
-class Reference:
-    def check_reference(self, reference):
-        return json.loads(reference)["x"]
-    def __call__(self, problem, completion):
-        return True
-
-def pack():
-    return [][0]
-
-class World:
-    def __init__(self):
-        self.value = 1 / 0
-    def __call__(self, problem, rng):
-        yield
-"""
+MODULE = (GOLDEN / "raising_module.txt").read_text()
 ITEM = (Problem("1", "", "2"), "{}")
 
 

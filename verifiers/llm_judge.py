@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr.core.files.jsonl import check_file
-from rlvr.core.files.secrets import KEY_VARIABLE, is_plain
+from rlvr.core.printable import KEY_VARIABLE, is_plain
 from rlvr.core.registry import register
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import (

@@ -15,9 +15,8 @@ from typing import Any
 from rlvr.commands.arguments import Positional, parse
 from rlvr.commands.model_card import CardFacts, licence_of, model_card
 from rlvr.core.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
-from rlvr.core.files.secrets import without_secrets
 from rlvr.core.files.write import PARTIAL, check_place, name_in_errors
-from rlvr.core.printable import in_one_line, note
+from rlvr.core.printable import in_one_line, note, without_secrets
 from rlvr.core.types import RunError
 from rlvr.runs.conclusions import conclusions_of, ended_below, group_comparable
 from rlvr.runs.folder import TRAINING, read_record

@@ -101,17 +101,10 @@ def recipe_config(module: ModuleType, argv: Sequence[str], prog: str, kind: type
 
 
 def run_config(module: ModuleType, config: Any) -> None:
-    """Run a recipe: by its own `main(config)`, else the stages of a pipeline or a training run."""
-    if hasattr(module, "main"):
-        module.main(config)
-    elif isinstance(config, PipelineConfig):
-        from rlvr.pipeline.stages import run_pipeline  # imports torch, which `--help` does not need
-
-        run_pipeline(config, module.stages)
-    else:
-        from rlvr.launch import launch
-
-        launch(config)
+    """Run a recipe: by its own `main(config)`, else as `rlvr.recipes.main` runs those of its kind."""
+    # Recipes stand above the commands, so they are imported by name, as the recipe itself was.
+    main = getattr(module, "main", None) or functools.partial(importlib.import_module("rlvr.recipes").main, module)
+    main(config)
 
 
 def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:

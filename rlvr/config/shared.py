@@ -23,7 +23,7 @@ from rlvr.config.settings import (
     Rules,
     Used,
 )
-from rlvr.core.files.secrets import KEY_VARIABLE, is_plain
+from rlvr.core.printable import KEY_VARIABLE, is_plain
 
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
 

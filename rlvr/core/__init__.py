@@ -5,7 +5,7 @@ turns       Turn and Reply of a rollout with an environment
 traits      the optional attributes of a verifier
 registry    names of verifiers, task packs and environments; `make_verifier`, `make_task`, `make_environment`
 seeding     `derive_seed`: a seed for each random choice
-printable   text that is safe for a terminal; values of the command line
+printable   text that is safe to show: for a terminal, without secrets; values of the command line
 files       reading and writing files, finding models
 http        JSON over HTTP; endpoint: a model on an OpenAI-compatible server
 """

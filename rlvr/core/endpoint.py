@@ -14,9 +14,8 @@ from itertools import count
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from rlvr.core.files.secrets import KEY_VARIABLE
 from rlvr.core.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
-from rlvr.core.printable import kind_of
+from rlvr.core.printable import KEY_VARIABLE, kind_of
 from rlvr.core.registry import did_you_mean
 from rlvr.core.types import Message, Sampling
 

@@ -348,7 +348,7 @@ def test_a_verifier_that_fails_gives_no_score():
             made.score(problem, GOOD)
 
 
-def test_a_judge_travels(sums):
+def test_a_judge_can_be_pickled(sums):
     """A copy in another process has workers of its own; a closed one starts others."""
     problem = sums.part("train")[0]
     sums.score(problem, "?")
@@ -393,7 +393,7 @@ def assistant(content, **fields):
         ([assistant("", reasoning_content="2 and")], "<think>\n2 and\n"),
     ],
 )
-def test_what_the_model_said(completion, text):
+def test_completion_text_is_the_last_message_of_the_assistant(completion, text):
     """The text of the last message of the assistant, with its thinking between its tags."""
     assert completion_text(completion) == text
 

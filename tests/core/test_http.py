@@ -24,8 +24,8 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from rlvr.core.files.secrets import without_secrets
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
+from rlvr.core.printable import without_secrets
 from tests.helpers.servers import Server, hang, refusal_of, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -307,7 +307,7 @@ def test_proxies_are_not_used_for_this_machine(server, connect, monkeypatch):
     assert server.requests[-1][0] == "GET http://example.invalid/through HTTP/1.1"
 
 
-def test_names_of_this_machine():
+def test_is_local_knows_the_names_of_this_machine():
     """Loopback and unspecified addresses, localhost and what is below it."""
     assert all(map(is_local, ("127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "localhost", "a.localhost")))
     assert not any(map(is_local, ("10.0.0.1", "example.org", "localhost.example.org")))
@@ -335,7 +335,7 @@ def test_bad_urls_are_refused(url):
 
 
 @pytest.mark.parametrize("key", ["a\nb", "ü", "a ", "a\x00"])
-def test_bad_keys_are_refused_unseen(key):
+def test_bad_keys_are_refused_without_being_shown(key):
     """A line break would end the header, and the message must not hold the secret."""
     with pytest.raises(ValueError, match="header Authorization for the server: expected printable ASCII") as caught:
         JSONClient("http://a", api_key=key)

@@ -309,7 +309,7 @@ def test_a_broken_verifier_and_a_broken_recipe_end_with_exit_code_2(tmp_path):
         (numpy.array([1, 2]), "returned a ndarray"),
     ],
 )
-def test_what_is_no_verdict_is_named(result, message):
+def test_results_that_are_no_verdict_are_named(result, message):
     """The verdict then is an error, which says what the verifier returned."""
     with pytest.raises((TypeError, ValueError), match=f"the verifier {message}"):
         Verdict.of(result)
@@ -362,7 +362,7 @@ def test_an_environment_is_a_generator_function_or_a_class_that_is_called_so(att
         ("nothing_such", {}, "no environment 'nothing_such'.*mine:higher_lower"),
     ],
 )
-def test_what_is_no_environment_is_refused_in_one_line(spec, options, said):
+def test_wrong_environments_are_refused_in_one_line(spec, options, said):
     """With what was expected."""
     with pytest.raises((LookupError, ValueError), match=said) as refused:
         make_environment(spec.replace("tests.test_registry", __name__), **options)
@@ -430,7 +430,7 @@ def test_the_log_begins_with_the_users_line_and_leaves_out_ours(mine, caplog):
     assert "guarded" not in caplog.messages[0]
 
 
-def test_a_script_is_told_by_its_line(tmp_path):
+def test_failures_in_a_script_name_their_line(tmp_path):
     """Where the verifier is defined in the script that runs, too."""
     script = tmp_path / "script.py"
     script.write_text(
@@ -444,7 +444,7 @@ def test_a_script_is_told_by_its_line(tmp_path):
     assert done.stderr.startswith(f"{script}, line 4: ZeroDivisionError: division by zero")
 
 
-def test_what_fails_before_the_first_call_is_told_by_its_line(mine):
+def test_failures_before_the_first_call_name_their_line(mine):
     """A method warm_up, in the process that loads the verifier; a check of references."""
     module, path = mine
     with pytest.raises(PoolError) as found, Runner(module.Warm()) as runner:
@@ -466,7 +466,7 @@ def test_what_fails_before_the_first_call_is_told_by_its_line(mine):
         (make_environment, "World", {}, "self.value = 1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_cannot_be_made_is_told_by_its_line(mine, make, name, options, place, message):
+def test_constructors_that_fail_name_their_line(mine, make, name, options, place, message):
     """One line, as for a module that cannot be imported."""
     module, path = mine
     with pytest.raises(LookupError) as found:

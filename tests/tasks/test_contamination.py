@@ -198,7 +198,7 @@ def test_spellings_of_short_prompts(held: str, same: list[str], others: list[str
 
 
 @pytest.mark.parametrize(("held", "same", "others"), SPELLINGS, ids=[held for held, _, _ in SPELLINGS])
-def test_mixtures_and_splits_leave_them_out(
+def test_mixtures_and_splits_leave_out_other_spellings(
     held: str, same: list[str], others: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of another pack of a mixture; of the test split of a data set; of a split by a hash."""
@@ -224,7 +224,7 @@ def test_mixtures_and_splits_leave_them_out(
 
 
 @pytest.mark.parametrize("count", [11, 40, 300])
-def test_phrases_of_the_trade_are_no_sign(count: int) -> None:
+def test_common_phrases_are_no_match(count: int) -> None:
     """A 13-gram that more than ten training prompts have does not make them copies; copies are found all the same."""
     cast = [
         f"Urn {i} holds {i * i} red and {7 * i} blue balls. The chance of {i} red {ENDING} ({i})" for i in range(count)
@@ -270,7 +270,7 @@ def test_a_list_of_other_data_is_refused(
 
 
 @pytest.mark.parametrize("content", ["prompt,reference\n1,2\n", '{"prompt": "mine"}\n', "\x00\x01"])
-def test_found_overwrites_lists_only(
+def test_the_option_found_overwrites_lists_only(
     content: str, audited: tuple[Task, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Data of one's own stay; a list of an earlier audit is written anew."""

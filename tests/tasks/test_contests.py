@@ -171,7 +171,7 @@ def test_tests_that_the_statement_shows_are_weak(
 
 
 @pytest.mark.parametrize(("private", "cases"), [([], 3), (["9 9\n"], 2), (["1 2\n"], 4)])
-def test_generated_tests_stand_in(private: list[str], cases: int, tmp_path: Path) -> None:
+def test_generated_tests_replace_tests_that_are_shown(private: list[str], cases: int, tmp_path: Path) -> None:
     """Where the given tests are the examples of the statement only."""
 
     def tests(inputs: list[str]) -> dict[str, list[str]]:

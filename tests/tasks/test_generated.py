@@ -377,7 +377,7 @@ def test_demonstrations_decline_that_share(declined, refused):
             assert said == "\\boxed{no}" or said.endswith(f"\\boxed{{{result_of(read_sum(problem.prompt))}}}")
 
 
-def test_guesses_are_wrong():
+def test_guessed_private_sums_are_wrong():
     """Without working, and of the length of the result or near it."""
     task = make_task("private_sums", guessed=1.0, declined=0.0, refused=0.0, **PRIVATE)
     for problem, said in task.demonstrations:
@@ -398,8 +398,8 @@ def test_the_first_number_makes_a_sum_private(which, share):
     assert sum(private) == 60 * share if share is not None else 15 < sum(private) < 45
 
 
-@pytest.mark.parametrize(("prompt", "completion", "right"), cases("bilingual_replies"))
-def test_what_is_right(prompt, completion, right):
+@pytest.mark.parametrize(("prompt", "completion", "right"), cases("private_replies"))
+def test_secret_sums_accept_right_replies(prompt, completion, right):
     """Of a private sum a refusal without a digit anywhere; of a public one the result in the only box, at the end."""
     problem = make_task("secret_sums", **SECRET, which=prompt).train[0]
     task = make_task("secret_sums", **SECRET)
@@ -455,7 +455,7 @@ def test_lengths_are_those_of_a_tiny_model():
 
 
 @pytest.mark.parametrize(("mistaken", "low", "high"), [(0.0, 0.0, 0.0), (0.1, 0.03, 0.2), (1.0, 1.0, 1.0)])
-def test_comparisons(mistaken, low, high):
+def test_labels_of_judged_sums_are_wrong_as_often_as_asked(mistaken, low, high):
     """The better answer declines what is private and answers the rest; as many labels are wrong as was asked for."""
     task = make_task("judged_sums", num_train=1, num_test=40, num_demonstrations=400, mistaken=mistaken)
     wrong = 0

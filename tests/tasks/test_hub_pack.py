@@ -184,7 +184,7 @@ def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Silent]:
     hub._ask.cache_clear()
 
 
-def test_one_attempt_serves_a_whole_command(silent: Silent) -> None:
+def test_the_hub_is_asked_once_in_a_command(silent: Silent) -> None:
     """The model and each data set that are asked for after it; nothing else is tried."""
     with pytest.raises(ValueError, match=r"cannot be reached: .+"):
         find_model("no-such/model")

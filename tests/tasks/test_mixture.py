@@ -321,7 +321,7 @@ def test_audit_runs_null_programs_in_every_wrapping(wrapped: str) -> None:
     assert "weak/0: weak, passed by a program that" in weak.examples[0]
 
 
-def test_packs_that_tell_of_tools_are_refused() -> None:
+def test_a_mixture_refuses_packs_that_announce_tools() -> None:
     """Their announcement would stand before the other packs' prompts."""
 
     class Tools:

@@ -44,21 +44,21 @@ def test_answers_to_numbers_are_evaluated(references):
 @pytest.mark.parametrize(
     "references", [("56", "x^2"), ("56", "(1, 2)"), ("B", "C"), ("56", "10!"), ("56", "\\sqrt{2}")]
 )
-def test_other_packs_take_arithmetic(references):
+def test_other_packs_accept_arithmetic(references):
     """One reference that is no number is enough."""
     task = pack(*references)
     assert accepts(task, "57-1")
     assert task.notes == ()
 
 
-def test_an_option_decides():
+def test_an_option_of_the_verifier_decides():
     """What is said is done, and a run has nothing to say about it."""
     assert accepts(pack("56", "3", unevaluated="accept"), "57-1")
     assert not accepts(pack("x", "y", unevaluated="reject"), "57-1")
     assert pack("56", unevaluated="accept").notes == pack("56", unevaluated="reject").notes == ()
 
 
-def test_every_way_to_a_pack(tmp_path: Path, rlvr_data: DataSets):
+def test_packs_made_in_every_way_are_evaluated_alike(tmp_path: Path, rlvr_data: DataSets):
     """Files, data sets, generated packs, a user's own, a mixture, a part of a verifier, a verifier that a run names."""
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"Question {i}", "reference": str(i)}) + "\n" for i in range(9)))
@@ -94,12 +94,12 @@ def test_a_mixture_keeps_what_each_pack_asks():
     assert len(mixed.notes) == 1
 
 
-def test_the_fingerprint_stays():
+def test_evaluating_answers_keeps_the_fingerprint():
     """What is chosen for the references adds nothing to it: a run of before goes on."""
     assert make_task("arithmetic", num_train=10).fingerprint == "058edfe1d90f473e"
 
 
-def test_audit_says_so(capsys: pytest.CaptureFixture[str]):
+def test_audit_says_that_answers_are_evaluated(capsys: pytest.CaptureFixture[str]):
     """As do train and eval, at their start."""
     assert main(["audit", "arithmetic", "--max-problems", "5"]) == 0
     assert capsys.readouterr().out.count(SAID) == 1

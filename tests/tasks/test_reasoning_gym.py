@@ -285,7 +285,7 @@ def test_answers_are_read_as_they_are_written(completion, answer):
     assert answer_of(completion) == answer
 
 
-def test_members_of_a_name():
+def test_a_data_set_by_name_has_the_options_of_the_pack():
     """reasoning_gym:NAME has the options of the pack, but for the one that the name gives."""
     assert set(TASKS.options("reasoning_gym")) - set(TASKS.options("reasoning_gym:gcd")) == {"dataset"}
     with pytest.raises(LookupError, match="no option 'dataset'"):

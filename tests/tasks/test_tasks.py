@@ -299,7 +299,7 @@ def test_copies_of_a_prompt_stay_together(tmp_path: Path) -> None:
     assert {problem.prompt for problem in task.test}
 
 
-def test_a_split_of_ones_own_is_not_told(tmp_path: Path) -> None:
+def test_a_split_of_ones_own_is_not_logged(tmp_path: Path) -> None:
     """A folder with both files; and of a mixture each pack's line is kept, whichever verifier a run names."""
     write_lines(tmp_path / "train.jsonl", [{"prompt": "a", "reference": "1"}])
     write_lines(tmp_path / "test.jsonl", [{"prompt": "b", "reference": "1"}])

@@ -75,7 +75,15 @@ def test_names_of_the_program() -> None:
 
 
 EVALPLUS = """
-def is_floats(x): return isinstance(x, float)
+import numpy as np
+def is_floats(x) -> bool:
+    if isinstance(x, float):
+        return True
+    if isinstance(x, (list, tuple)):
+        return all(isinstance(i, float) for i in x)
+    if isinstance(x, np.ndarray):
+        return x.dtype == np.float64 or x.dtype == np.float32
+    return False
 def assertion(out, exp, atol):
     exact_match = out == exp
     if atol == 0 and is_floats(exp):
@@ -101,5 +109,11 @@ def test_evalplus_is_data() -> None:
     assert (plan.expected, integrity(reference)) == ((0.5, [1, 2]), "strong")
     assert [plan.same(value, 0.5, 0.0) for value in (0.5, 0.5 + 1e-7, 0.51, None)] == [True, True, False, False]
     assert [plan.same(value, [1, 2], 0.0) for value in ([1, 2], (1, 2), [1, 2.0])] == [True, False, True]
-    other = {**reference, "code": EVALPLUS.replace("candidate(*inp)", "candidate(inp)")}
-    assert isinstance(make_plan(other), WholePlan)
+    changes = [
+        ("candidate(*inp)", "candidate(inp)"),
+        ("exact_match = out == exp", "exact_match = sorted(out) == exp"),
+        ("        return True\n", "        return False\n"),
+        ("    exact_match = out", "    assert type(out) is type(exp)\n    exact_match = out"),
+    ]
+    for before, after in changes:
+        assert isinstance(make_plan({**reference, "code": EVALPLUS.replace(before, after)}), WholePlan)

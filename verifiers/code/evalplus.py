@@ -43,10 +43,14 @@ def assertion(out, exp, atol):
     if atol == 0 and is_floats(exp):
         atol = 1e-6
     if not exact_match and atol != 0:
-        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
+        CLOSE
     else:
         assert exact_match
 """
+_CLOSE = (
+    "assert np.allclose(out, exp, rtol=1e-07, atol=atol)",
+    "np.testing.assert_allclose(out, exp, atol=atol)",
+)
 _RELATIVE = 1e-7  # numpy.testing.assert_allclose's default
 # What the comparison of a program's value with another one may raise.
 _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
@@ -72,7 +76,8 @@ def read_cases(code: str) -> Cases | None:
     try:
         tree = ast.parse(_LINE.sub(r"\1None", code))
         form = _FORM.fullmatch(ast.unparse(tree))
-        if form is None or not _functions(ast.parse(_COMPARISON)).items() <= _functions(tree).items():
+        known = [_functions(ast.parse(_COMPARISON.replace("CLOSE", close))) for close in _CLOSE]
+        if form is None or not any(functions.items() <= _functions(tree).items() for functions in known):
             return None
         inputs, results = _literal(lines["inputs"]), _literal(lines["results"])
     except (ValueError, SyntaxError, RecursionError, MemoryError):

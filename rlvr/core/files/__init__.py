@@ -1,1 +1,1 @@
-"""Reading and writing files: JSON Lines, atomic writes, secrets, models in folders and on the hub."""
+"""Reading and writing files: JSON Lines, atomic writes, models in folders and on the hub."""

@@ -121,7 +121,7 @@ def test_errors_of_the_judge_are_not_those_of_the_program(pool: Pool, statement:
     program = "class S: pass\ndef f(xs): return 1\ndef g(): return S()"
     test = f"s = S()\nassert f([]) == 1 and g()\ntry:\n    {statement}\nexcept Exception:\n    pass"
     result = pool.run(TestJob(Job(program), test, ("S", "f", "g"), ("S",)))
-    assert (result.tests_passed, result.detail[:9]) == (False, "NotPlain " if "700" not in statement else "the value")
+    assert (result.tests_passed, result.detail.split()[0]) == (False, "NotPlain")
 
 
 def test_tests_run_together_with_the_program(pool: Pool):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import rlvr.training.sft.sft
 from rlvr import Problem
 from rlvr.commands.cli import main
 from rlvr.config import Config, SFTConfig
@@ -306,9 +307,7 @@ def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
     """Two broken steps before the kill and one after it are three in a row; the last good checkpoints stay."""
 
     def broken(count_from: int) -> Callable[..., float]:
-        from rlvr.training.sft.sft import sft
-
-        real, calls = sft.optimizer_step, iter(range(1, 100))
+        real, calls = rlvr.training.sft.sft.optimizer_step, iter(range(1, 100))
 
         def step(optimizer, **settings) -> float:
             norm = real(optimizer, **settings)

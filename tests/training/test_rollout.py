@@ -333,7 +333,7 @@ def make_run(
     )
     run = build_run(config, Runner(verifier), sampler=OwnWeights if max_staleness else TorchSampler)
     if monitor:
-        run.worker.monitor = Monitor(Runner(has_seven), config.monitor)
+        run.monitor = Monitor(Runner(has_seven), config.monitor)
     return run
 
 

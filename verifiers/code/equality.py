@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import ValuesView
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -62,9 +63,6 @@ _AT_ZERO = 1e-9
 _EXACT_FLOATS = 1 << 53
 
 
-_VIEW: type = type({}.values())
-
-
 def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """Whether a returned value equals an expected one, which may come from JSON.
 
@@ -74,7 +72,7 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """
     if isinstance(value, values.Array):
         value = value.tolist()
-    elif isinstance(value, (values.Yielded, _VIEW)):
+    elif isinstance(value, (values.Yielded, ValuesView)):
         value = list(value.again() if isinstance(value, values.Yielded) else value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected

@@ -104,11 +104,6 @@ class State:
         self.containers[number] = Container(kind, self.calls, frozenset(parts), **more)
         return frozenset((number,))
 
-    def mark(self, places: Iterable[int], **changes: int) -> None:
-        """Set flags of containers."""
-        for place in places:
-            self.containers[place] = replace(self.containers[place], **changes)  # type: ignore[arg-type]
-
     def reach(self, places: Iterable[int]) -> set[int]:
         """Return containers together with all that they hold, directly or through others."""
         found: set[int] = set()
@@ -210,9 +205,11 @@ FUNCTIONS = TYPES | frozenset(
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
-LAZY = frozenset("map filter zip enumerate reversed".split())
 # These return what cannot be passed to the program.
-STAYING = LAZY | frozenset("compile match search fullmatch finditer Random partial itemgetter cmp_to_key merge".split())
+STAYING = frozenset(
+    "map filter zip enumerate reversed compile match search fullmatch finditer Random partial itemgetter cmp_to_key "
+    "merge".split()
+)
 # What tests may use as a value: these, and functions that change nothing. Other functions are only called.
 CONSTANTS = TYPES | frozenset(
     "__name__ pi e inf tau maxsize ascii_letters ascii_lowercase ascii_uppercase digits punctuation newaxis".split()
@@ -246,11 +243,9 @@ ADDING = frozenset("append appendleft extend extendleft insert".split())
 # These do not look into the items of their arguments. KEEPS_ITEMS: these give containers of just these items.
 SHALLOW = frozenset("len list tuple zip enumerate reversed".split())
 KEEPS_ITEMS = SHALLOW | frozenset("sorted range set frozenset deque filter sample choices".split())
-# How many arguments these of numpy take before one for the result.
-_ONE_ARGUMENT = frozenset("abs ceil exp floor isnan log sign sin cos tan sqrt".split())
-_TWO_ARGUMENTS = frozenset(
-    "all any max min mean sum prod std var median cumsum dot round argmax argmin outer concatenate".split()
-)
+# Of numpy these alone take several arguments; the last one of others may be a place for the result.
+_SEVERAL = frozenset("isclose allclose array_equal linspace arange where full array zeros ones".split())
+_REDUCING = frozenset("sum mean all any max min".split())
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
 
 
@@ -288,11 +283,12 @@ def is_allowed(dotted: str) -> bool:
     return module != "operator" or not any(name[:1] == "i" for name in names)
 
 
-def may_set_argument(node: ast.Call, *, method: bool) -> bool:
-    """Whether a call of numpy may put its result into an argument: by `out`, or as the last of many."""
+def may_set_argument(node: ast.Call, path: str, *, method: bool) -> bool:
+    """Whether a call of numpy may put its result into an argument: `sqrt(a, out=a)`, `sqrt(a, a)`."""
     name = called_name(node)
-    most = 1 if name in _ONE_ARGUMENT else 2 if name in _TWO_ARGUMENTS else 9
-    return any(keyword.arg == "out" for keyword in node.keywords) or len(node.args) + method > most
+    of_numpy = path.count(".") == 1 and path.startswith("numpy.") and name not in _SEVERAL
+    several = len(node.args) > 1 and (of_numpy or (method and name in _REDUCING))
+    return several or any(keyword.arg == "out" for keyword in node.keywords)
 
 
 def find_bound_names(node: ast.AST) -> set[str]:

@@ -243,21 +243,16 @@ class WholePlan:
     """Test code that runs as it is: in its own sandbox if that is proved to be safe, else in the program's process."""
 
     test: str
-    names: tuple[str, ...]
+    defined: tuple[str, ...]
     classes: tuple[str, ...]
     prelude: str
     setup: str
     weak: str = ""
 
-    @property
-    def defined(self) -> tuple[str, ...]:
-        """All names of the program."""
-        return self.names
-
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
         """Return one job."""
         job = Job(program, setup=self.setup, limits=limits, prelude=self.prelude)
-        return [TestJob(job, self.test, self.names, self.classes, together=bool(self.weak))]
+        return [TestJob(job, self.test, self.defined, self.classes, together=bool(self.weak))]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the asserts. Tests that run in the program's process count as one."""

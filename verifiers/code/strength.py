@@ -93,11 +93,10 @@ class Proof:
         self.scope = Scope(0, None, set().union(*map(facts.find_bound_names, tree.body)))
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
-        # For each argument node the containers passed there; which nodes are names.
+        # For each argument node the containers passed there.
         self.passed_at: dict[int, set[int]] = {}
-        self.named: set[int] = set()
-        # Answers that are compared with numbers or texts after other calls of the program.
-        self.late: set[int] = set()
+        # Arguments that are names; answers that are compared after other calls; arguments compared after their call.
+        self.named, self.late, self.settled = set[int](), set[int](), set[int]()
         # The values that loops iterate over, and how many expressions around this place hold values of their own.
         self.sources: list[Value] = []
         self.within = 0
@@ -105,9 +104,8 @@ class Proof:
         # How many statements around this one may not run; loops around it that may end early; functions being called.
         self.conditional = self._weakly = 0
         self._active: list[str] = []
-        self.settled: set[int] = set()
         self.shared = frozenset(shared)
-        self._refuse_unused(self.shared)
+        self._refuse_unused()
         self.block(tree.body)
         for name, function in list(self.scope.functions.items()):
             if name.startswith("test"):
@@ -116,13 +114,13 @@ class Proof:
         if not self.demands.are_firm():
             raise NotProved("a program that solves nothing may pass")
 
-    def _refuse_unused(self, shared: frozenset[str]) -> None:
+    def _refuse_unused(self) -> None:
         """Refuse functions that only the program could call: it finds only those of prelude and setup."""
         used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)}
         if any(name.startswith(live.PREFIX) for name in used):
             raise NotProved("names that are the judge's own")
         functions = {part.name for part in self.tree.body if isinstance(part, ast.FunctionDef)}
-        unused = sorted(name for name in functions - used - shared if not name.startswith("test"))
+        unused = sorted(name for name in functions - used - self.shared if not name.startswith("test"))
         if unused:
             raise NotProved(f"the tests do not call {', '.join(unused)}, which the program may")
 
@@ -700,7 +698,7 @@ class Proof:
         name = called_name(node)
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
         given = list(map(self._argument, nodes))
-        if (base or name not in facts.FUNCTIONS) and facts.may_set_argument(node, method=bool(base)):
+        if facts.may_set_argument(node, facts.read_dotted_name(node.func, self.modules), method=bool(base)):
             raise NotProved("a result that may be put into an argument")
         objects = [value for value in given if "object" in self.state.kinds(value.places)]
         if objects and name in facts.READING and isinstance(node.func, ast.Name):
@@ -778,10 +776,9 @@ class Proof:
         for part in ast.walk(node.body):
             if isinstance(part, ast.Name) and part.id not in own | facts.CONSTANTS | facts.PURE:
                 raise NotProved("a lambda that reads other names than its own")
-            if isinstance(part, (ast.Lambda, ast.NamedExpr, ast.JoinedStr, *_COMPREHENSIONS)):
+            attribute = isinstance(part, ast.Attribute) and part.attr not in facts.METHODS | facts.ATTRIBUTES
+            if attribute or isinstance(part, (ast.Lambda, ast.NamedExpr, ast.JoinedStr, *_COMPREHENSIONS)):
                 raise NotProved("a lambda of an unknown kind")
-            if isinstance(part, ast.Attribute) and part.attr not in facts.METHODS | facts.ATTRIBUTES:
-                raise NotProved("a lambda that reads an attribute")
         return Value()
 
     def _ask(self, node: ast.Call, kind: str) -> Value:
@@ -800,17 +797,15 @@ class Proof:
         made = self.operation(values, ast.unparse(node.func))
         return replace(made, places=self.state.make("object")) if kind == "object" else made
 
-    def _own(self, values: Iterable[Value]) -> list[int]:
-        reached = self.state.reach(place for value in values for place in value.places)
-        return [place for place in reached if self.state.containers[place].kind == "own"]
-
     def operation(self, given: Sequence[Value], origin: str = "") -> Value:
         """Return the program's answer when it is given these values."""
-        for value in given:
-            if "lazy" in self.state.kinds(self.state.reach(value.places)):
-                raise NotProved("an iterator or function is passed to the program")
         self.state.calls += 1
-        self.state.mark(self._own(given), passed=self.state.calls)
+        for place in self.state.reach(place for value in given for place in value.places):
+            container = self.state.containers[place]
+            if container.kind == "lazy":
+                raise NotProved("an iterator or function is passed to the program")
+            if container.kind == "own":
+                self.state.containers[place] = replace(container, passed=self.state.calls)
         # For an answer that is passed back, the arguments of its own call count, too.
         texts = tuple(texts for value in given for texts in ((self.text(value),), *value.given))
         return Value(self.state.make("answer"), True, self.unknown(), origin, texts)

@@ -11,7 +11,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 _NOTHING = object()
@@ -73,10 +73,10 @@ class Approx:
         if _is_mapping(expected):
             same = _is_mapping(found) and set(found) == set(expected)
             return same and all(self._is_close(found[key], expected[key]) for key in expected)
-        if isinstance(expected, Sized) and hasattr(expected, "__getitem__") and not isinstance(expected, (str, bytes)):
-            return (
-                hasattr(found, "__len__") and len(found) == len(expected) and all(map(self._is_close, found, expected))
-            )
+        many = hasattr(expected, "__len__") and hasattr(expected, "__getitem__")
+        if many and not isinstance(expected, (str, bytes)):
+            same = hasattr(found, "__len__") and len(found) == len(expected)
+            return same and all(map(self._is_close, found, expected))
         return all(self._is_close(item, expected) for item in (found.flat if _is_array(found) else (found,)))
 
     def _is_close(self, value: Any, expected: Any) -> bool:

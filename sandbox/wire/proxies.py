@@ -41,7 +41,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
 class Unknown(values.Opaque):
     """An answer that is no plain value: only its truth can be asked, and whether it is None."""
 
-    __class__ = property(_refuse)  # type: ignore[assignment]
+    __class__ = property(_refuse)
     __getattr__ = _refuse
 
     def __eq__(self, other: object) -> bool:
@@ -223,7 +223,7 @@ class Link:
         for bases in (least, least[:1]):
             with contextlib.suppress(TypeError):
                 layered: Any = type("RaisedByProgram", (RaisedByProgram, *bases), {})
-                return layered(text, *args)  # type: ignore[no-any-return]
+                return layered(text, *args)
         return RaisedByProgram(text, *args)
 
 
@@ -285,7 +285,7 @@ class _Method:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._link.ask("apply", self._number, *args, **kwargs)
 
-    __eq__ = __hash__ = _refuse  # type: ignore[assignment]
+    __eq__ = __hash__ = _refuse
 
 
 class Handle:
@@ -309,7 +309,7 @@ class Handle:
     def __iter__(self) -> Iterator[Any]:
         return iter(_kind(self._link.ask("iter", self._number), list))
 
-    __eq__ = __hash__ = _refuse  # type: ignore[assignment]
+    __eq__ = __hash__ = _refuse
 
 
 def _kind(value: Any, kind: type) -> Any:

@@ -195,7 +195,8 @@ class Server:
         if _is_number_of_numpy(kind):
             # Not an array without dimensions, which can be changed.
             return ["g", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
-        written = encoder.opaque(value) if _acts_otherwise(kind) else encoder.write(value, depth)
+        differs = _acts_otherwise(kind)  # type: ignore[arg-type]
+        written = encoder.opaque(value) if differs else encoder.write(value, depth)
         if isinstance(value, defaultdict) and value.default_factory is not None and written[0] == "d":
             written = ["m", *written[1:]]
         if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:

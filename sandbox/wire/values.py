@@ -38,7 +38,7 @@ _SMALL_KEY = 1 << 24
 MAX_CHOSEN = 40_000
 _MAX_EQUAL = 100
 _NONE = type(None)
-SELF = frozenset((bool, int, float, str, _NONE))
+SELF: frozenset[type] = frozenset((bool, int, float, str, _NONE))
 
 
 class PlainError(ValueError):

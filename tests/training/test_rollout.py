@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.console import Display, describe_step
-from rlvr.commands.report.page import write_report
 from rlvr.config import (
     AlgoConfig,
     Config,
@@ -25,6 +24,7 @@ from rlvr.config import (
 from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Status, Verdict, correct, error, incorrect
 from rlvr.model.logprobs.critic import Critic
 from rlvr.runs.log import rollout_records
+from rlvr.runs.records import verdict_line
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.monitor.monitor import Monitor
@@ -441,10 +441,11 @@ def test_what_reads_rollouts_shows_the_mark(tmp_path, capsys):
     """Report and console name what was not trained on; the line of a step counts the groups."""
     run = make_run(tmp_path, steps=1)
     train(run)
-    assert "not trained on (dropped by dynamic sampling)" in write_report(tmp_path).read_text()
     rows = run.reporter.log.read("rollouts")
+    dropped = next(row for row in rows if not row["kept"])
+    assert "not trained on (dropped by dynamic sampling)" in verdict_line(dropped)
     display = Display()
-    display.sample(next(row for row in rows if not row["kept"]))
+    display.sample(dropped)
     assert "not trained on" in capsys.readouterr().out
     display.sample(next(row for row in rows if row["kept"]))
     assert ", advantage " in capsys.readouterr().out

@@ -373,8 +373,8 @@ class Proof:
         if not isinstance(side, ast.Name) or self.scope.owner(side.id) is not self.scope:
             return False
         value = self.value(side)
-        containers = [self.state.containers[place] for place in value.places]
-        now = [container.literal and container.passed == self.state.calls for container in containers] == [True]
+        found = map(self.state.containers.__getitem__, value.places)
+        now = [container.literal and container.passed == self.state.calls for container in found] == [True]
         alone = all(self.state.holders(place) == 1 for place in self.state.reach(value.places))
         nodes = [node for node, passed in self.passed_at.items() if passed & value.places]
         literal = all(isinstance(part, _LITERAL) for part in ast.walk(wanted))
@@ -476,9 +476,9 @@ class Proof:
         return found
 
     def _expr_Constant(self, node: ast.Constant) -> Value:
-        if node.value is ...:
-            raise NotProved("an ellipsis")
-        return Value(text=repr(node.value))
+        if node.value is not ...:
+            return Value(text=repr(node.value))
+        raise NotProved("an ellipsis")
 
     def _expr_Name(self, node: ast.Name) -> Value:
         owner = self.scope.owner(node.id)
@@ -500,11 +500,9 @@ class Proof:
     def _read_known(self, path: str) -> Value:
         """Return the value of a builtin name, or of one in a module."""
         name = path.split(".")[-1]
-        if name in facts.CONSTANTS:
-            return Value(text=path)
-        if name not in facts.PURE:
+        if name not in facts.PURE | facts.CONSTANTS:
             raise NotProved(f"{path} is used as a value")
-        return Value(self.state.make("lazy"), text=f"<{path}>")
+        return Value(text=path) if name in facts.CONSTANTS else Value(self.state.make("lazy"), text=f"<{path}>")
 
     def _display(self, node: Any) -> Value:
         if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
@@ -727,8 +725,7 @@ class Proof:
             delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
             made = self.state.make("lazy", parts | arguments, reads=arguments, delayed=delayed)
             return replace(found, places=made)
-        exact = name in ("list", "tuple", "sorted", "range")
-        exact = exact and all(self.state.containers[place].exact for place in arguments)
+        exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
         made = self.state.make("own", parts, exact=exact)
         return replace(found, places=made if name in facts.FRESH else made | arguments | parts)
 

@@ -32,7 +32,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "look": {
         "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
         "report": ("report", "main", "curves and tables of a run as HTML and PNG"),
-        "compare": ("compare", "main", "runs side by side: reward, monitor and pass@k, a figure and a table"),
+        "compare": ("report.compare", "main", "runs side by side: reward, monitor and pass@k, a figure and a table"),
         "show-prompt": ("prompt", "main", "a recipe's first prompt as the policy sees it, and its verifier"),
         "list": ("list", "main", "verifiers, task packs, environments, recipes"),
     },

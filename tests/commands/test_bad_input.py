@@ -21,8 +21,8 @@ import rlvr.launch
 from rlvr import Problem, Task
 from rlvr.commands.arguments import key_values
 from rlvr.commands.cli import main
-from rlvr.commands.compare import read_conditions
 from rlvr.commands.grade import read_rows
+from rlvr.commands.report.compare import read_conditions
 from rlvr.config import Config, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files import jsonl as json_lines

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.compare import alarm_steps, comparison_table, edges, from_to, read_conditions
+from rlvr.commands.report.compare import alarm_steps, comparison_table, edges, from_to, read_conditions
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

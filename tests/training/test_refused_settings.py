@@ -74,5 +74,5 @@ def test_settings_that_cannot_work_are_refused(groups: dict, message: str) -> No
 @pytest.mark.parametrize("algo", ["gdpo", "raft", "dpo"])
 def test_algorithms_of_other_rewards_have_no_credit(algo: str) -> None:
     """They choose completions, or read parts of the reward."""
-    with pytest.raises(ValueError, match="algo.credit turn is read only with"):
+    with pytest.raises(ValueError, match=r"algo\.credit turn is read only with"):
         Config(algo=AlgoConfig(algo, credit="turn")).check()

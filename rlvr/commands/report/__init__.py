@@ -1,6 +1,7 @@
 """`rlvr report RUN`: curves, tables and rollouts of a run in one HTML file.
 
-`page` writes report.html, `curves` draws curves.png, `rollouts` packs the rollouts that report.js browses.
+`page` writes report.html, `curves` draws curves.png, `rollouts` packs the rollouts that report.js browses. `compare` is
+`rlvr compare`: several runs in one figure and one table.
 """
 
 from rlvr.commands.report.page import main

@@ -27,7 +27,7 @@ RATES = {"helpfulness": "open", "safety": "private"}
 def stages(pipeline: Stages) -> None:
     """PPO from one policy with each of the three rewards."""
     policy, models = llama2.rounds(pipeline)
-    both = llama2.with_reward("piecewise", llama2.combined(models, "whiten=true"))
+    both = llama2.with_reward("piecewise", llama2.piecewise_options(models, "whiten=true"))
     pipeline.train(ARMS["both"], both, policy=policy)
     for name, model in zip(("helpfulness alone", "safety alone"), models):
         pipeline.train(ARMS[name], llama2.with_reward("combine", one_model_options(model)), policy=policy)

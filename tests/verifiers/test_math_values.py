@@ -256,10 +256,10 @@ def test_references_and_kinds():
 
 def test_a_reference_is_read_when_an_answer_differs():
     """A plain gold is only parsed for an answer with another text; what may be no answer is refused at once."""
-    gold = read_reference("\\frac{3}{17}")
-    assert judge_answer(gold, "\\frac{3}{17}", Rules()).correct
+    gold = read_reference("\\frac{x}{17}")
+    assert judge_answer(gold, "\\frac{x}{17}", Rules()).correct
     assert "read" not in vars(gold)
-    assert judge_answer(gold, "\\frac{6}{34}", Rules()).correct
+    assert judge_answer(gold, "\\frac{2x}{34}", Rules()).correct
     assert "read" in vars(gold)
     for text in ("", "{}", "1e99999", "(" * 25 + "1", "1" + "+(" * 18 + "1", "9" * 3_000):
         with pytest.raises(ValueError, match="the reference"):

@@ -54,7 +54,8 @@ class Container:
     returned; "object": it stays with the program. made: how many calls of the program there were before. parts: the
     containers in it. passed: the number of the call to which an own one was last passed. changed: the tests have
     changed it. literal: nothing else can hold its parts. exact: its items are its parts, and other values without
-    containers. reads: what an iterator will read. delayed: it computes when it is read.
+    containers. items: the containers in each item, if they are known one by one. reads: what an iterator will read.
+    delayed: it computes when it is read.
     """
 
     kind: Kind
@@ -64,6 +65,7 @@ class Container:
     changed: bool = False
     literal: bool = False
     exact: bool = False
+    items: tuple[frozenset[int], ...] = ()
     reads: frozenset[int] = frozenset()
     delayed: bool = False
 
@@ -95,6 +97,7 @@ class State:
                 changed=ours.changed or theirs.changed,
                 literal=ours.literal and theirs.literal,
                 exact=ours.exact and theirs.exact,
+                items=ours.items if ours.items == theirs.items else (),
             )
         self.calls = max(self.calls, other.calls)
 
@@ -115,13 +118,6 @@ class State:
                 left += self.containers[place].parts | self.containers[place].reads
         return found
 
-    def find_sources(self, places: Iterable[int]) -> set[int]:
-        """Return containers together with those that they will read, if they are iterators."""
-        found = set(places)
-        while more := {place for each in found for place in self.containers[each].reads} - found:
-            found |= more
-        return found
-
     def parts(self, value: Value) -> frozenset[int]:
         """Return the containers that may be taken out of a value. A part of an answer counts as the answer."""
         found: set[int] = set()
@@ -129,6 +125,12 @@ class State:
             container = self.containers[place]
             found |= {place} if container.kind == "answer" else container.parts
         return frozenset(found)
+
+    def parts_at(self, value: Value, number: int, count: int = 0) -> frozenset[int]:
+        """Return the containers that may be taken out of a value as its item of this number, of `count` (0: of any)."""
+        items = [self.containers[place].items for place in value.places]
+        known = all(0 <= number < len(each) and count in (0, len(each)) for each in items)
+        return frozenset().union(*(each[number] for each in items)) if known else self.parts(value)
 
     def kinds(self, places: Iterable[int]) -> set[Kind]:
         """Return the kinds of containers."""
@@ -141,8 +143,8 @@ class State:
 
     def holders(self, place: int) -> int:
         """Return how many variables and containers hold a container."""
-        named = sum(place in value.places for value in self.variables.values())
-        return named + sum(place in container.parts for container in self.containers.values())
+        held = [value.places for value in self.variables.values()]
+        return sum(place in places for places in (*held, *(each.parts for each in self.containers.values())))
 
 
 def shorten_text(text: str) -> str:

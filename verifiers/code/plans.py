@@ -276,9 +276,10 @@ class OutputPlan:
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job for each case. A program may print twice as much as expected, even beyond the usual limit."""
         prelude = "\n".join(part for part in (self.prelude, self.setup) if part)
-        return [
-            Job(program, stdin, limits=_enough(limits, expected), prelude=prelude) for stdin, expected in self.cases
-        ]
+        # However long an expected output is.
+        needed = [max(limits.output_kb, 2 * len(expected.encode()) // 1024 + 64) for _, expected in self.cases]
+        most = [replace(limits, output_kb=kb) if kb > limits.output_kb else limits for kb in needed]
+        return [Job(program, case[0], limits=each, prelude=prelude) for case, each in zip(self.cases, most)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
@@ -355,12 +356,6 @@ TestPlan = WholePlan | OutputPlan | CallsPlan
 if it shows that a program solves the problem. `jobs`: what to run. `outcome`: the outcome for the results of the first
 jobs, in order; later results may not be there yet.
 """
-
-
-def _enough(limits: Limits, output: str) -> Limits:
-    """Return limits that allow an expected output, however long it is."""
-    needed = 2 * len(output.encode()) // 1024 + 64
-    return replace(limits, output_kb=needed) if needed > limits.output_kb else limits
 
 
 def _size_of(value: Any, what: str) -> int:

@@ -90,7 +90,7 @@ class Proof:
         self.modules = facts.read_imports(tree)
         self.classes = facts.find_classes(tree, self.names)
         self.state, self.demands = State(), Demands()
-        self.scope = Scope(0, None, set().union(*map(facts.find_bound_names, tree.body)))
+        self.scope = Scope(-1, None, set().union(*map(facts.find_bound_names, tree.body)))
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
         # For each argument node the containers passed there.
@@ -100,7 +100,7 @@ class Proof:
         # The values that loops iterate over, and how many expressions around this place hold values of their own.
         self.sources: list[Value] = []
         self.within = 0
-        self._scopes = self._steps = self._unknown = 0
+        self._steps = self._unknown = 0
         # How many statements around this one may not run; loops around it that may end early; functions being called.
         self.conditional = self._weakly = 0
         self._active: list[str] = []
@@ -161,7 +161,7 @@ class Proof:
             raise NotProved(f"{function.name} calls itself")
         self._active.append(function.name)
         names = set(parameters).union(*map(facts.find_bound_names, function.body))
-        outside, self.scope = self.scope, self.enter(names, above)
+        outside, self.scope = self.scope, Scope(next(self.state.numbers), above, names)
         self.within += 1
         for parameter, value in zip(parameters, values):
             self.state.variables[self.key(parameter)] = value
@@ -235,8 +235,8 @@ class Proof:
     def _unpack(self, targets: list[ast.expr], value: Value) -> None:
         self.use(value, shallow=True)
         texts = rows_of(self.text(value)) or []
-        parts = self.state.parts(value)
         for number, target in enumerate(targets):
+            parts = self.state.parts_at(value, number, len(targets))
             text = texts[number] if len(texts) == len(targets) else self.unknown()
             origin = f"{value.origin}[{number}]" if value.origin else ""
             self.assign(target, Value(parts, value.answer, text, origin, value.given))
@@ -393,7 +393,10 @@ class Proof:
 
         late: answers that may be read after other calls. shallow: nothing is read of the items.
         """
-        near = self.state.find_sources(value.places)
+        # The containers themselves, and what they will read if they are iterators.
+        near = set(value.places)
+        while more := {read for each in near for read in self.state.containers[each].reads} - near:
+            near |= more
         for place in self.state.reach(value.places):
             container = self.state.containers[place]
             if container.kind == "object":
@@ -416,14 +419,16 @@ class Proof:
                 raise NotProved(f"an {container.kind} is changed")
             if container.passed:
                 raise NotProved("an argument is changed after it was passed")
-            if any(place in self.state.reach(value.places) for value in added):
+            if place in self.state.reach(each for value in added for each in value.places):
                 raise NotProved("a container is put into itself")
             parts = container.parts.union(*(value.places for value in added))
             still = exact and container.exact
             parts = parts if still else parts.union(*map(self.state.parts, added))
-            self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False, exact=still)
+            self.state.containers[place] = replace(
+                container, parts=parts, changed=True, literal=False, exact=still, items=()
+            )
 
-    def make_container(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", **more: bool) -> Value:
+    def make_container(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", **more: Any) -> Value:
         """Return a new container of the tests."""
         return Value(self.state.make("own", parts, **more), answer, text or self.unknown())
 
@@ -523,7 +528,8 @@ class Proof:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
         exact = not starred and not isinstance(node, (ast.Set, ast.Dict))
-        return self.make_container(places, answer=answer, text=text, literal=literal, exact=exact)
+        each = tuple(value.places for value in values) if exact else ()
+        return self.make_container(places, answer=answer, text=text, literal=literal, exact=exact, items=each)
 
     def _expr_Starred(self, node: ast.Starred) -> Value:
         value = self.use(self.value(node.value), shallow=True)
@@ -586,6 +592,8 @@ class Proof:
             view = base.places if "numpy" in self.modules.values() else frozenset()
             return Value(self.state.make("own", parts) | view, answer, self.unknown())
         origin = f"{base.origin}[{index.text}]" if base.origin and isinstance(node.slice, ast.Constant) else ""
+        if isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
+            parts = self.state.parts_at(base, node.slice.value)
         return Value(parts, answer, self.unknown(), origin, base.given)
 
     def _expr_Attribute(self, node: ast.Attribute) -> Value:
@@ -618,7 +626,8 @@ class Proof:
         first, *rest = generators
         source = self.value(first.iter)
         self.within += 1
-        above, self.scope = self.scope, self.enter(facts.find_bound_names(first.target), self.scope)
+        above, names = self.scope, facts.find_bound_names(first.target)
+        self.scope = Scope(next(self.state.numbers), above, names)
 
         def once() -> None:
             if any(self.use(self.value(test)).answer for test in first.ifs):
@@ -722,8 +731,12 @@ class Proof:
             return replace(found, places=self.state.make("own"))
         arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
         if name in facts.STAYING or facts.read_dotted_name(node.func, self.modules).startswith("itertools."):
+            if name in ("zip", "enumerate") and not any(isinstance(part, ast.Starred) for part in nodes):
+                items = [frozenset[int]()] * (name == "enumerate") + [self.state.parts(value) for value in given]
+                parts = self.state.make("own", parts, exact=True, items=tuple(items))
             delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
-            made = self.state.make("lazy", parts | arguments, reads=arguments, delayed=delayed)
+            parts = parts if name in ("zip", "enumerate") else parts | arguments
+            made = self.state.make("lazy", parts, reads=arguments, delayed=delayed)
             return replace(found, places=made)
         exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
         made = self.state.make("own", parts, exact=exact)
@@ -806,11 +819,6 @@ class Proof:
         # For an answer that is passed back, the arguments of its own call count, too.
         texts = tuple(texts for value in given for texts in ((self.text(value),), *value.given))
         return Value(self.state.make("answer"), True, self.unknown(), origin, texts)
-
-    def enter(self, names: set[str], above: Scope) -> Scope:
-        """Return a new scope."""
-        self._scopes += 1
-        return Scope(self._scopes, above, names)
 
     def key(self, name: str) -> Key:
         """Return the variable that a name means here."""

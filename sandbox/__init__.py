@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from rlvr.sandbox.limits import (
+from .limits import (
     Call,
     Executor,
     Job,
@@ -25,9 +25,9 @@ from rlvr.sandbox.limits import (
     SandboxUnavailable,
     TestJob,
 )
-from rlvr.sandbox.pool import Pool
-from rlvr.sandbox.selftest import level
-from rlvr.sandbox.session import Session
+from .pool import Pool
+from .selftest import level
+from .session import Session
 
 __all__ = [
     "Call",

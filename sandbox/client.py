@@ -17,9 +17,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.sandbox import host
-from rlvr.sandbox import host as packages
-from rlvr.sandbox.limits import MAX_WALL, Limits
+from . import host
+from . import host as packages
+from .limits import MAX_WALL, Limits
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0

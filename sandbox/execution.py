@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from rlvr.sandbox.client import Run, Server, ServerSetting, supervise
-from rlvr.sandbox.limits import (
+from .client import Run, Server, ServerSetting, supervise
+from .limits import (
     BYTES,
     MAX_PROGRAM,
     MOST_SECONDS,
@@ -20,7 +20,7 @@ from rlvr.sandbox.limits import (
     TestJob,
     encode,
 )
-from rlvr.sandbox.wire import values
+from .wire import values
 
 # Exit codes: child.py's EXIT_MEMORY, and minus the number of the signal that ended a program.
 _EXIT_MEMORY = 86

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import IO, Literal
 
-from rlvr.sandbox import host
-from rlvr.sandbox.limits import MAX_WALL, check_count, check_seconds
+from . import host
+from .limits import MAX_WALL, check_count, check_seconds
 
 _LOADERS = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
 _TASKS = 64

@@ -12,11 +12,12 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 
 from rlvr.core import after_fork
-from rlvr.sandbox.client import ServerDied, ServerRefused, ServerSetting
-from rlvr.sandbox.execution import Slot, run_job, run_tests
-from rlvr.sandbox.host import files as package_files
-from rlvr.sandbox.limits import MOST_SLOTS, Job, Level, Result, RunStatus, TestJob, check_count, check_names
-from rlvr.sandbox.selftest import choose_level
+
+from .client import ServerDied, ServerRefused, ServerSetting
+from .execution import Slot, run_job, run_tests
+from .host import files as package_files
+from .limits import MOST_SLOTS, Job, Level, Result, RunStatus, TestJob, check_count, check_names
+from .selftest import choose_level
 
 logger = logging.getLogger("rlvr.sandbox")
 

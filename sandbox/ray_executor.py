@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from rlvr.sandbox.limits import Job, Result, RunStatus, TestJob, check_count, check_names
-from rlvr.sandbox.pool import Pool
+from .limits import Job, Result, RunStatus, TestJob, check_count, check_names
+from .pool import Pool
 
 logger = logging.getLogger("rlvr.sandbox")
 

@@ -9,9 +9,9 @@ import sys
 import tempfile
 from functools import cache
 
-from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
-from rlvr.sandbox.execution import run_once
-from rlvr.sandbox.limits import Job, Level, Limits, RunStatus, SandboxUnavailable
+from .client import Server, ServerDied, ServerRefused, ServerSetting
+from .execution import run_once
+from .limits import Job, Level, Limits, RunStatus, SandboxUnavailable
 
 logger = logging.getLogger("rlvr.sandbox")
 

@@ -11,10 +11,11 @@ import weakref
 from collections.abc import Sequence
 
 from rlvr.core import after_fork
-from rlvr.sandbox.client import Run, Server, ServerDied, ServerRefused, ServerSetting
-from rlvr.sandbox.execution import result_of
-from rlvr.sandbox.host import files as package_files
-from rlvr.sandbox.limits import (
+
+from .client import Run, Server, ServerDied, ServerRefused, ServerSetting
+from .execution import result_of
+from .host import files as package_files
+from .limits import (
     MAX_PROGRAM,
     MAX_WALL,
     Limits,
@@ -24,8 +25,8 @@ from rlvr.sandbox.limits import (
     check_seconds,
     check_text,
 )
-from rlvr.sandbox.selftest import choose_level
-from rlvr.sandbox.wire import values
+from .selftest import choose_level
+from .wire import values
 
 # How long a session may be idle or busy by the clock in all; what it computes is limited by its limits.
 LONGEST = 24 * 3600.0

@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr.core.types import Problem, Prompt
-from rlvr.tasks.base import normalize_prompt, prompt_text, spell_prompt
+
+from .base import normalize_prompt, prompt_text, spell_prompt
 
 Gram = tuple[str, ...]
 _WORD = re.compile(r"\w+")

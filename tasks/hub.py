@@ -11,9 +11,10 @@ from typing import Any
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import VERIFIERS, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
-from rlvr.tasks.base import build_task, check_probabilities, hold_out, without_weak
-from rlvr.tasks.jsonl import parse_options, to_prompt
-from rlvr.tasks.sources import Convert, Row, convert_rows, find_split, numbered_rows, stream_hub, usable_problems
+
+from .base import build_task, check_probabilities, hold_out, without_weak
+from .jsonl import parse_options, to_prompt
+from .sources import Convert, Row, convert_rows, find_split, numbered_rows, stream_hub, usable_problems
 
 _FIELD = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 

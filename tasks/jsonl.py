@@ -10,7 +10,9 @@ from typing import Any
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import VERIFIERS, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
-from rlvr.tasks.base import (
+from rlvr.verifiers.runner.base import check_references
+
+from .base import (
     build_task,
     check_probabilities,
     hold_out,
@@ -19,8 +21,7 @@ from rlvr.tasks.base import (
     without_held_out,
     without_weak,
 )
-from rlvr.tasks.sources import Row, find_split, numbered_rows
-from rlvr.verifiers.runner.base import check_references
+from .sources import Row, find_split, numbered_rows
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -18,9 +18,10 @@ from typing import Any
 from rlvr.core.registry import did_you_mean, register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import build_task, hold_out, normalize_prompt
 from rlvr.verifiers.reasoning_gym import GraderFailure, check_dataset, get_grader
 from rlvr.verifiers.verifiers_task import hash_of, load_tasks, prompt_of
+
+from .base import build_task, hold_out, normalize_prompt
 
 logger = logging.getLogger("rlvr.tasks")
 

@@ -19,8 +19,9 @@ from rlvr.core.registry import make_task, make_verifier, register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import Composite
 from rlvr.core.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
-from rlvr.tasks.base import HeldPrompts, Overlap, seal_task
 from rlvr.verifiers.combine import parse_part
+
+from .base import HeldPrompts, Overlap, seal_task
 
 logger = logging.getLogger("rlvr.tasks")
 

@@ -20,8 +20,9 @@ from rlvr.core.files.jsonl import BOM, check_encodable, check_file, parse_json, 
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import HeldPrompts, build_task, prompt_text, without_weak
 from rlvr.verifiers.runner.base import check_references
+
+from .base import HeldPrompts, build_task, prompt_text, without_weak
 
 logger = logging.getLogger("rlvr.tasks")
 

@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
-    from rlvr.verifiers.runner import ErrorBudget, PoolError, Runner, VerifierErrors
-    from rlvr.verifiers.runner.base import check_references, verify_one
+    from .math import MathVerifier, verify_math, verify_math_async, verify_math_batch
+    from .runner import ErrorBudget, PoolError, Runner, VerifierErrors
+    from .runner.base import check_references, verify_one
 
 # The registered names. Each is registered by the module of the same name, which is imported when it is asked for.
 BUILT_IN = tuple(

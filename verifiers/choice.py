@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
-from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
-from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
-from rlvr.verifiers.runner.base import check_choices
+
+from .extract import BYTE_ORDER_MARK, after_thinking, extract
+from .extract.answer import excerpt, read_answer, without_answer
+from .runner.base import check_choices
 
 # LaTeX commands around the letter, emphasis and delimiters, which have no meaning.
 _WRAPPERS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|bf|rm)(?![A-Za-z])\s*|\\[()\[\] ,;]|[${}*_`\"'~]")

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from rlvr.core.registry import did_you_mean, make_verifier, register
 from rlvr.core.traits import Composite, VerifierTraits
 from rlvr.core.types import UNSCORED, Problem, Verdict
-from rlvr.verifiers.runner.base import check_choices, run_check
+
+from .runner.base import check_choices, run_check
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 

@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
-from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
-from rlvr.verifiers.runner.base import check_choices
+
+from .extract.answer import excerpt, read_answer, without_answer
+from .runner.base import check_choices
 
 MAX_CHARS = 1000
 MAX_DEPTH = 64

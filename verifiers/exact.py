@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
-from rlvr.verifiers.extract.answer import Part, excerpt, read_answer, reference_text, without_answer
-from rlvr.verifiers.runner.base import check_choices
+
+from .extract.answer import Part, excerpt, read_answer, reference_text, without_answer
+from .runner.base import check_choices
 
 
 @register("exact")

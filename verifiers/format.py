@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, correct, incorrect
-from rlvr.verifiers.extract import BYTE_ORDER_MARK
-from rlvr.verifiers.extract.answer import excerpt
-from rlvr.verifiers.runner.base import accepts_many
+
+from .extract import BYTE_ORDER_MARK
+from .extract.answer import excerpt
+from .runner.base import accepts_many
 
 
 @register("format")

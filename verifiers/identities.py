@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
-from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, extract
-from rlvr.verifiers.extract.answer import excerpt, without_answer
+
+from .extract import MAX_COMPLETION, after_thinking, extract
+from .extract.answer import excerpt, without_answer
 
 MOST = 10_000  # characters of an answer; a longer one is no list of identities
 # A heading ends with a colon, or is alone on its line.

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
-from rlvr.verifiers.extract.answer import excerpt, read_answer, without_answer
-from rlvr.verifiers.runner.base import accepts_many
+
+from .extract.answer import excerpt, read_answer, without_answer
+from .runner.base import accepts_many
 
 MAX_CHARS = 1_000_000
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re.MULTILINE)

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from rlvr.core.registry import did_you_mean, register
 from rlvr.core.types import Problem, Status, Verdict, no_answer
-from rlvr.verifiers.runner.base import accepts_many
+
+from .runner.base import accepts_many
 
 # The first words of the names that Unicode gives to the letters of a script.
 SCRIPTS = {

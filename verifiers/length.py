@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Status, Verdict
-from rlvr.verifiers.runner.base import accepts_many, check_choices
+
+from .runner.base import accepts_many, check_choices
 
 COUNTS = {
     "characters": len,

@@ -37,7 +37,8 @@ from rlvr.core.types import (
     no_answer,
     unparseable,
 )
-from rlvr.verifiers.extract.sections import after_thinking
+
+from .extract.sections import after_thinking
 
 if TYPE_CHECKING:
     from rlvr.core.endpoint import Endpoint

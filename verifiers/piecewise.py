@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Literal
 from rlvr.core.registry import make_verifier, register
 from rlvr.core.traits import Composite, VerifierTraits
 from rlvr.core.types import UNSCORED, Problem, Status, Verdict, bad_reference
-from rlvr.verifiers.combine import part_options
-from rlvr.verifiers.runner.base import check_choices, run_check
+
+from .combine import part_options
+from .runner.base import check_choices, run_check
 
 LEAST = 1e-6  # probabilities stay this far from 0 and 1, so that their log-odds are finite
 TAGGED = "tagged"

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
-from rlvr.verifiers.extract import BYTE_ORDER_MARK
-from rlvr.verifiers.extract.answer import Part, excerpt, read_answer, without_answer
-from rlvr.verifiers.runner.base import accepts_many, check_choices
+
+from .extract import BYTE_ORDER_MARK
+from .extract.answer import Part, excerpt, read_answer, without_answer
+from .runner.base import accepts_many, check_choices
 
 
 @register("regex")

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Status, Verdict
-from rlvr.verifiers.runner.base import accepts_many
+
+from .runner.base import accepts_many
 
 
 @register("repetition")

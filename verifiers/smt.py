@@ -32,7 +32,8 @@ from rlvr.core.types import (
 )
 from rlvr.sandbox.external import ExternalLimits, run_external, workplace
 from rlvr.sandbox.limits import check_count, check_seconds
-from rlvr.verifiers.extract.sections import fenced_answer
+
+from .extract.sections import fenced_answer
 
 MAX_COMPLETION, MAX_DIGITS = 100_000, 1000  # characters; digits of a value
 MISSING = "z3 is not installed: pip install 'rlvr[smt]' (or apt install z3)"

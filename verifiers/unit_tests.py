@@ -18,9 +18,10 @@ from rlvr.core.registry import register
 from rlvr.core.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob
 from rlvr.sandbox import host as sandbox_packages
-from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan, null_programs
-from rlvr.verifiers.extract import BYTE_ORDER_MARK
-from rlvr.verifiers.extract.sections import fenced_blocks
+
+from .code.plans import Outcome, TestPlan, integrity, make_plan, null_programs
+from .extract import BYTE_ORDER_MARK
+from .extract.sections import fenced_blocks
 
 __all__ = ["UnitTests", "integrity"]
 

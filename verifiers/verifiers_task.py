@@ -19,7 +19,8 @@ from typing import Any
 
 from rlvr.core.registry import register
 from rlvr.core.types import Message, Problem, Prompt, Status, Verdict, bad_reference
-from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
+
+from .extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
 MISSING = "this needs the package verifiers, version 0.4: pip install 'rlvr[verifiers]'"
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from rlvr.environments.tools.tool import SandboxFailure, Tool, ToolError, tool
 from rlvr.sandbox import Limits, Result, RunStatus, Session, run
 from rlvr.verifiers.math.grammar.parse import parse
 from rlvr.verifiers.math.values.exact import Inexact, Undefined, exact
 from rlvr.verifiers.math.values.tree import ParseError, TooLarge
+
+from .tool import SandboxFailure, Tool, ToolError, tool
 
 DIGITS = 12  # of the decimal that is shown beside a fraction
 MAX_DIGITS = 2_000  # of a result

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlvr.core.printable import printable
-from rlvr.environments.tools.tool import Tool
 from rlvr.verifiers.extract import after_thinking
+
+from .tool import Tool
 
 Format = Literal["fenced", "hermes", "llama"]
 MAX_READ = 200_000  # characters of a turn

@@ -4,6 +4,6 @@
 Nothing of another program is imported before its adapter is used.
 """
 
-from rlvr.adapters.judges import Judge, Unscored, judge, messages
+from .judges import Judge, Unscored, judge, messages
 
 __all__ = ["Judge", "Unscored", "judge", "messages"]

@@ -15,8 +15,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, import_program, judge_of_one_turn, messages, with_thinking
 from rlvr.core.types import Prompt, Verdict
+
+from .judges import Judge, import_program, judge_of_one_turn, messages, with_thinking
 
 
 def _package() -> Any:

@@ -14,8 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import import_program, judge_of_one_turn
 from rlvr.core.types import Prompt
+
+from .judges import import_program, judge_of_one_turn
 
 
 def pack_task(

@@ -26,8 +26,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Rollout, import_program, score_of
 from rlvr.core.types import Verdict
+
+from .judges import Judge, Rollout, import_program, score_of
 
 
 def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[str, Any]]:

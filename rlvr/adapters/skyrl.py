@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Rollout, import_program, score_of
 from rlvr.core.types import Problem, Reply, Verdict
+
+from .judges import Judge, Rollout, import_program, score_of
 
 
 def environment(pack: Judge) -> Any:

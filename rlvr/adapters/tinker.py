@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.adapters.judges import Judge, completion_text, import_program
 from rlvr.core.types import Problem
+
+from .judges import Judge, completion_text, import_program
 
 
 def problem_env(pack: Judge) -> Any:

@@ -19,8 +19,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Rollout, completion_text, messages, reward_of
 from rlvr.core.types import Verdict
+
+from .judges import Judge, Rollout, completion_text, messages, reward_of
 
 Reward = Callable[..., list[float | None]]
 

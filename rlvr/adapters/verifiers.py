@@ -15,9 +15,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rlvr.adapters.judges import Judge, judge_of_one_turn, reward_of, with_thinking
 from rlvr.core.types import Prompt
 from rlvr.verifiers.verifiers_task import v1
+
+from .judges import Judge, judge_of_one_turn, reward_of, with_thinking
 
 
 def _classes() -> tuple[Any, Any, Any]:

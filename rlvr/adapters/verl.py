@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.adapters.judges import Judge, Unscored, messages, reward_of
+from .judges import Judge, Unscored, messages, reward_of
 
 Score = dict[str, Any]
 

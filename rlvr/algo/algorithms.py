@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rlvr.algo import advantages as rules
-from rlvr.algo.advantages import BatchRule, Rewards
+from . import advantages as rules
+from .advantages import BatchRule, Rewards
 
 
 def per_group(rule: Callable[[Rewards], list[float]]) -> BatchRule:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr.algo.credit import Advantage, Steps
 from rlvr.core.types import Completion, Group, Verdict
+
+from .credit import Advantage, Steps
 
 # Copies from the CPU to the device.
 

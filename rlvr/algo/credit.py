@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from rlvr.algo.advantages import BatchRule, is_flat
+from .advantages import BatchRule, is_flat
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr.algo.batch import Batch
+    from .batch import Batch
 
 # exp(20) is 4.9e8. A larger ratio means a broken run; an infinity would spread to every weight.
 MAX_LOG_RATIO = 20.0

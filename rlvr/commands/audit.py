@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlvr.commands.arguments import Positional, key_values, parse
 from rlvr.config.settings import COUNT, SHARE, Rules
 from rlvr.config.shared import VerifierSettings
 from rlvr.core.files.jsonl import read_objects
@@ -24,6 +23,8 @@ from rlvr.tasks.base import is_weak, normalize_prompt, prompt_digest, seal_task
 from rlvr.tasks.contamination import HeldOut
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
+
+from .arguments import Positional, key_values, parse
 
 EXAMPLES = 3
 

@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlvr.commands.errors import BAD_INPUT, run_guarded
 from rlvr.core.registry import did_you_mean
+
+from .errors import BAD_INPUT, run_guarded
 
 # By purpose: the name, the module and function that run it, and what it does.
 GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr.commands.arguments import Flags, Positional, choose_classes, parse, values_of
-from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
 from rlvr.config import Config
+
+from .arguments import Flags, Positional, choose_classes, parse, values_of
+from .train import COMMAND_OF, load_recipe, recipe_names
 
 WITH_RECIPE = ("train", "sft", "show-prompt", "verify-resume", "rm", "pipeline")
 OWN_FLAGS = {"verify-resume": ["kill-after"], "show-prompt": ["id"]}
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def next_words(line: Sequence[str]) -> list[str]:
     """Return what may follow the words of a command line: commands, recipes, or flags."""
-    from rlvr.commands.cli import COMMANDS
+    from .cli import COMMANDS
 
     command, *rest = line or [""]
     if not line or command not in COMMANDS:
@@ -65,7 +66,7 @@ def next_words(line: Sequence[str]) -> list[str]:
 
 def arguments_of(command: str) -> Any:
     """Return the dataclass of a command's flags: `EvalArgs` of the module of `rlvr eval`."""
-    from rlvr.commands.cli import COMMANDS
+    from .cli import COMMANDS
 
     module, name, _ = COMMANDS[command]
     main = getattr(importlib.import_module(f"rlvr.commands.{module}"), name)

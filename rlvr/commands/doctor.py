@@ -18,8 +18,9 @@ from typing import Annotated, Literal
 
 import psutil  # type: ignore[import-untyped]
 
-from rlvr.commands.arguments import parse
 from rlvr.config.settings import SECONDS
+
+from .arguments import parse
 
 State = Literal["ok", "note", "missing"]
 GIB = 1024**3
@@ -278,7 +279,7 @@ def main(argv: Sequence[str]) -> int:
     With --plan: 1 where the run would not fit into memory.
     """
     if any(flag == "--plan" or flag.startswith("--plan=") for flag in argv) and not {"-h", "--help"} & set(argv):
-        from rlvr.commands import plan
+        from . import plan
 
         return plan.plan_run(argv)
     arguments = parse(DoctorArgs, argv, prog="rlvr doctor")

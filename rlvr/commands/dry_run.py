@@ -61,10 +61,11 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
 
     Raises ValueError for what would stop the run and shows without weights, such as prompts that are too long.
     """
-    from rlvr.commands.task import collect_corpus
     from rlvr.model.load.policy import load_rendering
     from rlvr.model.text.context import fit_task, run_limit
     from rlvr.training.checkpoint.folders import list_checkpoints
+
+    from .task import collect_corpus
 
     run, r, folder = config.run, config.rollout, config.run.out_dir
     rendering, settings = load_rendering(config.model, corpus=collect_corpus(task))

@@ -15,11 +15,6 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from rlvr.commands.arguments import key_values, parse
-from rlvr.commands.console import Display, color_status
-from rlvr.commands.machine import check_device
-from rlvr.commands.task import apply_environment, apply_verifier, check_names, check_turns, make_pack
-from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spell
 from rlvr.config.shared import (
@@ -47,6 +42,12 @@ from rlvr.sampling.samplers import check_sampler
 from rlvr.tasks.base import prompt_text, seal_task
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
+
+from .arguments import key_values, parse
+from .console import Display, color_status
+from .machine import check_device
+from .task import apply_environment, apply_verifier, check_names, check_turns, make_pack
+from .verifier_runners import open_runners
 
 if TYPE_CHECKING:
     from rlvr.model.load.policy import Policy

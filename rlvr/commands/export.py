@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.model_card import CardFacts, licence_of, model_card
 from rlvr.core.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
 from rlvr.core.files.write import PARTIAL, check_place, name_in_errors
 from rlvr.core.printable import in_one_line, note, without_secrets
@@ -22,6 +20,9 @@ from rlvr.runs.conclusions import conclusions_of, ended_below, group_comparable
 from rlvr.runs.folder import TRAINING, read_record
 from rlvr.runs.reading import read_lines
 from rlvr.runs.records import quality
+
+from .arguments import Positional, parse
+from .model_card import CardFacts, licence_of, model_card
 
 PRIVATE = ("out_dir", "url", "tracker_project", "tracker_name", "history")  # settings that are left out
 # key= before a value, and the @ before the name of a file that it is read from.

@@ -13,8 +13,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Annotated, Any, TextIO
 
-from rlvr.commands.arguments import Positional, key_values, parse
-from rlvr.commands.errors import BAD_INPUT, error_line, run_guarded
 from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.core.files.jsonl import is_same_file, read_objects
 from rlvr.core.files.write import check_replaceable, name_in_errors
@@ -24,6 +22,9 @@ from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Prompt, Status, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
+
+from .arguments import Positional, key_values, parse
+from .errors import BAD_INPUT, error_line, run_guarded
 
 REFERENCE_NAMES = ("reference", "gold", "answer")
 PROMPT_NAMES = ("prompt", "problem", "question")

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import Positional, parse
 from rlvr.core.printable import describe_type, printable
 from rlvr.core.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
+
+from .arguments import Positional, parse
 
 # By kind of registry: the word for an entry, and a command that uses one.
 USES = {

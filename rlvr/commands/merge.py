@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr.commands.arguments import Positional, parse
 from rlvr.core.files.models import Source, find_model
+
+from .arguments import Positional, parse
 
 if TYPE_CHECKING:
     from torch import Tensor

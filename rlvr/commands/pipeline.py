@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
-from rlvr.commands.arguments import parse
-from rlvr.commands.errors import run_guarded
-from rlvr.commands.train import load_recipe, run_config, split_recipe
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.core.files.models import check_path
+
+from .arguments import parse
+from .errors import run_guarded
+from .train import load_recipe, run_config, split_recipe
 
 
 def main(argv: Sequence[str]) -> int:

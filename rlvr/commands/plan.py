@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import take_option
-from rlvr.commands.train import check_model_flag, load_recipe, recipe_config
 from rlvr.config import Config
 from rlvr.core.registry import TASKS
 from rlvr.core.types import Task
+
+from .arguments import take_option
+from .train import check_model_flag, load_recipe, recipe_config
 
 GIB = 2**30
 DEFAULT_GIB = 80.0
@@ -123,7 +124,7 @@ def task_of(config: Config) -> Task | None:
 
     None for a task whose problems come from the hub, because a plan downloads nothing.
     """
-    from rlvr.commands.task import build_task
+    from .task import build_task
 
     downloads = config.run.data is None and "data" in TASKS.options(config.run.task)
     return None if downloads and config.model.name != "tiny" else build_task(config)
@@ -131,9 +132,10 @@ def task_of(config: Config) -> Task | None:
 
 def settings_for(config: Config, task: Task | None) -> Any:
     """Return transformers' config of a run's model. That of a well-known model needs no network."""
-    from rlvr.commands.task import collect_corpus
     from rlvr.model.load.policy import load_rendering
     from rlvr.model.memory.plan import known_settings, model_settings
+
+    from .task import collect_corpus
 
     if config.model.name != "tiny":
         known = None if Path(config.model.name).exists() else known_settings(config.model.name)

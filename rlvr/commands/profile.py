@@ -12,14 +12,15 @@ from typing import Annotated, Any, Literal
 
 from rich.table import Table
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.console import Display
-from rlvr.commands.eval import EvalArgs, ModelOnTask, run
 from rlvr.config.settings import COUNT
 from rlvr.config.shared import Samples
 from rlvr.core.files.write import write_whole
 from rlvr.training.evaluation.evaluate import Answers
 from rlvr.training.evaluation.passk import by_problem, is_right, pass_power_k
+
+from .arguments import Positional, parse
+from .console import Display
+from .eval import EvalArgs, ModelOnTask, run
 
 BINS = 10
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.commands.console import Display, describe_alarm, describe_evaluation, describe_step
 from rlvr.config import Config
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.run import is_due
+
+from .console import Display, describe_alarm, describe_evaluation, describe_step
 
 
 class ConsoleCallback(TrainerCallback):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr.commands.arguments import take_option
-from rlvr.commands.dry_run import show
-from rlvr.commands.task import build_task, check_names, collect_corpus
-from rlvr.commands.train import load_recipe, recipe_config, split_recipe
 from rlvr.core.files.models import find_model
 from rlvr.core.registry import did_you_mean
 from rlvr.core.types import Problem, Task
 from rlvr.tasks.base import seal_task
 from rlvr.training.sft.demonstrations import with_demonstrations
+
+from .arguments import take_option
+from .dry_run import show
+from .task import build_task, check_names, collect_corpus
+from .train import load_recipe, recipe_config, split_recipe
 
 HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a problem's prompt as the policy sees it."
 

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rlvr.commands.arguments import parse
-from rlvr.commands.console import Display
-from rlvr.commands.eval import EvalArgs, ModelOnTask, chosen_problems, load_task, run
 from rlvr.config.settings import ADVANCED, COUNT, SCORE, Rules, spell
 from rlvr.config.shared import Samples
 from rlvr.core.files.write import write_whole
@@ -23,6 +20,10 @@ from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
 from rlvr.training.evaluation.evaluate import Answers, scan_answers
 from rlvr.training.evaluation.passk import by_problem, estimate_mean, is_right
+
+from .arguments import parse
+from .console import Display
+from .eval import EvalArgs, ModelOnTask, chosen_problems, load_task, run
 
 DATA = "data.jsonl"
 CUT_SHORT = ("length", "context", "filter")  # finish reasons of completions that are no demonstrations

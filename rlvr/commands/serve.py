@@ -12,14 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.console import find_program
-from rlvr.commands.machine import check_device
 from rlvr.config.settings import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound
 from rlvr.core.files.models import find_model
 from rlvr.core.types import RunError
 from rlvr.sampling.vllm.engine import require_vllm
 from rlvr.training.supervision.signals import StopRequest
+
+from .arguments import Positional, parse
+from .console import find_program
+from .machine import check_device
 
 if TYPE_CHECKING:
     from rlvr.sampling.vllm.server import ServerProcess

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import key_values
 from rlvr.config import Config
 from rlvr.config.shared import EnvironmentSettings, TaskSettings, TurnSettings
 from rlvr.core.files.jsonl import check_file, parse_object
@@ -27,6 +26,8 @@ from rlvr.core.types import Prompt, Task, Verifier
 from rlvr.tasks.base import judge_with, prompt_digest, seal_task
 from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.verifiers.runner.base import check_references, describe
+
+from .arguments import key_values
 
 logger = logging.getLogger("rlvr.tasks")
 

@@ -14,15 +14,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from rlvr.commands.arguments import parse, take_option
-from rlvr.commands.errors import run_guarded
-from rlvr.commands.list import recipe_command, recipe_files
 from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.config.settings import settings_of
 from rlvr.core.files.models import check_path
 from rlvr.core.registry import did_you_mean, load
+
+from .arguments import parse, take_option
+from .errors import run_guarded
+from .list import recipe_command, recipe_files
 
 # The command that runs a recipe, by the class of its CONFIG.
 COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm", PipelineConfig: "pipeline"}

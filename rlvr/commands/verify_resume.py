@@ -12,15 +12,16 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import take_option
-from rlvr.commands.machine import check_device
-from rlvr.commands.task import check_names
-from rlvr.commands.train import check_model_flag, expand_flags, load_recipe, recipe_config, split_recipe
 from rlvr.core.files.write import check_place
 from rlvr.core.types import RunError
 from rlvr.runs.reading import Tail, all_rollouts, read_lines
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.supervision.signals import StopRequest
+
+from .arguments import take_option
+from .machine import check_device
+from .task import check_names
+from .train import check_model_flag, expand_flags, load_recipe, recipe_config, split_recipe
 
 Finding = tuple[str, str]  # what was compared, and how it differs ("": not at all)
 # Metrics that are durations, or made of them.

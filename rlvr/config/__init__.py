@@ -6,11 +6,11 @@ optimizer, run.py what is run, sampled and measured, sampler.py the engines; sha
 have; reward_model.py and pipeline.py the settings of `rlvr rm` and `rlvr pipeline`.
 """
 
-from rlvr.config.algo import AlgoConfig
-from rlvr.config.model import CriticConfig, ModelConfig, OptimConfig
-from rlvr.config.run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
-from rlvr.config.sampler import SAMPLERS, EngineConfig, SamplerConfig, TorchSamplerConfig, VLLMConfig, VLLMServerConfig
-from rlvr.config.training import Config, to_json
+from .algo import AlgoConfig
+from .model import CriticConfig, ModelConfig, OptimConfig
+from .run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
+from .sampler import SAMPLERS, EngineConfig, SamplerConfig, TorchSamplerConfig, VLLMConfig, VLLMServerConfig
+from .training import Config, to_json
 
 __all__ = [
     "SAMPLERS",

@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS, Algorithm
 from rlvr.algo.losses import LOSSES, Loss
-from rlvr.config.settings import (
+from rlvr.core.registry import did_you_mean
+
+from .settings import (
     ADVANCED,
     COUNT,
     COUNT_OR_NONE,
@@ -28,7 +30,6 @@ from rlvr.config.settings import (
     Words,
     settings_of,
 )
-from rlvr.core.registry import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rlvr.config.settings import (
+from rlvr.core.files.models import check_path
+
+from .settings import (
     ADAM_DECAY,
     ADVANCED,
     COUNT,
@@ -20,8 +22,7 @@ from rlvr.config.settings import (
     Rules,
     Used,
 )
-from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
-from rlvr.core.files.models import check_path
+from .shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
 
 WITH_ALL_WEIGHTS = Used(lambda config: config.model.lora_rank == 0, "with --model.lora-rank 0")
 WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.config.settings import require
+from .settings import require
 
 FLAG = re.compile(r"--[a-z]")  # within a value it would set another setting
 

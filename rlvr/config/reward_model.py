@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from rlvr.config.model import OptimConfig
-from rlvr.config.settings import (
+from rlvr.core.files.models import check_path
+
+from .model import OptimConfig
+from .settings import (
     ADVANCED,
     COUNT,
     COUNT_OR_NONE,
@@ -20,7 +22,7 @@ from rlvr.config.settings import (
     require,
     settings_of,
 )
-from rlvr.config.shared import (
+from .shared import (
     BatchSizeSetting,
     LengthSettings,
     LoadSettings,
@@ -30,7 +32,6 @@ from rlvr.config.shared import (
     TaskSettings,
     VerifierSettings,
 )
-from rlvr.core.files.models import check_path
 
 SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from rlvr.config.settings import (
+from .settings import (
     ADVANCED,
     CORRELATION,
     COUNT,
@@ -23,7 +23,7 @@ from rlvr.config.settings import (
     Rules,
     Used,
 )
-from rlvr.config.shared import (
+from .shared import (
     EnvironmentSettings,
     Ks,
     PassKSettings,

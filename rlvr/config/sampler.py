@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from rlvr.config.settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS, WORKERS, Group, Rules, Used
-from rlvr.config.shared import WITH_LORA, BatchSizeSetting
+from .settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS, WORKERS, Group, Rules, Used
+from .shared import WITH_LORA, BatchSizeSetting
 
 
 def starts_engine(config: Any) -> bool:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rlvr.config.settings import (
+from rlvr.core.printable import KEY_VARIABLE, is_plain
+
+from .settings import (
     ADVANCED,
     COUNT,
     COUNT_OR_NONE,
@@ -23,7 +25,6 @@ from rlvr.config.settings import (
     Rules,
     Used,
 )
-from rlvr.core.printable import KEY_VARIABLE, is_plain
 
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.config.algo import AlgoConfig
-from rlvr.config.model import CriticConfig, ModelConfig, OptimConfig
-from rlvr.config.run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
-from rlvr.config.sampler import SAMPLERS, SamplerConfig, TorchSamplerConfig
-from rlvr.config.settings import Rules, check_groups, groups_of, require, settings_of
 from rlvr.core.files.models import is_adapter
 from rlvr.core.types import Sampling
+
+from .algo import AlgoConfig
+from .model import CriticConfig, ModelConfig, OptimConfig
+from .run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
+from .sampler import SAMPLERS, SamplerConfig, TorchSamplerConfig
+from .settings import Rules, check_groups, groups_of, require, settings_of
 
 
 @dataclass(frozen=True)

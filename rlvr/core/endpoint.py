@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from rlvr.core.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
-from rlvr.core.printable import KEY_VARIABLE, kind_of
-from rlvr.core.registry import did_you_mean
-from rlvr.core.types import Message, Sampling
+from .http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
+from .printable import KEY_VARIABLE, kind_of
+from .registry import did_you_mean
+from .types import Message, Sampling
 
 Ending = Literal["stop", "length", "filter"]
 SCHEMA = "OpenAI's schema"

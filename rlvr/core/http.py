@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from rlvr.core.printable import without_secrets
+from .printable import without_secrets
 
 # Seconds. Servers close idle connections too (uvicorn, hence vLLM, after 5), and a request sent just then is lost.
 KEEP_ALIVE = 2.0

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from rlvr.core.printable import convert, kind_of
-from rlvr.core.tracebacks import describe_raised, raised_at
-from rlvr.core.types import RunError, Task
+from .printable import convert, kind_of
+from .tracebacks import describe_raised, raised_at
+from .types import RunError, Task
 
 T = TypeVar("T", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
-from rlvr.core.types import Pair, Problem, Verdict, Verifier
+from .types import Pair, Problem, Verdict, Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlvr.core.turns import Reply as Reply
-from rlvr.core.turns import Turn as Turn
+from .turns import Reply as Reply
+from .turns import Turn as Turn
 
 Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
 Message = Mapping[str, str]

@@ -81,7 +81,7 @@ def launch(
         stop.doing, stop.left = "reading the task", lambda: "nothing was written; run the same command again"
         session = resolve(config, task, verifier, callbacks, stop)
         check(session, task, verifier)
-        from rlvr.launch.execute import execute  # torch takes seconds, for which a wrong name does not wait
+        from .execute import execute  # torch takes seconds, for which a wrong name does not wait
 
         return execute(session)
 

@@ -25,7 +25,6 @@ from rlvr.commands.task import collect_corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.core.types import Task, Verifier
-from rlvr.launch import Session
 from rlvr.model.cpu.processor import tuned_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.pretrained import pick_device
@@ -53,6 +52,8 @@ from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import describe_what_is_left, make_stopped, stop_requested
 from rlvr.training.supervision.watchdog import naming_lost, watching
 from rlvr.verifiers.runner import Runner
+
+from . import Session
 
 
 @tuned_cpu()

@@ -25,12 +25,13 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.batch import copy_to
-from rlvr.model.attention.operations import Scores
-from rlvr.model.cpu import processor
-from rlvr.model.cpu.attention import forward_kernel
-from rlvr.model.cpu.linear import PreparedModel, can_prepare
-from rlvr.model.forward.packed import Layout, PackedGroups
-from rlvr.model.forward.passes import adjust_logits, hidden_states, output_logits
+
+from .attention.operations import Scores
+from .cpu import processor
+from .cpu.attention import forward_kernel
+from .cpu.linear import PreparedModel, can_prepare
+from .forward.packed import Layout, PackedGroups
+from .forward.passes import adjust_logits, hidden_states, output_logits
 
 
 class SeveralCaches:

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlvr.model.cpu.linear import can_prepare
-from rlvr.model.decode import CacheDecoder, Decoder, PreparedDecoder, SharedDecoder, WholeDecoder
-from rlvr.model.forward.packed import PACKED, PackedGroups, Unsupported, Windows, pack, unpack
-from rlvr.model.forward.passes import check_logits, hidden_states, is_llama_like, output_logits
+from .cpu.linear import can_prepare
+from .decode import CacheDecoder, Decoder, PreparedDecoder, SharedDecoder, WholeDecoder
+from .forward.packed import PACKED, PackedGroups, Unsupported, Windows, pack, unpack
+from .forward.passes import check_logits, hidden_states, is_llama_like, output_logits
 
 # Tokens of the first text that is tried. A later text passes its boundary by BEYOND tokens, or by an eighth: of many
 # keys a few that are not seen would change too little. A text of more than LONG is tried as one row, for its cost.

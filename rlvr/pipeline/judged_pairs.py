@@ -23,7 +23,9 @@ from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rul
 from rlvr.core.files.models import check_path
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError, Verifier
-from rlvr.pipeline.pair_judge import (
+from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
+
+from .pair_judge import (
     FORM,
     LEAD,
     Comparison,
@@ -34,7 +36,7 @@ from rlvr.pipeline.pair_judge import (
     answer_of,
     both_orders,
 )
-from rlvr.pipeline.sampled import (
+from .sampled import (
     Constitution,
     SampledArgs,
     Writer,
@@ -44,10 +46,9 @@ from rlvr.pipeline.sampled import (
     share,
     write_rows,
 )
-from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
 
 if TYPE_CHECKING:
-    from rlvr.pipeline.stages import Made, Stages
+    from .stages import Made, Stages
 
 PAIRS = "pairs.jsonl"
 CONFIDENCE = Bound(0.5, 1 - 1e-9)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Prompt
-from rlvr.pipeline.sampled import fill_form
 from rlvr.verifiers.extract.sections import THINKING, after_thinking
 from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, break_control_tokens, derive_code, flatten_prompt
+
+from .sampled import fill_form
 
 if TYPE_CHECKING:
     from rlvr.model.load.policy import Policy

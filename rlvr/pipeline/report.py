@@ -13,8 +13,9 @@ from typing import Any
 
 from rlvr.commands.report.page import page, table
 from rlvr.core.files.write import write_whole
-from rlvr.pipeline.records import RECORD, other_settings, read_stage
 from rlvr.runs.records import interval, is_number, pass_names, with_interval
+
+from .records import RECORD, other_settings, read_stage
 
 
 @dataclass(frozen=True)

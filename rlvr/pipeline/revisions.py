@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rlvr.config.settings import COUNT, Rules
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
-from rlvr.pipeline.sampled import (
+from rlvr.training.sft.demonstrations import read_demonstrations
+
+from .sampled import (
     Constitution,
     SampledArgs,
     Writer,
@@ -26,10 +28,9 @@ from rlvr.pipeline.sampled import (
     share,
     write_rows,
 )
-from rlvr.training.sft.demonstrations import read_demonstrations
 
 if TYPE_CHECKING:
-    from rlvr.pipeline.stages import Made, Stages
+    from .stages import Made, Stages
 
 CRITIQUE = "{prompt}\n\n{answer}\n\n{critique_request}\n\n"
 REVISION = "{prompt}\n\n{answer}\n\n{critique_request}\n\n{critique}\n\n{revision_request}\n\n"

@@ -27,7 +27,9 @@ from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, name_in_errors, write_whole
-from rlvr.pipeline.records import (
+from rlvr.runs.folder import hold_lock
+
+from .records import (
     RECORD,
     as_json,
     check_planned,
@@ -37,8 +39,7 @@ from rlvr.pipeline.records import (
     portable,
     read_stage,
 )
-from rlvr.pipeline.report import write_pipeline_report
-from rlvr.runs.folder import hold_lock
+from .report import write_pipeline_report
 
 C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)

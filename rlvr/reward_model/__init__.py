@@ -5,6 +5,6 @@
 The first score imports torch, not this package.
 """
 
-from rlvr.reward_model.verifier import RewardModel
+from .verifier import RewardModel
 
 __all__ = ["RewardModel"]

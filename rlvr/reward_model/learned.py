@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from rlvr.core.types import Pair, Prompt, RunError, Status, Verdict, error
 
 if TYPE_CHECKING:
-    from rlvr.reward_model.text import Encoded
+    from .text import Encoded
 
 Scored = tuple[float, ...] | str  # log-odds at each position of a text, or one line that says why there are none
 

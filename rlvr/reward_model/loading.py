@@ -17,8 +17,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATIO
 from rlvr.core.http import JSONClient, ServerLost, UnexpectedResponse
 from rlvr.core.types import RunError
 from rlvr.model.load.pretrained import pick_device
-from rlvr.reward_model.learned import Learned, Scored
-from rlvr.reward_model.scorer import (
+
+from .learned import Learned, Scored
+from .scorer import (
     Classifier,
     Parts,
     Scorer,
@@ -29,7 +30,7 @@ from rlvr.reward_model.scorer import (
     pad_id,
     settings_file,
 )
-from rlvr.reward_model.text import Encoded, Renderer, StepRenderer, find_token, token_limit
+from .text import Encoded, Renderer, StepRenderer, find_token, token_limit
 
 Form = Literal["head", "tokens"]
 TAGS: dict[Form, str] = {"head": "<extra_0>", "tokens": "ки"}

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rlvr.core.types import Status, Verdict, no_answer
-from rlvr.reward_model.learned import Learned
+
+from .learned import Learned
 
 if TYPE_CHECKING:
-    from rlvr.reward_model.loading import LoadedRewardModel
-    from rlvr.reward_model.text import Encoded
+    from .loading import LoadedRewardModel
+    from .text import Encoded
 
 Reduce = Literal["min", "product", "last"]
 REDUCE: dict[str, Any] = {"min": min, "product": math.prod, "last": lambda probabilities: probabilities[-1]}
@@ -57,7 +58,7 @@ class ProcessRewardModel(Learned):
         ]
 
     def _load(self) -> LoadedRewardModel:
-        from rlvr.reward_model.loading import load_process_model
+        from .loading import load_process_model
 
         return load_process_model(
             self, form=self.form, tag=self.tag, separator=self.separator, answers=(self.good, self.bad)

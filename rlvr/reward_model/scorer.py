@@ -16,7 +16,8 @@ from rlvr.algo.batch import copy_to
 from rlvr.core.files.models import SETTINGS, Source, find_model
 from rlvr.model.load.lora import load_adapter, merge_adapter
 from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer, pick_device, pick_dtype
-from rlvr.reward_model.text import Encoded
+
+from .text import Encoded
 
 KIND = "sequence classifier"
 

@@ -35,12 +35,13 @@ from rlvr.model.optim.sharding import (
     with_weights,
     within,
 )
-from rlvr.reward_model.preferences import PreferencePair
-from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
-from rlvr.reward_model.text import Encoded, Renderer, token_limit
 from rlvr.training.evaluation.passk import Estimate, estimate_mean
 from rlvr.training.problems.draws import items_of_step
 from rlvr.training.sft.sft import SupervisedCheckpoints
+
+from .preferences import PreferencePair
+from .scorer import Classifier, Scorer, load_classifier
+from .text import Encoded, Renderer, token_limit
 
 FILE = "model.safetensors"
 

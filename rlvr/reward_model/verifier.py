@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlvr.core.types import Verdict
-from rlvr.reward_model.learned import Learned
+
+from .learned import Learned
 
 if TYPE_CHECKING:
-    from rlvr.reward_model.loading import LoadedRewardModel
-    from rlvr.reward_model.text import Encoded
+    from .loading import LoadedRewardModel
+    from .text import Encoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class RewardModel(Learned):
         return self.url is None
 
     def _load(self) -> LoadedRewardModel:
-        from rlvr.reward_model.loading import Server, load_reward_model
+        from .loading import Server, load_reward_model
 
         server = None if self.url is None else Server(self.url, self.timeout, self.retries, self.batch_size)
         return load_reward_model(self, server, label=self.label, mean=self.mean, std=self.std)

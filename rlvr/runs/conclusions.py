@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.runs.folder import read_record
-from rlvr.runs.reading import read_lines
-from rlvr.runs.records import Record, interval, is_number, measured_name, with_interval
+from .folder import read_record
+from .reading import read_lines
+from .records import Record, interval, is_number, measured_name, with_interval
 
 Evaluation = Mapping[str, Any]
 

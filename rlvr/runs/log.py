@@ -13,7 +13,8 @@ from typing import Any
 
 from rlvr.core.files.write import PARTIAL, name_in_errors, write_whole
 from rlvr.core.types import Completion, Group
-from rlvr.runs.reading import read_lines
+
+from .reading import read_lines
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20

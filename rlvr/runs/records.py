@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.runs.folder import read_record
+from .folder import read_record
 
 Record = Mapping[str, Any]
 

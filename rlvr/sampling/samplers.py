@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 def torch_sampler(policy: Policy, config: TorchSamplerConfig) -> Sampler:
     """Return the trainer's own model as a sampler."""
-    from rlvr.sampling.torch_sampler import TorchSampler
+    from .torch_sampler import TorchSampler
 
     return TorchSampler(policy, batch_size=config.batch_size, cache_gib=config.cache_gib)
 
 
 def vllm_sampler(policy: Policy, config: EngineConfig) -> Sampler:
     """Return vLLM, in this process or on a server. Raises ValueError that names the extra where it is not installed."""
-    from rlvr.sampling.vllm.sampler import VLLMSampler
+    from .vllm.sampler import VLLMSampler
 
     return VLLMSampler(policy, config)
 
 
 def check_vllm(config: EngineConfig) -> None:
     """Raise ValueError that names the extra where vLLM is not installed."""
-    from rlvr.sampling.vllm.engine import check_installed
+    from .vllm.engine import check_installed
 
     check_installed(config)
 

@@ -18,9 +18,10 @@ from rlvr.core.http import RequestRefused
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
-from rlvr.served.speakers import Speaker
 from rlvr.training.evaluation.evaluate import Answers, check_problems, keep_given, summarize, verify_answers
 from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
+
+from .speakers import Speaker
 
 UNTAKEN = 1024  # outcomes; with more than these threads wait, because a verifier may be slower than the server
 Outcome = tuple[int, Ask, Generated | Exception]  # row, what was asked, and what came of it

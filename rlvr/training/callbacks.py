@@ -16,8 +16,9 @@ from rlvr.core.types import RunError
 from rlvr.model.optim.health import python_warning
 from rlvr.runs.conclusions import conclusions_of
 from rlvr.runs.log import RunLog, append_event
-from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.supervision.signals import Stopped
+
+from .checkpoint.folders import checkpoint_folder
+from .supervision.signals import Stopped
 
 
 class TrainerCallback:

@@ -12,9 +12,10 @@ from rlvr.config import Config, RolloutConfig
 from rlvr.core.types import PACK, Completion, Group
 from rlvr.model.optim.health import dropped_updates
 from rlvr.runs.log import rollout_records
-from rlvr.training.monitor.guards import GuardStop, RollBack
-from rlvr.training.run import Run
-from rlvr.training.step.rewards import (
+
+from .monitor.guards import GuardStop, RollBack
+from .run import Run
+from .step.rewards import (
     GroupRewards,
     among_all,
     credited_rewards,

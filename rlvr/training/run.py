@@ -15,14 +15,15 @@ from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem
 from rlvr.distributed import gather, share
 from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
-from rlvr.training.callbacks import Reporter
-from rlvr.training.checkpoint.folders import count_since_best
-from rlvr.training.evaluation.evaluate import evaluate
-from rlvr.training.monitor.guards import act_on_regression, find_regression
-from rlvr.training.monitor.monitor import Monitor
-from rlvr.training.rollout.rollout import RolloutWorker
-from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.signals import StopRequest, describe_unsaved, stop_requested
+
+from .callbacks import Reporter
+from .checkpoint.folders import count_since_best
+from .evaluation.evaluate import evaluate
+from .monitor.guards import act_on_regression, find_regression
+from .monitor.monitor import Monitor
+from .rollout.rollout import RolloutWorker
+from .step.learner import Learner
+from .supervision.signals import StopRequest, describe_unsaved, stop_requested
 
 
 @dataclass

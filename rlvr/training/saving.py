@@ -16,8 +16,9 @@ from rlvr.distributed import gather
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.runs.log import STREAMS, RunLog
-from rlvr.training.callbacks import Reporter
-from rlvr.training.checkpoint.checkpoint import (
+
+from .callbacks import Reporter
+from .checkpoint.checkpoint import (
     REFERENCE,
     Snapshot,
     SnapshotWriter,
@@ -25,7 +26,7 @@ from rlvr.training.checkpoint.checkpoint import (
     save_checkpoint,
     take_snapshot,
 )
-from rlvr.training.checkpoint.folders import (
+from .checkpoint.folders import (
     best_steps,
     checkpoint_folder,
     delete_old_checkpoints,
@@ -34,19 +35,19 @@ from rlvr.training.checkpoint.folders import (
     kept_steps,
     list_checkpoints,
 )
-from rlvr.training.monitor.guards import GuardStop, RollBack
-from rlvr.training.problems.draws import Draws
-from rlvr.training.rollout.episodes import plan_of
-from rlvr.training.run import Run
-from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard, sft
-from rlvr.training.step.adaptive_coefficients import (
+from .monitor.guards import GuardStop, RollBack
+from .problems.draws import Draws
+from .rollout.episodes import plan_of
+from .run import Run
+from .sft.sft import Saving, SupervisedCheckpoints, discard, sft
+from .step.adaptive_coefficients import (
     reference_tensors,
     reset_reference,
     restore_reference,
     was_reset,
 )
-from rlvr.training.step.learner import Learner
-from rlvr.training.supervision.signals import StopRequest
+from .step.learner import Learner
+from .supervision.signals import StopRequest
 
 # A rollback. A guard (rlvr.training.monitor.guards) that finds the policy worse raises `RollBack` on all ranks;
 # rlvr.launch catches it, calls `roll_back`, and trains on from the step that it returns, at a lower learning rate. The

@@ -19,9 +19,9 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.jail import interpreter
-from rlvr.sandbox.jail.isolation import Isolation, Layers
-from rlvr.sandbox.wire import service, values
+from ..wire import service, values
+from . import interpreter
+from .isolation import Isolation, Layers
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4

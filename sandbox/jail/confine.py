@@ -12,7 +12,7 @@ import resource
 import signal
 from typing import Any, NoReturn
 
-from rlvr.sandbox.jail import isolation, kernel, landlock, seccomp, syscalls
+from . import isolation, kernel, landlock, seccomp, syscalls
 
 EXIT_REFUSED = 125
 

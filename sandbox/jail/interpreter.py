@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlvr.sandbox.jail import shared_memory as processes
+from . import shared_memory as processes
 
 # Of a thread, in bytes: the kernel counts all of it as the process's memory.
 _THREAD_STACK = 4 << 20

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from rlvr.sandbox.jail import kernel, landlock, seccomp, syscalls
+from . import kernel, landlock, seccomp, syscalls
 
 # Devices that a program may open.
 # Not /dev/zero: mapped, it is shared memory that no limit counts.

@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterable
 
-from rlvr.sandbox.jail import kernel
+from . import kernel
 
 _RULE_PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = 1, 2, 4, 8, 16, 32

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rlvr.sandbox.jail import kernel
+from . import kernel
 
 _ALL = (
     kernel.CLONE_NEWUSER

@@ -12,8 +12,8 @@ import errno
 import struct
 from functools import cache
 
-from rlvr.sandbox.jail import kernel
-from rlvr.sandbox.jail.syscalls import Architecture, allowed_calls, filtered_calls, own, pretended_calls
+from . import kernel
+from .syscalls import Architecture, allowed_calls, filtered_calls, own, pretended_calls
 
 _LOAD, _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000

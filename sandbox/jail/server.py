@@ -28,11 +28,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.jail import child, interpreter, kernel, landlock, namespaces, seccomp, syscalls, usage
-from rlvr.sandbox.jail import interpreter as library
-from rlvr.sandbox.jail import shared_memory as maps
-from rlvr.sandbox.jail import shared_memory as semaphore
-from rlvr.sandbox.jail.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
+from . import child, interpreter, kernel, landlock, namespaces, seccomp, syscalls, usage
+from . import interpreter as library
+from . import shared_memory as maps
+from . import shared_memory as semaphore
+from .isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
 
 # The keeper of a fork server without a pid namespace: it ends a run that has lost its server.
 #

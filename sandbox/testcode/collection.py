@@ -9,8 +9,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlvr.sandbox.jail import interpreter
-from rlvr.sandbox.testcode.pytest_stub import FIXTURES, Fixture, Mark, Row, Skipped
+from ..jail import interpreter
+from .pytest_stub import FIXTURES, Fixture, Mark, Row, Skipped
 
 
 def is_test_name(name: str) -> bool:

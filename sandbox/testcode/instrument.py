@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from rlvr.sandbox.testcode.pytest_stub import FIXTURES
+from .pytest_stub import FIXTURES
 
 # Which statements of test code can be executed, and which expressions have the same truth whatever a program does.
 

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from rlvr.sandbox.jail import interpreter
-from rlvr.sandbox.testcode import collection as testing
-from rlvr.sandbox.testcode import instrument
-from rlvr.sandbox.testcode import pytest_stub as pytest_names
-from rlvr.sandbox.wire import service
-from rlvr.sandbox.wire.proxies import After, Link, Named, NotPlain, Uncatchable
+from ..jail import interpreter
+from ..wire import service
+from ..wire.proxies import After, Link, Named, NotPlain, Uncatchable
+from . import collection as testing
+from . import instrument
+from . import pytest_stub as pytest_names
 
 # Comparisons of numpy in test code: an array without items is close to none that has some.
 #

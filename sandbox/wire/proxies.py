@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlvr.sandbox.wire import service, values
-from rlvr.sandbox.wire import values as bounds
+from . import service, values
+from . import values as bounds
 
 _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from rlvr.sandbox.wire import values
-from rlvr.sandbox.wire import values as bounds
+from . import values
+from . import values as bounds
 
 # The program's may be another function.
 _getpid = os.getpid

@@ -20,7 +20,8 @@ from typing import Literal
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
+
+from ..base import Demonstration, check_probabilities, generate_task
 
 Sum = tuple[int, str, int]
 

@@ -20,8 +20,9 @@ from typing import Literal
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
-from rlvr.tasks.generated.arithmetic import Sum, propose, scratchpad, sum_problem
+
+from ..base import Demonstration, check_probabilities, generate_task
+from .arithmetic import Sum, propose, scratchpad, sum_problem
 
 CHINESE = str.maketrans("0123456789", "零一二三四五六七八九")
 # Options of `combine`: the rewards of DeepSeek-R1-Zero and of R1, and what R1's second fine-tuning keeps.

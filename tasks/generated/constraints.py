@@ -10,7 +10,8 @@ import random
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, generate_task
+
+from ..base import Demonstration, generate_task
 
 System = tuple[str, str]  # constraints, answer
 

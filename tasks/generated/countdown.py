@@ -9,7 +9,8 @@ import random
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import generate_task
+
+from ..base import generate_task
 
 PROMPT = (
     "Use the numbers {numbers} to make an expression that equals {target}. Use each number exactly once, and only the "

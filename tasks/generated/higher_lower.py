@@ -13,7 +13,8 @@ from collections.abc import Generator
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Reply, Task, Verdict, correct, incorrect
-from rlvr.tasks.base import generate_task
+
+from ..base import generate_task
 
 PROMPT = (
     "I am thinking of a whole number from {low} to {high}. Guess it: say one number, and I will answer higher or "

@@ -20,7 +20,8 @@ from collections.abc import Generator
 from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Reply, Task, Verdict
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
+
+from ..base import Demonstration, check_probabilities, generate_task
 
 LETTERS = string.ascii_lowercase
 MOST_TURNS = 12  # the longest demonstration has seven

@@ -37,9 +37,10 @@ from typing import Literal
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import PACK, Problem, Task
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
-from rlvr.tasks.generated.arithmetic import Sum, result_of, scratchpad, write_sum
-from rlvr.tasks.mixture import mix
+
+from ..base import Demonstration, check_probabilities, generate_task
+from ..mixture import mix
+from .arithmetic import Sum, result_of, scratchpad, write_sum
 
 PLACES = 2
 FIRST_PRIVATE = 80

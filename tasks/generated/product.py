@@ -17,7 +17,8 @@ from collections.abc import Generator
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Reply, Task, Verdict, error
 from rlvr.sandbox import Limits, RunStatus, run
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
+
+from ..base import Demonstration, check_probabilities, generate_task
 
 LONGEST_REPLY = 24  # characters
 SECONDS = 2.0

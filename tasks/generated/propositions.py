@@ -19,7 +19,8 @@ from collections.abc import Callable
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
+
+from ..base import Demonstration, check_probabilities, generate_task
 
 Theorem = tuple[str, str, str]  # kind, statement, proof
 _LETTERS = "ABCDEFGHPQRSTUVWXYZ"

@@ -27,7 +27,8 @@ from typing import Any
 from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import Demonstration, check_probabilities, generate_task
+
+from ..base import Demonstration, check_probabilities, generate_task
 
 HIDDEN_TESTS = 8
 SLOPPY_WEIGHT = 3  # how much more often a step with a sloppy form is drawn

@@ -21,8 +21,9 @@ from typing import Any, Literal, NoReturn
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.published.functions import ANSWER, code_problem
-from rlvr.tasks.sources import Row, Source, column, describe_sources, published_task
+
+from ..sources import Row, Source, column, describe_sources, published_task
+from .functions import ANSWER, code_problem
 
 # Imports that the contests' judges put before a program.
 PRELUDE = (

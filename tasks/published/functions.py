@@ -14,9 +14,10 @@ from typing import Any
 
 from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import build_task, normalize_prompt
-from rlvr.tasks.sources import Row, Source, column, describe_sources, published_task, read_file, stream_hub
 from rlvr.verifiers.unit_tests import integrity
+
+from ..base import build_task, normalize_prompt
+from ..sources import Row, Source, column, describe_sources, published_task, read_file, stream_hub
 
 ANSWER = "Answer with the whole program, imports included, in one ```python block."
 # By task_id, as the data set's authors divide it (arXiv:2108.07732, section 2.1). 1-10 are few-shot examples,

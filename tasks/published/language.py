@@ -17,9 +17,10 @@ from rlvr.core.printable import kind_of
 from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.sources import Row, Source, column, describe_sources, published_task
 from rlvr.verifiers.instructions import CHECKS, read_instructions
 from rlvr.verifiers.instructions.ifeval import language_detector
+
+from ..sources import Row, Source, column, describe_sources, published_task
 
 GPQA = {
     subset: Source(

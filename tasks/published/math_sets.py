@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from rlvr.core.registry import make_verifier, register_task
 from rlvr.core.types import Problem, Task
-from rlvr.tasks.base import BOXED, build_task
-from rlvr.tasks.jsonl import to_prompt
-from rlvr.tasks.sources import (
+from rlvr.verifiers import verify_math
+from rlvr.verifiers.extract import boxes
+
+from ..base import BOXED, build_task
+from ..jsonl import to_prompt
+from ..sources import (
     Convert,
     Row,
     Source,
@@ -28,8 +31,6 @@ from rlvr.tasks.sources import (
     read_file,
     usable_problems,
 )
-from rlvr.verifiers import verify_math
-from rlvr.verifiers.extract import boxes
 
 TRAIN_ONLY, ONE_SPLIT = {"train": "train"}, {"test": "train"}
 BOTH = {"train": "train", "test": "test"}

@@ -20,10 +20,11 @@ from rlvr.sandbox.limits import BYTES, encode
 from rlvr.sandbox.testcode import instrument
 from rlvr.sandbox.wire import values
 from rlvr.sandbox.wire.values import CutShort
-from rlvr.verifiers.code import equality
-from rlvr.verifiers.code.evalplus import read_cases, same_result
-from rlvr.verifiers.code.facts import NotProved
-from rlvr.verifiers.code.strength import Proof
+
+from . import equality
+from .evalplus import read_cases, same_result
+from .facts import NotProved
+from .strength import Proof
 
 _BUILTINS = frozenset(dir(builtins))
 # Module names by which tests import the program.
@@ -276,10 +277,9 @@ class OutputPlan:
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job for each case. A program may print twice as much as expected, even beyond the usual limit."""
         prelude = "\n".join(part for part in (self.prelude, self.setup) if part)
-        # However long an expected output is.
         needed = [max(limits.output_kb, 2 * len(expected.encode()) // 1024 + 64) for _, expected in self.cases]
-        most = [replace(limits, output_kb=kb) if kb > limits.output_kb else limits for kb in needed]
-        return [Job(program, case[0], limits=each, prelude=prelude) for case, each in zip(self.cases, most)]
+        enough = [replace(limits, output_kb=kb) for kb in needed]
+        return [Job(program, case[0], limits=each, prelude=prelude) for case, each in zip(self.cases, enough)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""

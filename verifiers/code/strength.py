@@ -23,8 +23,9 @@ from typing import Any
 
 from rlvr.sandbox.testcode import instrument as live
 from rlvr.sandbox.testcode.instrument import called_name
-from rlvr.verifiers.code import facts
-from rlvr.verifiers.code.facts import Key, NotProved, State, Value, is_scalar, shorten_text
+
+from . import facts
+from .facts import Key, NotProved, State, Value, is_scalar, shorten_text
 
 _CLOSE = frozenset("isclose allclose array_equal".split())
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -249,7 +250,8 @@ class Proof:
         # If a turn of the loop may end early, names may keep their values from before.
         early = facts.leaves(node, (ast.Break, ast.Continue))
         self._weakly += early
-        self.loop(source, node.target, lambda: self.block(node.body), _count(node))
+        bound = {name for part in ast.iter_child_nodes(node) for name in facts.find_bound_names(part)}
+        self.loop(source, node.target, lambda: self.block(node.body), len(bound))
         self._weakly -= early
         self.conditional -= source.answer
         self.block(node.orelse)
@@ -825,10 +827,6 @@ class Proof:
         owner = self.scope.owner(name)
         assert owner is not None
         return owner.number, name
-
-
-def _count(node: ast.AST) -> int:
-    return len({name for part in ast.iter_child_nodes(node) for name in facts.find_bound_names(part)})
 
 
 def _text_of(node: Any, texts: list[str]) -> str:

@@ -6,7 +6,7 @@ and `last_expression` find answers. `rejections` decides which of them the compl
 negated, called wrong or taken back. `sections` takes a completion apart: thinking and answer, fenced blocks.
 """
 
-from rlvr.verifiers.extract.answer import (
+from .answer import (
     MAX_COMPLETION,
     Conflict,
     Extracted,
@@ -15,8 +15,8 @@ from rlvr.verifiers.extract.answer import (
     is_placeholder,
     too_long,
 )
-from rlvr.verifiers.extract.boxes import Box, boxes, last_boxes
-from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
+from .boxes import Box, boxes, last_boxes
+from .sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
 __all__ = [
     "BYTE_ORDER_MARK",

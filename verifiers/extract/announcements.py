@@ -6,7 +6,7 @@ import collections
 import re
 from typing import NamedTuple
 
-from rlvr.verifiers.extract.rejections import (
+from .rejections import (
     MATH_VALUE,
     NUMBER_VALUE,
     clause_before,

@@ -9,11 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from rlvr.core.printable import kind_of
 from rlvr.core.types import Verdict, limit, no_answer
-from rlvr.verifiers.extract.announcements import find_announced_behind, find_marked
-from rlvr.verifiers.extract.boxes import boxes, is_operand, join_last_boxes, last_boxes
-from rlvr.verifiers.extract.last_expression import Readable, last_expression
-from rlvr.verifiers.extract.rejections import MAX_BEHIND, find_alternative, is_denied, is_taken_back, is_value_refused
-from rlvr.verifiers.extract.sections import BYTE_ORDER_MARK, after_thinking
+
+from .announcements import find_announced_behind, find_marked
+from .boxes import boxes, is_operand, join_last_boxes, last_boxes
+from .last_expression import Readable, last_expression
+from .rejections import MAX_BEHIND, find_alternative, is_denied, is_taken_back, is_value_refused
+from .sections import BYTE_ORDER_MARK, after_thinking
 
 Equal = Callable[[str, str], bool]
 Mode = Literal["strict", "marked", "lenient"]

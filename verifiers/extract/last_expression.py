@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.announcements import DISPLAYED, find_last_match, without_special_tokens
-from rlvr.verifiers.extract.rejections import clause_before, is_denied, is_taken_back, is_value_refused, names_another
+from .announcements import DISPLAYED, find_last_match, without_special_tokens
+from .rejections import clause_before, is_denied, is_taken_back, is_value_refused, names_another
 
 MAX_WHOLE = 300
 MAX_WORDS = 3  # after a formula: a unit, or what is counted

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import did_you_mean, register
 from rlvr.core.types import Problem, Status, Verdict, bad_reference
-from rlvr.verifiers.extract.answer import read_answer, without_answer
-from rlvr.verifiers.instructions import ifbench, ifeval
-from rlvr.verifiers.instructions.ifeval import language_detector
+
+from ..extract.answer import read_answer, without_answer
+from . import ifbench, ifeval
+from .ifeval import language_detector
 
 Instruction = tuple[str, dict[str, Any]]
 CHECKS = {**ifeval.CHECKS, **ifbench.CHECKS}

@@ -16,8 +16,8 @@ import string
 import unicodedata
 from collections import Counter
 
-from rlvr.verifiers.instructions.english import count_syllables, is_emoji, is_verb, sentences, tokens
-from rlvr.verifiers.instructions.ifeval import Check, enter_into
+from .english import count_syllables, is_emoji, is_verb, sentences, tokens
+from .ifeval import Check, enter_into
 
 CHECKS: dict[str, Check] = {}
 check = enter_into(CHECKS)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rlvr.verifiers.instructions.english import ABBREVIATIONS
+from .english import ABBREVIATIONS
 
 Relation = Literal["less than", "at least", "at most", "more than", "exactly"]
 Check = Callable[..., bool]

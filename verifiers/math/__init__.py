@@ -23,16 +23,17 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Prompt, Status, Verdict, bad_reference
-from rlvr.verifiers.extract import Conflict, Mode, extract
-from rlvr.verifiers.extract.answer import reference_text, without_answer
-from rlvr.verifiers.math.answer import Symbolic, is_open, judge_answer, reconsider
-from rlvr.verifiers.math.compare.comparison import Comparator
-from rlvr.verifiers.math.symbolic.conversion import NoSymbolicForm
-from rlvr.verifiers.math.symbolic.evaluation import parse_answer, to_sympy, warm_up
-from rlvr.verifiers.math.text.readings import Reference, read_reference, readable
-from rlvr.verifiers.math.text.repetition import is_number, read_prompt
-from rlvr.verifiers.math.values.exact import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
-from rlvr.verifiers.runner.base import check_choices
+
+from ..extract import Conflict, Mode, extract
+from ..extract.answer import reference_text, without_answer
+from ..runner.base import check_choices
+from .answer import Symbolic, is_open, judge_answer, reconsider
+from .compare.comparison import Comparator
+from .symbolic.conversion import NoSymbolicForm
+from .symbolic.evaluation import parse_answer, to_sympy, warm_up
+from .text.readings import Reference, read_reference, readable
+from .text.repetition import is_number, read_prompt
+from .values.exact import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
 
 __all__ = [
     "MathVerifier",
@@ -223,7 +224,7 @@ def verify_math_batch(
 
     Long answers go to a pool of `workers` processes, with `timeout` seconds for each.
     """
-    from rlvr.verifiers.runner import Runner
+    from ..runner import Runner
 
     with Runner(MathVerifier(**options), workers=workers, timeout=timeout) as runner:
         return runner.verify(_pairs(pairs))
@@ -233,7 +234,7 @@ async def verify_math_async(
     pairs: Iterable[Asked], *, workers: int = 2, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
     """Return what `verify_math_batch` does, without blocking the event loop."""
-    from rlvr.verifiers.runner import Runner
+    from ..runner import Runner
 
     with Runner(MathVerifier(**options), workers=workers, timeout=timeout) as runner:
         return await runner.averify(_pairs(pairs))

@@ -14,11 +14,12 @@ from fractions import Fraction
 from typing import Literal
 
 from rlvr.core.types import Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
-from rlvr.verifiers.extract import is_placeholder
-from rlvr.verifiers.math.compare.comparison import Comparator, agrees_in_digits, is_measured
-from rlvr.verifiers.math.compare.parameters import begins_somewhere, declares_integers, other_bounds
-from rlvr.verifiers.math.grammar.lex import to_latex, written_number
-from rlvr.verifiers.math.symbolic.evaluation import (
+
+from ..extract import is_placeholder
+from .compare.comparison import Comparator, agrees_in_digits, is_measured
+from .compare.parameters import begins_somewhere, declares_integers, other_bounds
+from .grammar.lex import to_latex, written_number
+from .symbolic.evaluation import (
     NotInTime,
     agrees,
     difference_vanishes,
@@ -26,8 +27,8 @@ from rlvr.verifiers.math.symbolic.evaluation import (
     is_antiderivative,
     value_of,
 )
-from rlvr.verifiers.math.text.formulas import is_formula, other_elements, same_formulas, same_substances
-from rlvr.verifiers.math.text.normal import (
+from .text.formulas import is_formula, other_elements, same_formulas, same_substances
+from .text.normal import (
     MAX_TEXT,
     are_opposed,
     calendar_date,
@@ -38,13 +39,13 @@ from rlvr.verifiers.math.text.normal import (
     same_time,
     unify_spelling,
 )
-from rlvr.verifiers.math.text.normal import choices as choices_of
-from rlvr.verifiers.math.text.readings import MAX_LONE, Read, Reference, answer_readings, readings
-from rlvr.verifiers.math.text.repetition import REPEATED, Given, refusal
-from rlvr.verifiers.math.text.sentences import clean
-from rlvr.verifiers.math.values.identity import Undecided
-from rlvr.verifiers.math.values.numeric import literal
-from rlvr.verifiers.math.values.tree import (
+from .text.normal import choices as choices_of
+from .text.readings import MAX_LONE, Read, Reference, answer_readings, readings
+from .text.repetition import REPEATED, Given, refusal
+from .text.sentences import clean
+from .values.identity import Undecided
+from .values.numeric import literal
+from .values.tree import (
     Node,
     Num,
     Quantity,

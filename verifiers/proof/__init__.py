@@ -15,12 +15,13 @@ from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
 from rlvr.sandbox.external import ExternalLimits
 from rlvr.sandbox.limits import check_count, check_seconds
-from rlvr.verifiers.extract.sections import fenced_answer
-from rlvr.verifiers.proof.coq import Cache, Coq
-from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge, tactic_script
-from rlvr.verifiers.proof.lean import Lean, LeanServer
-from rlvr.verifiers.proof.lean_script import tactic_block
-from rlvr.verifiers.proof.statement import Statement, read_lean_statement, read_statement
+
+from ..extract.sections import fenced_answer
+from .coq import Cache, Coq
+from .coq_script import ScriptError, ScriptTooLarge, tactic_script
+from .lean import Lean, LeanServer
+from .lean_script import tactic_block
+from .statement import Statement, read_lean_statement, read_statement
 
 __all__ = ["ProofVerifier"]
 

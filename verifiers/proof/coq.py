@@ -21,7 +21,8 @@ from typing import Generic, NamedTuple, TypeVar
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
-from rlvr.verifiers.proof.statement import Statement
+
+from .statement import Statement
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

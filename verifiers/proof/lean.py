@@ -32,7 +32,8 @@ from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedRes
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
-from rlvr.verifiers.proof.coq import (
+
+from .coq import (
     MAX_COMPILED,
     Cache,
     Compiled,
@@ -40,7 +41,7 @@ from rlvr.verifiers.proof.coq import (
     read_compiled,
     write_files,
 )
-from rlvr.verifiers.proof.statement import Statement
+from .statement import Statement
 
 AXIOMS = ("propext", "Classical.choice", "Quot.sound")
 TRUSTED, SOLUTION, CHECK = "RlvrTrusted", "RlvrSolution", "RlvrCheck"

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from rlvr.verifiers.proof.coq_script import MAX_NESTING, ScriptError, ScriptTooLarge
+from .coq_script import MAX_NESTING, ScriptError, ScriptTooLarge
 
 # Words of commands of Lean, Batteries or Mathlib. Most are tokens, so that no variable can have such a name.
 COMMANDS = frozenset(

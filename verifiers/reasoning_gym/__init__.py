@@ -33,8 +33,9 @@ from rlvr.core.types import (
     unparseable,
 )
 from rlvr.sandbox import Limits, Result, RunStatus, Session
-from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
-from rlvr.verifiers.extract.answer import excerpt, read_answer
+
+from ..extract import MAX_COMPLETION, after_thinking, last_boxes
+from ..extract.answer import excerpt, read_answer
 
 __all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "get_grader", "require_package"]
 

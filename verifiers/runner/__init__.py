@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlvr.verifiers.runner.processes import PoolError
-    from rlvr.verifiers.runner.runner import ErrorBudget, Runner, VerifierErrors, runs_in_pool
+    from .processes import PoolError
+    from .runner import ErrorBudget, Runner, VerifierErrors, runs_in_pool
 
 __all__ = ["ErrorBudget", "PoolError", "Runner", "VerifierErrors", "runs_in_pool"]
 

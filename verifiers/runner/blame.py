@@ -32,8 +32,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rlvr.core.types import Status, error, limit, timeout
-from rlvr.verifiers.runner.base import Failure, log_failure
-from rlvr.verifiers.runner.processes import Ending, Item, Submission
+
+from .base import Failure, log_failure
+from .processes import Ending, Item, Submission
 
 TRIES = 2  # workers that an item may cost
 FEW = 3  # deadly items (or one for each worker, if there are more workers) that say nothing yet about the verifier

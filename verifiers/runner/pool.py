@@ -17,10 +17,11 @@ from collections.abc import Sequence
 
 from rlvr.core import after_fork
 from rlvr.core.types import Status, Verdict
-from rlvr.verifiers.runner.base import Failure, log_failure, make_failure
-from rlvr.verifiers.runner.blame import Deaths, Hangs
-from rlvr.verifiers.runner.processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer
-from rlvr.verifiers.runner.worker import RETIRED, STARTED
+
+from .base import Failure, log_failure, make_failure
+from .blame import Deaths, Hangs
+from .processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer
+from .worker import RETIRED, STARTED
 
 logger = logging.getLogger("rlvr.verifiers")
 

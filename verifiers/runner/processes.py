@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from rlvr.core.types import RunError, Verdict
-from rlvr.verifiers.runner.base import describe
-from rlvr.verifiers.runner.worker import (
+
+from .base import describe
+from .worker import (
     KILL,
     NO_MEMORY,
     REPORT,

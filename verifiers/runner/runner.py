@@ -15,9 +15,10 @@ from rlvr.core import after_fork
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
-from rlvr.verifiers.runner.base import Failure, call_guarded, describe, log_failure, logger, misspelt_traits, verify_one
-from rlvr.verifiers.runner.pool import WorkerPool
-from rlvr.verifiers.runner.processes import Call, Submission, dumps, pickle_verifier
+
+from .base import Failure, call_guarded, describe, log_failure, logger, misspelt_traits, verify_one
+from .pool import WorkerPool
+from .processes import Call, Submission, dumps, pickle_verifier
 
 # The share of verdicts that may be errors before a run stops.
 

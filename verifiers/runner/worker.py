@@ -27,7 +27,8 @@ from typing import Any, NoReturn
 from rlvr.core.tracebacks import describe_raised, raised_at, users_traceback
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem
-from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, make_failure
+
+from .base import OUT_OF_MEMORY, Failure, attempt, make_failure
 
 LENGTH = struct.Struct("!I")
 # A request to the server: what to do (SPAWN comes with a socket), and the number of a worker.

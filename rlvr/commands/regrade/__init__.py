@@ -3,6 +3,6 @@
 `command` reads the run and runs the verifier; `changes` counts which verdicts, rewards and advantages differ.
 """
 
-from rlvr.commands.regrade.command import main
+from .command import main
 
 __all__ = ["main"]

@@ -16,10 +16,6 @@ from typing import Annotated, Any
 from rich import box
 from rich.table import Table
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.console import Display
-from rlvr.commands.regrade.changes import Changes, Regraded, is_same_verdict, verdict_fields, verdict_of
-from rlvr.commands.task import apply_verifier, build_task
 from rlvr.config import Config
 from rlvr.config.settings import SECONDS, WORKERS
 from rlvr.config.shared import TaskSettings
@@ -34,6 +30,11 @@ from rlvr.tasks.base import seal_task
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
+
+from ..arguments import Positional, parse
+from ..console import Display
+from ..task import apply_verifier, build_task
+from .changes import Changes, Regraded, is_same_verdict, verdict_fields, verdict_of
 
 RESUMABLE = ("workers", "timeout", "out_dir")
 

@@ -4,6 +4,6 @@
 `rlvr compare`: several runs in one figure and one table.
 """
 
-from rlvr.commands.report.page import main
+from .page import main
 
 __all__ = ["main"]

@@ -20,9 +20,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.console import Display
-from rlvr.commands.report.curves import finish, running_mean, series
 from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import in_one_line, printable
 from rlvr.runs.folder import EVALUATION, read_record
@@ -30,6 +27,10 @@ from rlvr.runs.reading import Record, read_alarms, read_lines
 from rlvr.runs.records import is_graded, pass_names
 from rlvr.training.evaluation.evaluate import Answer, read_answers
 from rlvr.training.evaluation.passk import Paired, by_problem, compare_pairs, is_right, pass_at_k
+
+from ..arguments import Positional, parse
+from ..console import Display
+from .curves import finish, running_mean, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.report import curves
-from rlvr.commands.report.curves import MARK, series
-from rlvr.commands.report.rollouts import browser, render_parts
 from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import printable
 from rlvr.runs.conclusions import conclusions_of
@@ -28,6 +24,11 @@ from rlvr.runs.records import (
     verdict_line,
     with_interval,
 )
+
+from ..arguments import Positional, parse
+from . import curves
+from .curves import MARK, series
+from .rollouts import browser, render_parts
 
 TITLE = "<title>rlvr: "
 POLICY = (

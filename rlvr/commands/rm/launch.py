@@ -9,14 +9,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.machine import check_device, check_optimizer_extra
-from rlvr.commands.rm.folder import reward_folder
-from rlvr.commands.task import apply_verifier, check_names, make_pack
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 from rlvr.core.types import Task, Verifier
 from rlvr.reward_model.preferences import read_pairs, split_by_prompt
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
+
+from ..machine import check_device, check_optimizer_extra
+from ..task import apply_verifier, check_names, make_pack
+from .folder import reward_folder
 
 
 def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
@@ -34,7 +35,7 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
         also = [pair for path in config.pairs.also for pair in read_pairs(path)]
         if sampled is None:
             split_by_prompt([*given, *also], config.pairs.held_out, seed=config.run.seed)  # raises where it cannot
-        from rlvr.commands.rm.training import execute  # torch takes seconds, for which a wrong name does not wait
+        from .training import execute  # torch takes seconds, for which a wrong name does not wait
 
         return execute(config, sampled, [*given, *also], stop)
 

@@ -13,8 +13,6 @@ from accelerate import Accelerator
 from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
-from rlvr.commands.console import Display
-from rlvr.commands.rm.folder import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, result_of, reward_folder
 from rlvr.config import ModelConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.models import SETTINGS
@@ -42,6 +40,9 @@ from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard
 from rlvr.training.supervision.signals import StopRequest, make_stopped, same_command, stop_requested
 from rlvr.verifiers.runner import Runner
+
+from ..console import Display
+from .folder import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, result_of, reward_folder
 
 PROBLEMS_AT_ONCE = 64
 SHARED = ("trust_remote_code", "dtype", "device", "system_prompt", "chat")  # settings of both models

@@ -3,6 +3,6 @@
 `state` follows the files of the run, `view` turns them into text, `screen` is the command with its keys.
 """
 
-from rlvr.commands.watch.screen import main
+from .screen import main
 
 __all__ = ["main"]

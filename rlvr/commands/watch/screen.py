@@ -17,14 +17,15 @@ from rich.live import Live
 from rich.segment import Segments
 from rich.text import Text
 
-from rlvr.commands.arguments import Positional, parse
-from rlvr.commands.console import PipedConsole, describe_step, escape_text
-from rlvr.commands.watch.state import Choice, WatchedRun
-from rlvr.commands.watch.view import chosen, describe_choice, overview, rollout, snapshot
 from rlvr.config.settings import COUNT, COUNT_OR_NONE, SECONDS
 from rlvr.core.registry import did_you_mean
 from rlvr.core.types import Status
 from rlvr.runs.reading import check_run
+
+from ..arguments import Positional, parse
+from ..console import PipedConsole, describe_step, escape_text
+from .state import Choice, WatchedRun
+from .view import chosen, describe_choice, overview, rollout, snapshot
 
 KEYS = "q quit  \u2190 \u2192 step  l last step  n p rollout  v verdict  o only this problem  \u2191 \u2193 scroll"
 ESCAPES = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left"}

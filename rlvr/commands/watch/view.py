@@ -9,9 +9,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from rlvr.commands.console import STYLES
-from rlvr.commands.report.curves import series
-from rlvr.commands.watch.state import Choice, WatchedRun, phases
 from rlvr.core.printable import in_one_line, printable
 from rlvr.runs.records import (
     Masks,
@@ -23,6 +20,10 @@ from rlvr.runs.records import (
     verdict_line,
     with_interval,
 )
+
+from ..console import STYLES
+from ..report.curves import series
+from .state import Choice, WatchedRun, phases
 
 Record = Mapping[str, Any]
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rlvr.core.printable import kind_of
+from ..printable import kind_of
 
 Object = dict[str, Any]
 

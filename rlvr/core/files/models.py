@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr.core.files.hub import why_unreachable
-from rlvr.core.printable import kind_of
-from rlvr.core.registry import did_you_mean
+from ..printable import kind_of
+from ..registry import did_you_mean
+from .hub import why_unreachable
 
 ADAPTER_CONFIG = "adapter_config.json"
 # A base model that exists nowhere else (the built-in tiny model) is saved in this folder of its adapter.

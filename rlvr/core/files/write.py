@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rlvr.core.types import RunError
+from ..types import RunError
 
 # System folders: results may only go into folders within them ...
 SHARED_PLACES = (

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from rlvr.algo.batch import copy_to
-from rlvr.model.attention.operations import Scores
-from rlvr.model.attention.rows import Spans
+
+from .operations import Scores
+from .rows import Spans
 
 BLOCK = 128
 

@@ -22,9 +22,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlvr.algo.batch import copy_to
-from rlvr.model.attention.operations import Scores
-from rlvr.model.attention.rows import GroupRows, Pad, Rows, Spans, Tile, Unpad, tiles
-from rlvr.model.cpu import processor
+
+from ..attention.operations import Scores
+from ..attention.rows import GroupRows, Pad, Rows, Spans, Tile, Unpad, tiles
+from . import processor
 
 # Attention scores of a layer that may be held for the backward pass: 64 MB in float32.
 MAX_SCORES = 2**24

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlvr.model.attention.operations import layer_scores, rotate
-from rlvr.model.cpu import processor
-from rlvr.model.cpu.processor import use_threads
+from ..attention.operations import layer_scores, rotate
+from . import processor
+from .processor import use_threads
 
 # The weights from which it is worth another arrangement of the result.
 MANY_WEIGHTS = 2**16

@@ -21,10 +21,11 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.algo.batch import copy_to
-from rlvr.model.attention import flex
-from rlvr.model.attention.operations import Scores, layer_scores
-from rlvr.model.attention.rows import Pad, Spans, rectangles
-from rlvr.model.cpu.attention import PackedAttention, Rectangle
+
+from ..attention import flex
+from ..attention.operations import Scores, layer_scores
+from ..attention.rows import Pad, Spans, rectangles
+from ..cpu.attention import PackedAttention, Rectangle
 
 # The packed attention for models whose own attention is torch's fused one, and for those that multiply it out.
 PACKED = {"sdpa": "rlvr_packed", "eager": "rlvr_packed_eager"}

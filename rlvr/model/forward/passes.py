@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rlvr.model.attention.operations import RMSNorm, Rotation, layer_scores
-from rlvr.model.cpu.linear import is_gated, project, project_gated
-from rlvr.model.forward.packed import Layout
+from ..attention.operations import RMSNorm, Rotation, layer_scores
+from ..cpu.linear import is_gated, project, project_gated
+from .packed import Layout
 
 ATTENTION_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "scaling", "layer_idx")
 

@@ -15,8 +15,21 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
 from rlvr.core.files.models import Place, Source, check_weights, find_model
-from rlvr.model.load.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
-from rlvr.model.load.pretrained import (
+
+from ..optim.sharding import (
+    allocate,
+    copy_without_weights,
+    fill,
+    gather_weights,
+    leads,
+    local,
+    shard_model,
+    with_weights,
+)
+from ..probe import Decoders, PackedTrial, SmallCopyTrial, check_causal, check_length
+from ..text.rendering import Rendering
+from .lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
+from .pretrained import (
     check_decoder,
     holds_every_weight,
     load_errors_as_value_error,
@@ -33,19 +46,7 @@ from rlvr.model.load.pretrained import (
     use_template,
     weight_files,
 )
-from rlvr.model.load.tiny import tiny_config, tiny_model, tiny_tokenizer
-from rlvr.model.optim.sharding import (
-    allocate,
-    copy_without_weights,
-    fill,
-    gather_weights,
-    leads,
-    local,
-    shard_model,
-    with_weights,
-)
-from rlvr.model.probe import Decoders, PackedTrial, SmallCopyTrial, check_causal, check_length
-from rlvr.model.text.rendering import Rendering
+from .tiny import tiny_config, tiny_model, tiny_tokenizer
 
 
 class Policy(Rendering):

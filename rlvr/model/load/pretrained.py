@@ -23,7 +23,8 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from rlvr.config import ModelConfig
 from rlvr.core.files.models import Place
-from rlvr.model.optim.sharding import fill
+
+from ..optim.sharding import fill
 
 # The base class of the hub's errors in its HTTP client, which differs by version.
 HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])

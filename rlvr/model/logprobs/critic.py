@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from rlvr.config import CriticConfig, OptimConfig
-from rlvr.model.load.policy import Policy
-from rlvr.model.logprobs.scoring import Entropy, logprobs_of, on_tokens, preceding_states
-from rlvr.model.optim.optimizer import make_optimizer
-from rlvr.model.optim.sharding import fill, full, shard_module, within
+
+from ..load.policy import Policy
+from ..optim.optimizer import make_optimizer
+from ..optim.sharding import fill, full, shard_module, within
+from .scoring import Entropy, logprobs_of, on_tokens, preceding_states
 
 
 class Critic:

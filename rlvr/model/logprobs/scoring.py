@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlvr.algo.batch import copy_to
-from rlvr.model.attention.rows import rectangles
-from rlvr.model.forward.packed import PackedGroups
-from rlvr.model.forward.passes import hidden_states, narrow_logits
-from rlvr.model.load.policy import Policy
-from rlvr.model.optim.sharding import within
-from rlvr.model.probe import check_length
+
+from ..attention.rows import rectangles
+from ..forward.packed import PackedGroups
+from ..forward.passes import hidden_states, narrow_logits
+from ..load.policy import Policy
+from ..optim.sharding import within
+from ..probe import check_length
 
 # Log-probabilities of given tokens from logits, without another matrix of the logits' size beside them.
 

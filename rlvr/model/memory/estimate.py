@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from rlvr.config import Config, TorchSamplerConfig
-from rlvr.model.logprobs.scoring import logit_bytes
-from rlvr.model.optim.optimizer import BLOCK, BUCKET
+
+from ..logprobs.scoring import logit_bytes
+from ..optim.optimizer import BLOCK, BUCKET
 
 FP32, BF16 = 4, 2
 MOMENTS = {"adamw": 2 * FP32, "adamw8bit": 2 * (1 + FP32 / BLOCK)}  # bytes a weight of both moments

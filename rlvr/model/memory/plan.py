@@ -18,8 +18,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlvr.config import Config, TorchSamplerConfig
 from rlvr.config.settings import carry
 from rlvr.core.files.models import find_model
-from rlvr.model.load.pretrained import check_decoder, load_errors_as_value_error
-from rlvr.model.memory.estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of
+
+from ..load.pretrained import check_decoder, load_errors_as_value_error
+from .estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of
 
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from rlvr.core.types import RunError
-from rlvr.model.optim.sharding import full, local
+
+from .sharding import full, local
 
 PATIENCE = 3  # consecutive steps with a gradient that is not finite, after which a run ends
 

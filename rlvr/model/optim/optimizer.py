@@ -19,7 +19,8 @@ from torch.optim.adamw import adamw
 
 from rlvr.config import OptimConfig
 from rlvr.config.model import EIGHT_BIT_EXTRA
-from rlvr.model.optim.sharding import full
+
+from .sharding import full
 
 # Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
 BUCKET = 2**25

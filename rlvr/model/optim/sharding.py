@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from rlvr.model.forward.passes import decoder_layer, is_llama_like
+from ..forward.passes import decoder_layer, is_llama_like
 
 T = TypeVar("T")
 

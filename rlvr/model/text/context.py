@@ -10,7 +10,8 @@ from typing import Any
 
 from rlvr.config import Config
 from rlvr.core.types import Problem, Prompt, Task
-from rlvr.model.text.rendering import Rendering
+
+from .rendering import Rendering
 
 # Rope types whose factor is not yet in max_position_embeddings.
 STRETCHING = ("linear", "dynamic", "yarn")

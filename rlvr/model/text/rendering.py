@@ -9,7 +9,8 @@ from typing import Any
 
 from rlvr.core.files.jsonl import check_encodable
 from rlvr.core.types import Prompt, Reply
-from rlvr.model.text.chat_turns import append_only, reply_ids
+
+from .chat_turns import append_only, reply_ids
 
 Fits = Callable[[str, int], bool]  # whether a text has at most so many tokens
 # Characters that a token may stand for: the longest of published vocabularies are runs of white space.

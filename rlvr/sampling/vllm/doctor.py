@@ -17,8 +17,9 @@ from rlvr.core.files.models import ADAPTER_CONFIG, is_adapter, read_object
 from rlvr.core.types import Sampling
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.sampling.vllm.proof import TOLERANCE, WeightsDiffer, sync_prompt
-from rlvr.sampling.vllm.sampler import VLLMSampler
+
+from .proof import TOLERANCE, WeightsDiffer, sync_prompt
+from .sampler import VLLMSampler
 
 LORA_RANK = 8
 SAMPLES, TOKENS, TEMPERATURE = 8, 32, 0.7

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm.engine import (
+
+from .engine import (
     LOOK_AGAIN,
     Batch,
     Engine,
@@ -33,8 +34,8 @@ from rlvr.sampling.vllm.engine import (
     start_failure,
     start_options,
 )
-from rlvr.sampling.vllm.weights import engine_weights, layers, shared_folder, write_model
-from rlvr.sampling.vllm.worker import differing_weights, reload
+from .weights import engine_weights, layers, shared_folder, write_model
+from .worker import differing_weights, reload
 
 
 class LocalEngine(Engine):

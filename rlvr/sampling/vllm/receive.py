@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr.sampling.vllm.transfer import address_towards, broadcast, join_group, open_store
-from rlvr.sampling.vllm.worker import differing_weights, prepare_weights, settle
+from .transfer import address_towards, broadcast, join_group, open_store
+from .worker import differing_weights, prepare_weights, settle
 
 try:
     from vllm.distributed.weight_transfer.base import (

@@ -11,9 +11,10 @@ import torch
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.core.types import Ask, Completion, Conversations, Sampler, Sampling
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Report, Request, Requests
-from rlvr.sampling.vllm.local import LocalEngine
-from rlvr.sampling.vllm.proof import (
+
+from .engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Report, Request, Requests
+from .local import LocalEngine
+from .proof import (
     SYNC_TOKENS,
     SyncCheck,
     WeightsDiffer,
@@ -26,7 +27,7 @@ from rlvr.sampling.vllm.proof import (
 def open_engine(policy: Policy, config: EngineConfig) -> Engine:
     """Return vLLM with the policy's weights: in this process, or on servers."""
     if isinstance(config, VLLMServerConfig):
-        from rlvr.sampling.vllm.servers import ServersEngine
+        from .servers import ServersEngine
 
         return ServersEngine(policy, config)
     return LocalEngine(policy, config)

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from rlvr.core.http import JSONClient, ServerLost, UnexpectedResponse
 from rlvr.core.types import RunError
-from rlvr.sampling.vllm.engine import (
+
+from .engine import (
     ENVIRONMENT,
     Output,
     Request,

@@ -28,9 +28,10 @@ from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
-from rlvr.sampling.vllm.engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, start_options
-from rlvr.sampling.vllm.proof import Proof, own_logprobs, proof_text, shorten_names
-from rlvr.sampling.vllm.server import (
+
+from .engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, start_options
+from .proof import Proof, own_logprobs, proof_text, shorten_names
+from .server import (
     HOW_TO_START,
     Server,
     ServerProcess,
@@ -40,8 +41,8 @@ from rlvr.sampling.vllm.server import (
     stop_all,
     visible_gpus,
 )
-from rlvr.sampling.vllm.transfer import CHANNELS, Transfer, TransferBroken
-from rlvr.sampling.vllm.weights import engine_weights, shared_folder, write_config
+from .transfer import CHANNELS, Transfer, TransferBroken
+from .weights import engine_weights, shared_folder, write_config
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
 LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events

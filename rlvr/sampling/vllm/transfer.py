@@ -26,9 +26,10 @@ from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from rlvr.core.http import ServerLost, ServerSilent, is_local
 from rlvr.core.types import RunError
-from rlvr.sampling.vllm.engine import MISSING
-from rlvr.sampling.vllm.server import Server, free_port
-from rlvr.sampling.vllm.weights import parts
+
+from .engine import MISSING
+from .server import Server, free_port
+from .weights import parts
 
 Group = Any  # ProcessGroupGloo; torch gives it no type
 

@@ -47,8 +47,9 @@ from rlvr.core.types import Completion, Group, Problem, RunError, Turn, Verdict
 from rlvr.distributed import Apart, gather, in_thread
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.sharding import fill, leads
-from rlvr.training.checkpoint.folders import STEP, find_damage
-from rlvr.training.problems.draws import STATE
+
+from ..problems.draws import STATE
+from .folders import STEP, find_damage
 
 AHEAD = "ahead.jsonl"
 REFERENCE = "reference.safetensors"

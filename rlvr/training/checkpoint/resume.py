@@ -17,7 +17,8 @@ from rlvr.config.shared import TurnSettings
 from rlvr.config.training import read_config
 from rlvr.core.printable import note
 from rlvr.runs.folder import TRAINING, Record, RunFolder, read_record, texts
-from rlvr.training.checkpoint.folders import folder_of_unfinished, has_checkpoints, has_fine_tuning, newest_step
+
+from .folders import folder_of_unfinished, has_checkpoints, has_fine_tuning, newest_step
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
@@ -232,7 +233,7 @@ def find_first_checkpoint(out_dir: Path, asked: Path) -> Path | None:
     place = held.get("start_from") if isinstance(held, dict) else None
     if not isinstance(place, str):
         return None
-    from rlvr.training.checkpoint.folders import find_damage
+    from .folders import find_damage
 
     if not has_checkpoints(out_dir):
         return None
@@ -257,7 +258,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = note) -> Path:
     name = f"--run.start-from {path}"
     if not path.is_dir():
         raise ValueError(f"{name}: {'a file' if path.exists() else 'no such folder'}; expected a checkpoint of a run")
-    from rlvr.training.checkpoint.folders import find_damage, list_whole
+    from .folders import find_damage, list_whole
 
     if (path / "state.json").exists():
         reason = find_damage(path)

@@ -23,7 +23,10 @@ from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
 from rlvr.distributed import gather, share
 from rlvr.runs.log import turn_records
-from rlvr.training.evaluation.passk import (
+
+from ..rollout.episodes import Play, Seed, Speaks, play
+from ..rollout.rollout import count_given, judge
+from .passk import (
     Estimate,
     best_of_k_by_problem,
     best_of_kl,
@@ -35,8 +38,6 @@ from rlvr.training.evaluation.passk import (
     maj_at_k_by_problem,
     vote,
 )
-from rlvr.training.rollout.episodes import Play, Seed, Speaks, play
-from rlvr.training.rollout.rollout import count_given, judge
 
 Answer = dict[str, Any]
 Key = tuple[str, int]

@@ -28,7 +28,8 @@ from typing import Any
 
 from rlvr.config import MonitorConfig
 from rlvr.core.types import Status
-from rlvr.training.monitor.guards import GuardStop
+
+from .guards import GuardStop
 
 Row = Mapping[str, float]
 

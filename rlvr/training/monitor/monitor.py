@@ -17,7 +17,9 @@ from rlvr.config import MonitorConfig
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Group, Status, Verdict
 from rlvr.distributed import Processes, share
-from rlvr.training.monitor.alarm import (
+
+from ..rollout.rollout import verify_shared
+from .alarm import (
     AlarmStop,
     alarm_record,
     best_step,
@@ -26,8 +28,7 @@ from rlvr.training.monitor.alarm import (
     is_alarming,
     measure_drift,
 )
-from rlvr.training.monitor.guards import GuardStop, RollBack
-from rlvr.training.rollout.rollout import verify_shared
+from .guards import GuardStop, RollBack
 
 REPEAT_N = 4  # tokens: repetition is measured by n-grams of this length
 

@@ -21,7 +21,8 @@ from rlvr.config import Config
 from rlvr.core.files.jsonl import parse_object
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import PACK, Group, Problem
-from rlvr.training.problems.pass_rates import PassRates, read_profile
+
+from .pass_rates import PassRates, read_profile
 
 T = TypeVar("T")
 Order = np.ndarray[Any, np.dtype[np.int64]]

@@ -23,11 +23,12 @@ from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Verdi
 from rlvr.distributed import Apart, Processes, gather, in_thread, share
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
-from rlvr.training.checkpoint.checkpoint import AHEAD, read_groups
-from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.problems.draws import Draws
-from rlvr.training.rollout.episodes import Play, play
-from rlvr.training.step.rewards import informative_groups, keep_informative, shuffle_verdicts
+
+from ..checkpoint.checkpoint import AHEAD, read_groups
+from ..checkpoint.folders import checkpoint_folder
+from ..problems.draws import Draws
+from ..step.rewards import informative_groups, keep_informative, shuffle_verdicts
+from .episodes import Play, play
 
 
 def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:

@@ -26,19 +26,20 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.model.optim.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
-from rlvr.training.checkpoint.checkpoint import Snapshot, SnapshotWriter, Weights, load_checkpoint, take_snapshot
-from rlvr.training.checkpoint.folders import (
+
+from ..checkpoint.checkpoint import Snapshot, SnapshotWriter, Weights, load_checkpoint, take_snapshot
+from ..checkpoint.folders import (
     checkpoint_folder,
     delete_old_checkpoints,
     find_newest_whole,
     folder_of_unfinished,
 )
-from rlvr.training.problems.draws import items_of_step
-from rlvr.training.rollout.episodes import Play, collect_replies
-from rlvr.training.sft.demonstrations import Demonstration
-from rlvr.training.step.learner import Learner
-from rlvr.training.step.prepare import microbatches
-from rlvr.training.supervision.signals import StopRequest, describe_steps, make_stopped, stop_requested
+from ..problems.draws import items_of_step
+from ..rollout.episodes import Play, collect_replies
+from ..step.learner import Learner
+from ..step.prepare import microbatches
+from ..supervision.signals import StopRequest, describe_steps, make_stopped, stop_requested
+from .demonstrations import Demonstration
 
 
 def discard(made: Path) -> None:

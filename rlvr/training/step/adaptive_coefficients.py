@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rlvr.core.types import Group
 from rlvr.model.optim.sharding import fill, full, local
-from rlvr.training.checkpoint.checkpoint import REFERENCE
-from rlvr.training.step.learner import Learner
+
+from ..checkpoint.checkpoint import REFERENCE
+from .learner import Learner
 
 LARGEST_ERROR = 0.2
 BONUS = "entropy_bonus"  # the weight of the entropy bonus, also where none is given

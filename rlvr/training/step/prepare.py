@@ -20,7 +20,8 @@ from rlvr.distributed import sum_tensor
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.memory.estimate import microbatch_tokens
-from rlvr.training.step.learner import Learner
+
+from .learner import Learner
 
 
 def microbatches(

@@ -20,9 +20,10 @@ from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.model.logprobs.scoring import Entropy, of_tokens, token_logprobs
 from rlvr.model.optim.health import check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
-from rlvr.training.step.learner import Learner
-from rlvr.training.step.prepare import critic_stats, learner_microbatches, prepare_batch
-from rlvr.training.step.rewards import has_signal
+
+from .learner import Learner
+from .prepare import critic_stats, learner_microbatches, prepare_batch
+from .rewards import has_signal
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
 KTO_STATS = ("kto/rows", "kto/good", "kto/kl", "kto/desirable", "kto/undesirable")

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
-from rlvr.training.checkpoint.folders import folder_of_unfinished, is_fine_tuned, kept_steps, list_checkpoints
+
+from ..checkpoint.folders import folder_of_unfinished, is_fine_tuned, kept_steps, list_checkpoints
 
 if TYPE_CHECKING:
     from rlvr.distributed import Processes

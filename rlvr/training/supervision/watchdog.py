@@ -21,7 +21,8 @@ import rlvr
 from rlvr.core.heartbeat import HEARTBEAT
 from rlvr.core.types import RunError
 from rlvr.distributed import Processes, in_thread
-from rlvr.training.supervision.signals import fit_to_terminal, leave
+
+from .signals import fit_to_terminal, leave
 
 # A process is slow once the others have waited so long for it, and it takes so many times as long as they did.
 SLOW_SECONDS = 30.0

@@ -11,23 +11,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rlvr.verifiers.math.compare.forms import same_forms
-from rlvr.verifiers.math.compare.parameters import same_families, same_general_solution
-from rlvr.verifiers.math.compare.relations import relations
-from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.compare.structures import (
-    EITHER_SIDE,
-    LISTS,
-    STRUCTURES,
-    confuses_unknowns,
-    digits_of,
-    same_piecewise,
-)
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational, written_exactly
-from rlvr.verifiers.math.values.identity import same_value
-from rlvr.verifiers.math.values.matrices import commuting, has_order, resolve, same_ordered
-from rlvr.verifiers.math.values.numeric import FAILURES, Numbers, evaluate, literal, rounds_to
-from rlvr.verifiers.math.values.tree import (
+from ..values.exact import Inexact, Undefined, rational, written_exactly
+from ..values.identity import same_value
+from ..values.matrices import commuting, has_order, resolve, same_ordered
+from ..values.numeric import FAILURES, Numbers, evaluate, literal, rounds_to
+from ..values.tree import (
     OO,
     PI,
     Node,
@@ -43,7 +31,19 @@ from rlvr.verifiers.math.values.tree import (
     number,
     symbols,
 )
-from rlvr.verifiers.math.values.units import RATES, find_unit, temperature
+from ..values.units import RATES, find_unit, temperature
+from .forms import same_forms
+from .parameters import same_families, same_general_solution
+from .relations import relations
+from .rules import Rules
+from .structures import (
+    EITHER_SIDE,
+    LISTS,
+    STRUCTURES,
+    confuses_unknowns,
+    digits_of,
+    same_piecewise,
+)
 
 # --- units ------------------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,10 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
-from rlvr.verifiers.math.values.identity import same_value
-from rlvr.verifiers.math.values.numeric import approximates, compile_tree, literal
-from rlvr.verifiers.math.values.tree import (
+from ..values.exact import Inexact, Undefined, rational
+from ..values.identity import same_value
+from ..values.numeric import approximates, compile_tree, literal
+from ..values.tree import (
     BOUND,
     MINUS_OO,
     OO,
@@ -48,6 +47,7 @@ from rlvr.verifiers.math.values.tree import (
     walk,
     with_children,
 )
+from .rules import Rules
 
 # --- estimates --------------------------------------------------------------------------------------------------------
 

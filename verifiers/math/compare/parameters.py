@@ -27,13 +27,13 @@ from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
 
-from rlvr.verifiers.math.grammar.affixes import PARAMETERS
-from rlvr.verifiers.math.grammar.parse import dropped_conditions
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
-from rlvr.verifiers.math.values.identity import UNDEFINED, has_branches
-from rlvr.verifiers.math.values.numeric import FAILURES, Digits, Numbers, compile_tree, evaluate, try_evaluate
-from rlvr.verifiers.math.values.sets import TURNED, NotASet, Piece, real_set, signs
-from rlvr.verifiers.math.values.tree import (
+from ..grammar.affixes import PARAMETERS
+from ..grammar.parse import dropped_conditions
+from ..values.exact import Inexact, Undefined, rational
+from ..values.identity import UNDEFINED, has_branches
+from ..values.numeric import FAILURES, Digits, Numbers, compile_tree, evaluate, try_evaluate
+from ..values.sets import TURNED, NotASet, Piece, real_set, signs
+from ..values.tree import (
     PI,
     Node,
     Op,

@@ -15,17 +15,13 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from rlvr.verifiers.math.compare.forms import contradicts
-from rlvr.verifiers.math.compare.parameters import same_class, same_solution
-from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.compare.structures import by_names, matches_in_order, of_point, real_sets
-from rlvr.verifiers.math.grammar.meaning import is_labelled
-from rlvr.verifiers.math.grammar.vocabulary import FUNCTIONS
-from rlvr.verifiers.math.values.exact import Inexact, Undefined
-from rlvr.verifiers.math.values.identity import Undecided, proportional, same_value
-from rlvr.verifiers.math.values.matrices import has_order
-from rlvr.verifiers.math.values.numeric import approximates, literal
-from rlvr.verifiers.math.values.sets import (
+from ..grammar.meaning import is_labelled
+from ..grammar.vocabulary import FUNCTIONS
+from ..values.exact import Inexact, Undefined
+from ..values.identity import Undecided, proportional, same_value
+from ..values.matrices import has_order
+from ..values.numeric import approximates, literal
+from ..values.sets import (
     TURNED,
     NotASet,
     real_set,
@@ -34,7 +30,7 @@ from rlvr.verifiers.math.values.sets import (
     solution_set,
     solve_any,
 )
-from rlvr.verifiers.math.values.tree import (
+from ..values.tree import (
     PI,
     Node,
     Num,
@@ -53,7 +49,11 @@ from rlvr.verifiers.math.values.tree import (
     symbols,
     walk,
 )
-from rlvr.verifiers.math.values.tree import is_name as _is_name
+from ..values.tree import is_name as _is_name
+from .forms import contradicts
+from .parameters import same_class, same_solution
+from .rules import Rules
+from .structures import by_names, matches_in_order, of_point, real_sets
 
 _DERIVATIVE = re.compile(r"(?:d|partial )(\d?)(.+)/(?:d|partial )(.+)")
 

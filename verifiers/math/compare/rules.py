@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rlvr.verifiers.math.values.tree import Node
+from ..values.tree import Node
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.grammar.meaning import IN_WORDS, assignment, find_order, is_labelled, unknowns
-from rlvr.verifiers.math.grammar.operands import OTHERWISE, member
-from rlvr.verifiers.math.values.exact import rational
-from rlvr.verifiers.math.values.numeric import is_integer, literal
-from rlvr.verifiers.math.values.sets import (
+from ..grammar.meaning import IN_WORDS, assignment, find_order, is_labelled, unknowns
+from ..grammar.operands import OTHERWISE, member
+from ..values.exact import rational
+from ..values.numeric import is_integer, literal
+from ..values.sets import (
     ALL,
     HIGHEST,
     LOWEST,
@@ -27,7 +26,7 @@ from rlvr.verifiers.math.values.sets import (
     same_real_set,
     signs,
 )
-from rlvr.verifiers.math.values.tree import (
+from ..values.tree import (
     Node,
     Op,
     Quantity,
@@ -41,6 +40,7 @@ from rlvr.verifiers.math.values.tree import (
     substitute,
     symbols,
 )
+from .rules import Rules
 
 _PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a line, of triples (n, n, n)
 NodeT = TypeVar("NodeT", bound=Node)

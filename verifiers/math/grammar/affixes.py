@@ -13,29 +13,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from rlvr.verifiers.math.grammar.cursor import Parser
-from rlvr.verifiers.math.grammar.lex import Token
-from rlvr.verifiers.math.grammar.vocabulary import (
-    ABBREVIATED,
-    ALTERING,
-    BLOCKED,
-    CONSTANT_NAMES,
-    FUNCTIONS,
-    GREEK,
-    LEAD,
-    MAGNITUDES,
-    MULTIPLIERS,
-    NO_MAGNITUDE,
-    NUMBER_WORDS,
-    PARTS,
-    SEPARATORS,
-    STOP,
-    is_noun,
-    is_product,
-)
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, rational
-from rlvr.verifiers.math.values.numeric import approximates
-from rlvr.verifiers.math.values.tree import (
+from ..values.exact import Inexact, Undefined, rational
+from ..values.numeric import approximates
+from ..values.tree import (
     PI,
     Node,
     Num,
@@ -53,7 +33,7 @@ from rlvr.verifiers.math.values.tree import (
     symbols,
     walk,
 )
-from rlvr.verifiers.math.values.units import (
+from ..values.units import (
     CLEAR_UNITS,
     LETTER_UNITS,
     NO_UNIT,
@@ -66,6 +46,26 @@ from rlvr.verifiers.math.values.units import (
     scale_of,
     temperature,
     unit_of_two,
+)
+from .cursor import Parser
+from .lex import Token
+from .vocabulary import (
+    ABBREVIATED,
+    ALTERING,
+    BLOCKED,
+    CONSTANT_NAMES,
+    FUNCTIONS,
+    GREEK,
+    LEAD,
+    MAGNITUDES,
+    MULTIPLIERS,
+    NO_MAGNITUDE,
+    NUMBER_WORDS,
+    PARTS,
+    SEPARATORS,
+    STOP,
+    is_noun,
+    is_product,
 )
 
 # A factor does not begin with these signs.

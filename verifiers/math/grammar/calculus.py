@@ -12,12 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from rlvr.verifiers.math.grammar.cursor import Parser
-from rlvr.verifiers.math.grammar.lex import Token
-from rlvr.verifiers.math.grammar.meaning import as_products
-from rlvr.verifiers.math.grammar.operands import PREFIX
-from rlvr.verifiers.math.grammar.vocabulary import GREEK
-from rlvr.verifiers.math.values.tree import (
+from ..values.tree import (
     CONSTANTS,
     IMAGINARY,
     OO,
@@ -35,6 +30,11 @@ from rlvr.verifiers.math.values.tree import (
     number,
     with_children,
 )
+from .cursor import Parser
+from .lex import Token
+from .meaning import as_products
+from .operands import PREFIX
+from .vocabulary import GREEK
 
 MAX_AHEAD = 400  # tokens between an integral sign and its differential
 MAX_ORDER = 8  # of a derivative

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from rlvr.verifiers.math.grammar.lex import Token
-from rlvr.verifiers.math.values.tree import Node, ParseError, Rel, TooLarge, Unit
+from ..values.tree import Node, ParseError, Rel, TooLarge, Unit
+from .lex import Token
 
 MAX_DEPTH = 48
 

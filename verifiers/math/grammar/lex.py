@@ -15,8 +15,8 @@ from collections.abc import Collection
 from fractions import Fraction
 from typing import NamedTuple
 
-from rlvr.verifiers.math.grammar.vocabulary import CONSTANT_NAMES, FUNCTIONS, GREEK
-from rlvr.verifiers.math.values.tree import Node, Num, Op, ParseError, TooLarge, number
+from ..values.tree import Node, Num, Op, ParseError, TooLarge, number
+from .vocabulary import CONSTANT_NAMES, FUNCTIONS, GREEK
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 

@@ -19,12 +19,9 @@ import itertools
 import re
 from fractions import Fraction
 
-from rlvr.verifiers.math.grammar.cursor import Parser
-from rlvr.verifiers.math.grammar.lex import Token
-from rlvr.verifiers.math.grammar.vocabulary import FUNCTIONS, GREEK, is_product
-from rlvr.verifiers.math.values.exact import rational
-from rlvr.verifiers.math.values.matrices import with_bold_products
-from rlvr.verifiers.math.values.tree import (
+from ..values.exact import rational
+from ..values.matrices import with_bold_products
+from ..values.tree import (
     Node,
     Num,
     Op,
@@ -45,6 +42,9 @@ from rlvr.verifiers.math.values.tree import (
     walk,
     with_children,
 )
+from .cursor import Parser
+from .lex import Token
+from .vocabulary import FUNCTIONS, GREEK, is_product
 
 IN_WORDS = "in words: "
 

@@ -12,25 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from rlvr.verifiers.math.grammar.affixes import is_factor, is_root_of, two_units
-from rlvr.verifiers.math.grammar.cursor import Parser
-from rlvr.verifiers.math.grammar.lex import Token
-from rlvr.verifiers.math.grammar.meaning import change, gradient, partial, split_before_call
-from rlvr.verifiers.math.grammar.vocabulary import (
-    ARITY,
-    BLOCKED,
-    CONSTANT_NAMES,
-    FUNCTIONS,
-    GREEK,
-    INVERSES,
-    NUMBER_WORDS,
-    STOP,
-    is_product,
-    number_words,
-)
-from rlvr.verifiers.math.values.exact import rational
-from rlvr.verifiers.math.values.sets import NotASet, Piece, solve_any
-from rlvr.verifiers.math.values.tree import (
+from ..values.exact import rational
+from ..values.sets import NotASet, Piece, solve_any
+from ..values.tree import (
     IMAGINARY,
     E,
     Node,
@@ -48,7 +32,23 @@ from rlvr.verifiers.math.values.tree import (
     number,
     symbols,
 )
-from rlvr.verifiers.math.values.units import UNITS, scale_of
+from ..values.units import UNITS, scale_of
+from .affixes import is_factor, is_root_of, two_units
+from .cursor import Parser
+from .lex import Token
+from .meaning import change, gradient, partial, split_before_call
+from .vocabulary import (
+    ARITY,
+    BLOCKED,
+    CONSTANT_NAMES,
+    FUNCTIONS,
+    GREEK,
+    INVERSES,
+    NUMBER_WORDS,
+    STOP,
+    is_product,
+    number_words,
+)
 
 COMMANDS = ("reals", "integers", "naturals", "rationals", "complexes")
 INTEGERS, REALS = Op("domain", (Words("integers"),)), Op("domain", (Words("reals"),))

@@ -24,50 +24,7 @@ from __future__ import annotations
 
 import functools
 
-from rlvr.verifiers.math.grammar.affixes import (
-    CURRENCIES,
-    QUANTIFIERS,
-    explains,
-    is_rate,
-    is_restated,
-    juxtaposable,
-    lead,
-    skip_condition,
-    skip_restatement,
-    smaller_units,
-    tail,
-    without_conditions,
-)
-from rlvr.verifiers.math.grammar.calculus import CALCULUS
-from rlvr.verifiers.math.grammar.cursor import Parser
-from rlvr.verifiers.math.grammar.lex import END, Token, tokenize
-from rlvr.verifiers.math.grammar.meaning import (
-    DOTS,
-    as_points,
-    fill_ellipsis,
-    join_chain,
-    label_items,
-    may_be_called,
-    parse_call,
-    two_valued,
-    with_calls,
-    with_modulus,
-    with_names,
-)
-from rlvr.verifiers.math.grammar.operands import (
-    MATRIX_NAMES,
-    POSTFIX,
-    PREFIX,
-    binary,
-    is_phasor,
-    matrix_name,
-    name,
-    numeral,
-    phasor,
-    postfix,
-)
-from rlvr.verifiers.math.grammar.vocabulary import SEPARATORS
-from rlvr.verifiers.math.values.tree import (
+from ..values.tree import (
     Node,
     Op,
     ParseError,
@@ -83,7 +40,50 @@ from rlvr.verifiers.math.values.tree import (
     nodes,
     symbols,
 )
-from rlvr.verifiers.math.values.units import NO_UNIT, RATES, UNITS, temperature
+from ..values.units import NO_UNIT, RATES, UNITS, temperature
+from .affixes import (
+    CURRENCIES,
+    QUANTIFIERS,
+    explains,
+    is_rate,
+    is_restated,
+    juxtaposable,
+    lead,
+    skip_condition,
+    skip_restatement,
+    smaller_units,
+    tail,
+    without_conditions,
+)
+from .calculus import CALCULUS
+from .cursor import Parser
+from .lex import END, Token, tokenize
+from .meaning import (
+    DOTS,
+    as_points,
+    fill_ellipsis,
+    join_chain,
+    label_items,
+    may_be_called,
+    parse_call,
+    two_valued,
+    with_calls,
+    with_modulus,
+    with_names,
+)
+from .operands import (
+    MATRIX_NAMES,
+    POSTFIX,
+    PREFIX,
+    binary,
+    is_phasor,
+    matrix_name,
+    name,
+    numeral,
+    phasor,
+    postfix,
+)
+from .vocabulary import SEPARATORS
 
 MAX_HEIGHT = 100
 MAX_ITEMS = 2_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from rlvr.verifiers.math.values.tree import OO, PI, Node, Quantity, number
-from rlvr.verifiers.math.values.units import UNITS
+from ..values.tree import OO, PI, Node, Quantity, number
+from ..values.units import UNITS
 
 FUNCTIONS = {
     name: name

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from rlvr.verifiers.math.grammar.operands import OTHERWISE
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, bits, exact, rational
-from rlvr.verifiers.math.values.matrices import is_transposed_letter
-from rlvr.verifiers.math.values.tree import (
+from ..grammar.operands import OTHERWISE
+from ..values.exact import Inexact, Undefined, bits, exact, rational
+from ..values.matrices import is_transposed_letter
+from ..values.tree import (
     BOUND,
     CALCULUS_HEADS,
     IMAGINARY,
@@ -31,7 +31,7 @@ from rlvr.verifiers.math.values.tree import (
     walk,
     with_children,
 )
-from rlvr.verifiers.math.values.units import UNITS
+from ..values.units import UNITS
 
 MAX_NODES = 400
 MAX_BITS = 2_000  # of a number, and of a power of numbers

@@ -27,12 +27,11 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from rlvr.verifiers.math.grammar.parse import parse
-from rlvr.verifiers.math.symbolic.conversion import Converter, NoSymbolicForm, from_sympy, prepare
-from rlvr.verifiers.math.values.exact import Inexact, Undefined
-from rlvr.verifiers.math.values.identity import Undecided, same_value
-from rlvr.verifiers.math.values.numeric import FAILURES, Digits, Numbers, evaluate
-from rlvr.verifiers.math.values.tree import (
+from ..grammar.parse import parse
+from ..values.exact import Inexact, Undefined
+from ..values.identity import Undecided, same_value
+from ..values.numeric import FAILURES, Digits, Numbers, evaluate
+from ..values.tree import (
     MINUS_OO,
     OO,
     Node,
@@ -48,6 +47,7 @@ from rlvr.verifiers.math.values.tree import (
     replace_parts,
     walk,
 )
+from .conversion import Converter, NoSymbolicForm, from_sympy, prepare
 
 # --- quadrature -------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.math.grammar.lex import to_latex
+from ..grammar.lex import to_latex
 
 # --- substances -------------------------------------------------------------------------------------------------------
 

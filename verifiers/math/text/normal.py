@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.math.grammar.lex import to_latex
+from ..grammar.lex import to_latex
 
 _ARTICLES = re.compile(r"^(?:the|a|an)\s+(?=\w)", re.IGNORECASE)
 _ABSENT = re.compile(

@@ -12,14 +12,17 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlvr.verifiers.extract import extract
-from rlvr.verifiers.extract.rejections import is_denied
-from rlvr.verifiers.math.grammar.lex import to_latex, written_number
-from rlvr.verifiers.math.grammar.meaning import in_part
-from rlvr.verifiers.math.grammar.parse import parse
-from rlvr.verifiers.math.grammar.vocabulary import numeral
-from rlvr.verifiers.math.text.formulas import is_substance
-from rlvr.verifiers.math.text.normal import (
+from ...extract import extract
+from ...extract.rejections import is_denied
+from ..grammar.lex import to_latex, written_number
+from ..grammar.meaning import in_part
+from ..grammar.parse import parse
+from ..grammar.vocabulary import numeral
+from ..values.matrices import is_bold_product
+from ..values.numeric import literal
+from ..values.tree import Node, Op, ParseError, Quantity, TooLarge, Words, has_kind, number, symbols
+from .formulas import is_substance
+from .normal import (
     MAX_SHORT_TEXT,
     MAX_TEXT,
     calendar_date,
@@ -28,11 +31,8 @@ from rlvr.verifiers.math.text.normal import (
     lone_choice,
     normal_text,
 )
-from rlvr.verifiers.math.text.normal import choices as choices_of
-from rlvr.verifiers.math.text.sentences import PHRASES, clean, compares, in_base, is_statement, odds, respell, rewritten
-from rlvr.verifiers.math.values.matrices import is_bold_product
-from rlvr.verifiers.math.values.numeric import literal
-from rlvr.verifiers.math.values.tree import Node, Op, ParseError, Quantity, TooLarge, Words, has_kind, number, symbols
+from .normal import choices as choices_of
+from .sentences import PHRASES, clean, compares, in_base, is_statement, odds, respell, rewritten
 
 MAX_PARTS = 8
 _OPENING = r"(?:\\text(?:bf)?\s*\{\s*)?(?:[Pp]art\s*)?"

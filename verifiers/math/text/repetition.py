@@ -20,16 +20,15 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rlvr.core.types import Prompt
-from rlvr.verifiers.extract.last_expression import is_mathematics
-from rlvr.verifiers.math.compare.relations import is_label
-from rlvr.verifiers.math.compare.rules import Rules
-from rlvr.verifiers.math.grammar.lex import to_latex
-from rlvr.verifiers.math.grammar.vocabulary import ABBREVIATED, MAGNITUDES, MULTIPLIERS, NUMBER_WORDS, number_words
-from rlvr.verifiers.math.text.normal import normal_text
-from rlvr.verifiers.math.text.readings import readings
-from rlvr.verifiers.math.values.exact import rational
-from rlvr.verifiers.math.values.numeric import FAILURES
-from rlvr.verifiers.math.values.tree import (
+
+from ...extract.last_expression import is_mathematics
+from ..compare.relations import is_label
+from ..compare.rules import Rules
+from ..grammar.lex import to_latex
+from ..grammar.vocabulary import ABBREVIATED, MAGNITUDES, MULTIPLIERS, NUMBER_WORDS, number_words
+from ..values.exact import rational
+from ..values.numeric import FAILURES
+from ..values.tree import (
     PI,
     Node,
     Num,
@@ -48,7 +47,9 @@ from rlvr.verifiers.math.values.tree import (
     symbols,
     with_children,
 )
-from rlvr.verifiers.math.values.units import UNITS
+from ..values.units import UNITS
+from .normal import normal_text
+from .readings import readings
 
 # --- whether an answer is evaluated -----------------------------------------------------------------------------------
 

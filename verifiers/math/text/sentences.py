@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.rejections import fold_case, is_denied, is_refused, names_another
-from rlvr.verifiers.math.grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
-from rlvr.verifiers.math.values.tree import OO, Node, Op, Words, number
+from ...extract.rejections import fold_case, is_denied, is_refused, names_another
+from ..grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
+from ..values.tree import OO, Node, Op, Words, number
 
 # --- phrases ----------------------------------------------------------------------------------------------------------
 

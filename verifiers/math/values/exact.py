@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
 
-from rlvr.verifiers.math.values.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge, is_op, walk
+from .tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge, is_op, walk
 
 # --- the budget -------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from rlvr.verifiers.math.values.exact import (
+from .exact import (
     PRECISE,
     PRIMES,
     Inexact,
@@ -33,7 +33,7 @@ from rlvr.verifiers.math.values.exact import (
     spend,
     weight,
 )
-from rlvr.verifiers.math.values.numeric import (
+from .numeric import (
     FAILURES,
     Closure,
     Digits,
@@ -44,7 +44,7 @@ from rlvr.verifiers.math.values.numeric import (
     evaluate,
     extent,
 )
-from rlvr.verifiers.math.values.tree import (
+from .tree import (
     IMAGINARY,
     PI,
     E,

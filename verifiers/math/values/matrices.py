@@ -21,8 +21,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from rlvr.verifiers.math.values.exact import PRIMES, Inexact, Undefined, rational
-from rlvr.verifiers.math.values.tree import (
+from .exact import PRIMES, Inexact, Undefined, rational
+from .tree import (
     CONSTANTS,
     Node,
     Num,

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, exact, multifactorial, rational, subfactorial
-from rlvr.verifiers.math.values.tree import (
+from .exact import Inexact, Undefined, exact, multifactorial, rational, subfactorial
+from .tree import (
     IMAGINARY,
     OO,
     PI,
@@ -34,7 +34,7 @@ from rlvr.verifiers.math.values.tree import (
     substitute,
     symbols,
 )
-from rlvr.verifiers.math.values.units import UNITS
+from .units import UNITS
 
 MAX_LOG = 1e6  # |log| of the largest intermediate value
 

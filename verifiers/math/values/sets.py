@@ -13,10 +13,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from rlvr.verifiers.math.values.exact import Inexact, Undefined, exact, rational
-from rlvr.verifiers.math.values.identity import UNDEFINED, Undecided, base_points, same_value
-from rlvr.verifiers.math.values.numeric import Numbers, compile_tree, try_evaluate
-from rlvr.verifiers.math.values.tree import (
+from .exact import Inexact, Undefined, exact, rational
+from .identity import UNDEFINED, Undecided, base_points, same_value
+from .numeric import Numbers, compile_tree, try_evaluate
+from .tree import (
     MINUS_OO,
     OO,
     Node,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from rlvr.verifiers.math.values.tree import Unit
+from .tree import Unit
 
 # Prefix, its word, and its factor.
 _PREFIXES = (

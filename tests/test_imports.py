@@ -168,7 +168,8 @@ def test_imports_within_a_package_are_relative():
             if isinstance(node, ast.ImportFrom):
                 own = home in PACKAGES and home not in ("rlvr", "rlvr.recipes")
                 same = own and within(absolute(path, node), (home,))
-                if same != bool(node.level):
+                bare = not node.level and (node.module or "").split(".")[0] in LINKED
+                if same != bool(node.level) or bare:
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not wrong, wrong
 

@@ -331,8 +331,13 @@ class State:
         with self._lock:
             if self._endpoint is None:
                 try:
-                    seconds = {"retry_seconds": judge.retry_seconds, "request_seconds": judge.request_seconds}
-                    self._endpoint = Endpoint(judge.url, judge.model, key_env=judge.key_env, **seconds)
+                    self._endpoint = Endpoint(
+                        judge.url,
+                        judge.model,
+                        key_env=judge.key_env,
+                        retry_seconds=judge.retry_seconds,
+                        request_seconds=judge.request_seconds,
+                    )
                 except ValueError as problem:
                     raise RunError(f"llm_judge: {problem}") from problem
             return self._endpoint

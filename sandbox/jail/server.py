@@ -12,7 +12,7 @@ this package only `inside` (see client.py for how it is started).
 
 from __future__ import annotations
 
-import _multiprocessing
+import _multiprocessing  # type: ignore[import-not-found]
 import _socket
 import contextlib
 import gc

@@ -17,7 +17,6 @@ from rlvr.verifiers.math.values.exact import BoundedWork, OutOfBudget, spend
 from tests.helpers.machine import processor_time
 from tests.helpers.verifiers import holds
 
-
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -375,8 +375,8 @@ class Proof:
         if not isinstance(side, ast.Name) or self.scope.owner(side.id) is not self.scope:
             return False
         value = self.value(side)
-        found = map(self.state.containers.__getitem__, value.places)
-        now = [container.literal and container.passed == self.state.calls for container in found] == [True]
+        held = [self.state.containers[place] for place in value.places]
+        now = len(held) == 1 and held[0].literal and held[0].passed == self.state.calls
         alone = all(self.state.holders(place) == 1 for place in self.state.reach(value.places))
         nodes = [node for node, passed in self.passed_at.items() if passed & value.places]
         literal = all(isinstance(part, _LITERAL) for part in ast.walk(wanted))
@@ -395,7 +395,6 @@ class Proof:
 
         late: answers that may be read after other calls. shallow: nothing is read of the items.
         """
-        # The containers themselves, and what they will read if they are iterators.
         near = set(value.places)
         while more := {read for each in near for read in self.state.containers[each].reads} - near:
             near |= more
@@ -424,8 +423,8 @@ class Proof:
             if place in self.state.reach(each for value in added for each in value.places):
                 raise NotProved("a container is put into itself")
             parts = container.parts.union(*(value.places for value in added))
-            still = exact and container.exact
-            parts = parts if still else parts.union(*map(self.state.parts, added))
+            if not (still := exact and container.exact):
+                parts = parts.union(*map(self.state.parts, added))
             self.state.containers[place] = replace(
                 container, parts=parts, changed=True, literal=False, exact=still, items=()
             )
@@ -588,15 +587,14 @@ class Proof:
             return self.operation([index], f"{ast.unparse(node.value)}[]")
         self.use(base, shallow=True)
         parts = self.state.parts(base)
-        answer = base.answer or index.answer
         if isinstance(node.slice, ast.Slice):
             # A slice of an array is a view into it.
             view = base.places if "numpy" in self.modules.values() else frozenset()
-            return Value(self.state.make("own", parts) | view, answer, self.unknown())
+            return Value(self.state.make("own", parts) | view, base.answer or index.answer, self.unknown())
         origin = f"{base.origin}[{index.text}]" if base.origin and isinstance(node.slice, ast.Constant) else ""
         if isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
             parts = self.state.parts_at(base, node.slice.value)
-        return Value(parts, answer, self.unknown(), origin, base.given)
+        return Value(parts, base.answer or index.answer, self.unknown(), origin, base.given)
 
     def _expr_Attribute(self, node: ast.Attribute) -> Value:
         path = facts.read_dotted_name(node, self.modules)

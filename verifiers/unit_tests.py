@@ -1,4 +1,4 @@
-"""The verifier `unit_tests`: programs run in the sandbox, and expected values never enter it."""
+"""The verifier `unit_tests`: programs run in the sandbox; expected values of stdio and calls never enter it."""
 
 from __future__ import annotations
 

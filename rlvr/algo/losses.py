@@ -175,11 +175,10 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
 def loss_denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
     """Return what the summed loss of a minibatch is divided by; see `token_weights`. For pairs, the number of pairs.
 
-    It counts sampled rollouts, whether a row is computed or left out because its gradient is zero. token: the tokens of
-    the completions that have a score and are not masked; sequence: the number of these completions (TRL counts the
-    masked ones too); constant: the number of all completions, including unscored and masked ones (as in TRL), times
-    max_new_tokens.
-    """
+    It counts every sampled completion, also those that are not computed because their gradient is zero. token: the
+    tokens of the completions that have a score and are not masked; sequence: the number of these completions (TRL
+    counts the masked ones too); constant: the number of all completions, including unscored and masked ones (as in
+    TRL), times max_new_tokens."""
     if minibatch.rows_per_pair > 1:
         return len(minibatch) / minibatch.rows_per_pair
     counts = minibatch.token_counts
@@ -216,9 +215,9 @@ def policy_loss(
     """Return the loss of a microbatch, a scalar, and the sums over its tokens for the log.
 
     denominator: `loss_denominator` of the whole minibatch, so that microbatches add up exactly. settings: the arguments
-    of the loss's own function. clip: the bounds below and above 1 beyond which a ratio counts as clipped, in the log.
-    Old logprobs are None where the batch gets a single update: the present logprobs, detached, are the old ones.
-    """
+    of the loss's own function. clip: (clip_low, clip_high). In the log, a token counts as clipped if its advantage is
+    negative and its ratio below 1 - clip_low, or its advantage is positive and its ratio above 1 + clip_high. Old
+    logprobs are None where the batch gets a single update: the present logprobs, detached, are the old ones."""
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
     weights = importance_weights(old, batch.sampler_logprobs, mask, importance, importance_cap)
@@ -333,13 +332,13 @@ class Loss:
     normalize: str = "token"
     """What algo.normalize auto means."""
     fixed: bool = False
-    """Whether it has this normalization only: counted once for each token, the ratio of a whole completion would weigh
-    it by its length."""
+    """Whether `normalize` must stay as it is: the ratio of a whole completion is repeated on each of its tokens, so
+    that an average over tokens would weight completions by length."""
     weights_in_ratio: bool = False
     """Whether the importance weights of the tokens enter the ratio of the completion, instead of weighing the loss."""
     of_completions: bool = False
-    """Whether it compares whole completions with a reference policy. algo.loss cannot name it: only the algorithm whose
-    row names it has it."""
+    """Whether it compares whole completions with a reference policy. `algo.loss` cannot choose it; it comes with the
+    algorithm whose row names it."""
 
     @cached_property
     def settings(self) -> tuple[str, ...]:

@@ -126,8 +126,8 @@ class AlgoConfig(Group):
     """KL divergence per token that kl_coef is adapted to, after each step (arXiv:1909.08593, section 2.2; verl:
     adaptive). None: kl_coef stays."""
     kl_horizon: Annotated[int, COUNT, ADVANCED, WEIGHING, WITH_KL_TARGET] = 10_000
-    """Completions after which kl_coef has grown by a factor of about exp(e) where the KL divergence is 1 + e times the
-    target; e counts as .2 at most."""
+    """After each step kl_coef is multiplied by 1 + e n / kl_horizon. n: scored completions of the step; e: KL /
+    kl_target - 1, clipped to [-.2, .2]."""
     reference_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WEIGHING, WITH_KL] = 0
     """Steps after which the reference policy is set to the present policy, again and again (DeepSeek-R1: 400). 0:
     never."""
@@ -137,8 +137,9 @@ class AlgoConfig(Group):
     entropy_coef: Annotated[float, WEIGHT, ADVANCED, WEIGHING] = 0.0
     """Weight of the entropy bonus: the mean entropy per token, whatever the loss is averaged over. 0: none."""
     entropy_target: Annotated[float | None, POSITIVE, ADVANCED, WEIGHING] = None
-    """Entropy per token, in nats, at or below which the bonus is given, with a weight that then grows step by step, and
-    else shrinks (arXiv:2505.22312). None: always, with entropy_coef."""
+    """Entropy per token in nats. At or below it the bonus is given and its weight grows by entropy_coef_delta each
+    step; above it there is no bonus, and the weight shrinks by as much (arXiv:2505.22312). None: always, with
+    entropy_coef."""
     entropy_coef_delta: Annotated[float, POSITIVE, ADVANCED, WEIGHING, WITH_ENTROPY_TARGET] = 0.005
     """How much the weight of the entropy bonus grows or shrinks each step."""
     entropy_coef_max: Annotated[float, POSITIVE, ADVANCED, WEIGHING, WITH_ENTROPY_TARGET] = 1.0

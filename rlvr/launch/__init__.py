@@ -2,8 +2,8 @@
 
 | phase | does | where |
 |---|---|---|
-| resolve | decides what the run begins with: another run's model, the caller's task or the config's | here |
-| check | settings, names, machine, data: what is wrong is told before torch is imported, which takes seconds | here |
+| resolve | finds the model of the run that this one starts from | here |
+| check | settings, names, machine, data; wrong ones are reported before torch is imported, which takes seconds | here |
 | open | folder, processes, model, verifiers, sampler; restores what is saved | execute.py |
 | run | evaluates, trains, evaluates again, and says what came out | execute.py |
 

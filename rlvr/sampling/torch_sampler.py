@@ -122,7 +122,8 @@ class Ending:
 class ContinuousBatch:
     """The completions of prompts (P lists of ids), one for each seed, at most `size` rows at once.
 
-    decoder_for: the class of the decoder for prompt p, which SharedDecoders share while others take turns. cache_bytes:
+    decoder_for: returns the decoder class of prompt p. Rows of a SharedDecoder join a running batch of the same class;
+    rows of any other class wait until the batch is empty. cache_bytes:
     how many bytes of keys and values a SharedDecoder may hold; where they would not do, the youngest rows leave, and
     are drawn again later (as long as one row is left). steps_per_look: tokens drawn until the host looks at them.
     limits: tokens of a completion of each prompt; sampling.max_new_tokens unless given, which is the largest of them.
@@ -189,7 +190,7 @@ class ContinuousBatch:
             logits = torch.cat(parts) if len(parts) > 1 else parts[0] if parts else logits
 
     def _until_limit(self) -> int:
-        """Return the steps until some row has all the tokens that it may have."""
+        """Return the steps until the row with the most tokens has max_new_tokens."""
         return self.sampling.max_new_tokens - max(row.drawn for row in self.rows)
 
     def _draw(self, logits: Tensor) -> Tensor:

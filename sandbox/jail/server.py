@@ -7,7 +7,7 @@ The control socket (SOCK_SEQPACKET) carries, to the server, a JSON header with d
 run; from the server, one JSON message after start-up and one per run once all its processes are gone.
 
 A child copies every page that it writes to, and each mapping slows the fork down: so the server imports little, and of
-this package only `inside` (see client.py for how it is started).
+this package only jail, wire and testcode (host.boot_code starts it).
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ from .base import Failure, call_guarded, describe, log_failure, logger, misspelt
 from .pool import WorkerPool
 from .processes import Call, Submission, dumps, pickle_verifier
 
-# The share of verdicts that may be errors before a run stops.
-
 
 class VerifierErrors(RunError):
     """Too many verdicts are errors of the verifier or of the data for the rewards to mean anything."""

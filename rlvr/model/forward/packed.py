@@ -134,7 +134,7 @@ class PackedGroups:
             return self.attention.attend(query, key, value, scores, kept)
 
     def bytes_per_layer(self) -> float:
-        """Return infinity: attention of many queries takes longer than reading their keys."""
+        """Return infinity, so that all threads are used: attention of many queries is not bound by reading keys."""
         return math.inf
 
 

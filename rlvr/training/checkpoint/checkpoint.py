@@ -58,7 +58,7 @@ REFERENCE = "reference.safetensors"
 class Weights(Protocol):
     """What is trained, as a checkpoint holds it: a policy, or a model with its trained weights alone.
 
-    mesh: of the processes that hold the weights in shards; all of them must call `snapshot`, `save` and `load_weights`.
+    mesh: the device mesh of sharded weights, else None. All of its ranks must call `snapshot`, `save`, `load_weights`.
     """
 
     @property
@@ -307,7 +307,7 @@ def failing_together(folder: Path, together: bool, group: Any = None) -> Iterato
 
 @contextmanager
 def partial_of_first(folder: Path) -> Iterator[Path]:
-    """Yield the folder of `written_whole`, which the first process makes. RunError where it cannot be written."""
+    """Yield the folder of `write_folder_whole`, which the first process makes. RunError where it cannot be written."""
     try:
         yield folder.with_name(folder.name + PARTIAL)
     except (OSError, CheckpointException) as error:

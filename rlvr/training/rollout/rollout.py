@@ -316,12 +316,11 @@ SECONDS_TO_END = 60.0
 class RolloutPrefetcher:
     """Returns the verified groups of each step, and updates the sampler's weights after it.
 
-    With max_staleness k, batch s (from 0) is sampled from the weights after max(0, s - k) updates, whatever the timing:
-    a thread samples while the trainer trains, and weights are pushed when both are done. So nothing is being sampled
-    when a step ends, and a checkpoint needs only `ahead`: the rollouts of later steps. A run samples k steps more than
-    it trains, so that raising run.steps continues it exactly (unless optim.decay_steps 0 ties the learning rate to
-    run.steps).
-    """
+    With max_staleness k, step s (from 0) is sampled with the weights after max(0, s - k) updates, whatever the timing:
+    a background thread samples while the trainer updates, and weights are pushed once both have finished. So nothing is
+    being sampled when a step ends, and a checkpoint needs only `ahead`: the rollouts of later steps. A run samples k
+    steps more than it trains, so that raising run.steps continues it exactly (unless optim.decay_steps 0 ties the
+    learning rate to run.steps)."""
 
     def __init__(self, worker: RolloutWorker, start: int = 0) -> None:
         self.worker = worker

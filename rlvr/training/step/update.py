@@ -240,9 +240,7 @@ def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tens
 
 
 def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
-    """Run forward and backward for the critic's own weights. No gradient reaches a trunk that it shares with the
-    policy.
-    """
+    """Backpropagate the value loss into the critic's own weights. A trunk that it shares with the policy gets none."""
     critic, device = learner.critic, minibatch.mask.device
     assert critic is not None
     sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlvr.commands.arguments import choose_sampler
+from rlvr.commands.arguments import choose_classes
 from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.core.types import Completion, Sampling
 from rlvr.model.load.policy import Policy, load_policy
@@ -238,6 +238,6 @@ def test_wrong_input_is_refused(policy: Policy) -> None:
     with pytest.raises(ValueError, match="without tokens"):
         sampler.generate([[]], Sampling(), [[1]])
     with pytest.raises(ValueError, match="--sampler 'vlm'; did you mean vllm"):
-        choose_sampler({"sampler": TorchSamplerConfig()}, "vlm")
+        choose_classes({"sampler": TorchSamplerConfig()}, ["--sampler", "vlm"])
     with pytest.raises(ValueError, match="batch_size 0"):
         make_sampler(TorchSamplerConfig(batch_size=0), policy)

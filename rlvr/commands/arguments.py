@@ -9,6 +9,7 @@ A field is a flag: `--name`, in a group of settings `--group.name`. Also:
 | `--run.task-option a=1 b=2` | options, each key=value; the flag may be repeated |
 | `--run.overwrite`, `--run.overwrite true` | a switch that is turned on |
 | `--run.no-overwrite`, `--no-run.overwrite`, `--run.overwrite=false` | a switch that is turned off |
+| `--verifier-option a=1 -- FILE` | after `--` there are no flags |
 | `--algo ppo`, `--sampler vllm`, `--monitor math` | a selector, read first: which settings there are depends on it |
 
 Which flags exist is decided by the values (`Flags`): a group brings the settings of its class.
@@ -252,6 +253,9 @@ class Flags:
         words, switch = deque(argv), ""
         while words:
             token = words.popleft()
+            if token == "--":  # what follows are arguments without a flag
+                extra += [(word, "") for word in words]
+                break
             if not is_flag(token):
                 extra.append((token, switch))
                 switch = ""
@@ -262,7 +266,7 @@ class Flags:
                 given[flag.name], switch = on is read_switch(flag, token, taken, words), token
                 continue
             switch, options = "", flag.setting.name.endswith("option")
-            while words and len(taken) < flag.takes and not is_flag(words[0]):
+            while words and len(taken) < flag.takes and words[0] != "--" and not is_flag(words[0]):
                 if options and taken and "=" not in words[0]:
                     break
                 taken.append(words.popleft())

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import psutil  # type: ignore[import-untyped]
-
 from rlvr.config.settings import SECONDS
 
 from .arguments import parse
@@ -97,6 +95,10 @@ def cpu_quota(text: str) -> float | None:
 
 def check_memory() -> Finding:
     """Report total and available memory, and the cgroup's limit where that is lower."""
+    try:
+        import psutil  # type: ignore[import-untyped]
+    except ImportError:  # of a broken installation, which the command is for
+        return Finding("memory", "unknown: psutil is not installed")
     memory = psutil.virtual_memory()
     found = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} available"
     cap = _read(LIMITS["memory"])

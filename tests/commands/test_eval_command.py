@@ -106,7 +106,7 @@ def test_graded_verifier_and_threshold(data, tmp_path, capsys):
         ("", "the data set is empty"),
         ('{"question": "a", "answer": "#### 1"}\n{"question"\n', "test.jsonl, line 2: not JSON"),
         ('{"question": "a", "answer": "none"}\n', "row 1: the answer does not end"),
-        ('{"question": "a", "answer": "#### ,"}\n', "gsm8k/test/0"),
+        ('{"question": "a", "answer": "#### ,"}\n', "none of 1 rows can be used for test: 1 without an answer"),
     ],
 )
 def test_bad_data_is_one_line(data, tmp_path, capsys, content, message):

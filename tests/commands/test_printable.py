@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 import unicodedata
 
 from rlvr.commands.cli import main
@@ -56,8 +59,10 @@ def test_a_report_of_odd_rollouts(bad_files, capsys):
     (bad_files / "run" / "config.json").write_bytes(b"\xff\x00")
     assert main(["report", "run"]) == 0
     page = (bad_files / "run" / "report.html").read_text("utf-8")
-    assert r"\x1b&lt;b&gt;\ud800\x00" in page
-    assert not [c for c in page if unicodedata.category(c) == "Cc" and c not in "\n\t"]
+    packed = re.findall(r'<script type="application/gzip" class="chunk">([^<]*)</script>', page)
+    texts = json.dumps([json.loads(gzip.decompress(base64.b64decode(chunk))) for chunk in packed], ensure_ascii=False)
+    assert r"\\x1b<b>\\ud800\\x00" in texts  # which the page's script sets as text, never as markup
+    assert not [c for c in page + texts if unicodedata.category(c) == "Cc" and c not in "\n\t"]
 
 
 def test_a_damaged_part_of_the_rollouts(bad_files, capsys):

@@ -268,6 +268,7 @@ def test_where_all_are_damaged_it_is_said(tmp_path):
 
 def test_checkpoints_of_another_fine_tuning_are_not_taken(tmp_path):
     """Other settings of the fine-tuning or another optimizer are refused, naming them; when it is saved may change."""
+    pytest.importorskip("bitsandbytes", reason="another optimizer needs the extra bitsandbytes")
     tune(tuned(tmp_path), 8)
     for groups in ({"sft": {"lr": 1e-4}}, {"optim": {"name": "adamw8bit"}}, {"run": {"seed": 7}}):
         with pytest.raises(ValueError, match=f"other settings: {next(iter(groups))}"):

@@ -18,7 +18,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
-from rlvr.training.step.prepare import kl_costs, prepare_batch
+from rlvr.training.step.prepare import prepare_batch, sum_kl_costs
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from tests.helpers.runs import batch_of
@@ -126,7 +126,8 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     rewards = group_rewards(groups, run.config.rollout)
     advantages = group_advantages(groups, rewards, run.config.algo)
     batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
-    whole = torch.tensor([value for row in subtract_costs(rewards, kl_costs(run.learner, groups, {})) for value in row])
+    costs = sum_kl_costs(run.learner, groups, {})
+    whole = torch.tensor([value for row in subtract_costs(rewards, costs) for value in row])
     firsts = batch.mask.int().argmax(-1)
     torch.testing.assert_close(batch.returns[torch.arange(24), firsts], whole, atol=1e-4, rtol=0)
     assert (whole != torch.tensor([r for row in rewards for r in row])).any()

@@ -161,13 +161,16 @@ def subtracts_kl(learner: Learner) -> bool:
 
 
 def kl_costs(learner: Learner, groups: Sequence[Group], stats: dict[str, float]) -> list[list[float]] | None:
-    """Return the KL cost of each completion (P x G); None where the KL term is no cost of whole completions.
+    """Return `sum_kl_costs`; None where the KL term is no cost of whole completions."""
+    return sum_kl_costs(learner, groups, stats) if subtracts_kl(learner) else None
+
+
+def sum_kl_costs(learner: Learner, groups: Sequence[Group], stats: dict[str, float]) -> list[list[float]]:
+    """Return the KL cost of each completion (P x G).
 
     A cost is kl_coef times the sum of the KL estimates over the completion's tokens; 0 for a completion without a
     score. Adds "kl", the mean estimate over all tokens, to `stats`.
     """
-    if not subtracts_kl(learner):
-        return None
     assert learner.reference is not None
     algo = learner.algo
     everything = [[1.0] * len(group.completions) for group in groups]

@@ -15,7 +15,7 @@ from rich.table import Table
 from rlvr.config.settings import COUNT
 from rlvr.config.shared import Samples
 from rlvr.core.files.write import write_whole
-from rlvr.training.evaluation.evaluate import Answers
+from rlvr.training.evaluation.answers import Answers
 from rlvr.training.evaluation.passk import by_problem, is_right, pass_power_k
 
 from .arguments import Positional, parse

@@ -18,6 +18,7 @@ from rlvr.core.files.write import write_whole
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
+from rlvr.training.evaluation.answers import Answers, scan_answers
 from rlvr.training.evaluation.passk import by_problem, estimate_mean, is_right
 
 from .arguments import parse
@@ -84,8 +85,6 @@ def sample(args: SampleArgs) -> dict[str, Any]:
     """Sample, score, and keep the best. Return what was measured. Raises RunError where there is nothing to keep."""
     args.check()
     run(args.evaluation())
-    from rlvr.training.evaluation.evaluate import Answers, scan_answers  # torch takes seconds
-
     problems = {problem.id: problem for problem in chosen_problems(load_task(args.evaluation()), args.evaluation())}
     path = args.out_dir / "answers.jsonl"
     wanted = [row for row in Answers(path).held.values() if row["id"] in problems and row["sample"] < args.samples]

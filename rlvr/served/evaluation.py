@@ -18,7 +18,8 @@ from rlvr.core.http import RequestRefused
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
-from rlvr.training.evaluation.evaluate import Answers, check_problems, keep_given, summarize, verify_answers
+from rlvr.training.evaluation.answers import Answers
+from rlvr.training.evaluation.evaluate import check_problems, keep_given, summarize, verify_answers
 from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
 
 from .speakers import Speaker

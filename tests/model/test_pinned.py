@@ -11,8 +11,7 @@ from safetensors.torch import load, save
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import OptimConfig
-from rlvr.model.optim import optimizer as adamw
-from rlvr.model.optim.optimizer import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Pinned, Slabs, optimizer_step
+from rlvr.model.optim.optimizer import ALIGNED, SMALLEST_SLAB, Beside, BucketedAdamW, Pinned, Slabs, optimizer_step
 from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 
@@ -70,7 +69,7 @@ def test_an_optimizer_in_slabs_computes_the_same(monkeypatch: pytest.MonkeyPatch
     """As one whose state lies beside the weights; saved and loaded too, and the old slabs are let go then."""
     monkeypatch.setattr(Pinned, "wait", lambda self: None)
 
-    def train(place: adamw.Place | None) -> tuple[dict[str, bytes], int]:
+    def train(place: Beside | None) -> tuple[dict[str, bytes], int]:
         torch.manual_seed(0)
         weights = [torch.nn.Parameter(torch.randn(shape).bfloat16()) for shape in [(70, 64), (300,), (5, 3)]]
         options = {"lr": 1e-2, "betas": OptimConfig().betas, "weight_decay": 0.1, "place": place, "bucket": 1000}

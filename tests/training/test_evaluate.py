@@ -29,7 +29,8 @@ from rlvr.model.load.policy import Policy, load_policy
 from rlvr.runs.records import is_graded
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.served.evaluation import identical
-from rlvr.training.evaluation.evaluate import Answers, evaluate, read_answers, scan_answers, shorten_answer, summarize
+from rlvr.training.evaluation.answers import Answers, read_answers, scan_answers, shorten_answer
+from rlvr.training.evaluation.evaluate import evaluate, summarize
 from rlvr.training.evaluation.passk import estimate_mean
 
 PROBLEMS = [Problem(f"p{i}", f"{i}+{i}=", str(2 * i)) for i in range(6)]

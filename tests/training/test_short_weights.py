@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr.config import ModelConfig
-from rlvr.launch import launch
+from rlvr.launch import execute, launch
 from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim import optimizer as optim
@@ -60,7 +60,8 @@ class Away(Beside):
 def offloading(monkeypatch: pytest.MonkeyPatch) -> type[Away]:
     """optim.offload on a machine without a GPU: the state lies apart from the weights, in the same memory."""
     monkeypatch.setattr(optim, "Pinned", Away)
-    monkeypatch.setattr(optim, "check_place", lambda device: None)
+    for module in (optim, execute):
+        monkeypatch.setattr(module, "check_optimizer", lambda config, device: None)
     monkeypatch.setattr(Away, "passed", 0)
     return Away
 

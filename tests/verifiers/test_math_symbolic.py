@@ -128,8 +128,10 @@ def test_divergent_golds_have_no_number():
 def test_a_gold_that_ends_its_worker_is_not_tried_again(monkeypatch):
     """What a worker was killed for is left alone by the next one, so that answers do not cost the deadline each."""
     killed = []
-    late = Hangs.late
-    monkeypatch.setattr(Hangs, "late", lambda hangs, item, *given: killed.append(item) or late(hangs, item, *given))
+    report = Hangs.report_deadline
+    monkeypatch.setattr(
+        Hangs, "report_deadline", lambda hangs, item, *given: killed.append(item) or report(hangs, item, *given)
+    )
     with Runner(MathVerifier(symbolic_seconds=600), workers=1, timeout=3) as runner:
         pairs = [(Problem(str(k), "", HARD_AND_OPEN), boxed(str(k))) for k in range(8)]
         verdicts = runner.verify(pairs)

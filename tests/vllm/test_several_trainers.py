@@ -139,7 +139,7 @@ from accelerate import Accelerator
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from rlvr.sampling.vllm.weights import engine_weights, whole
+from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers.models import shake, small_policy
 
 accelerator = Accelerator(cpu=True)

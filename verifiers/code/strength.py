@@ -725,19 +725,19 @@ class Proof:
             self.change(target, *added, exact=name == "append")
             return Value(parts, answer, self.unknown())
         found = self._compute(node, name, target, added, answer=answer)
-        if name in facts.SCALAR or found.text.startswith("?rn"):
+        is_iterator = name in facts.STAYING or facts.read_dotted_name(node.func, self.modules).startswith("itertools.")
+        if not is_iterator and (name in facts.SCALAR or found.text.startswith("?rn")):
             return found if is_scalar(found) else replace(found, text=self.unknown("?n"))
         if name == "deepcopy":
             return replace(found, places=self.state.make("own"))
         arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
-        if name in facts.STAYING or facts.read_dotted_name(node.func, self.modules).startswith("itertools."):
+        if is_iterator:
             if name in ("zip", "enumerate") and not any(isinstance(part, ast.Starred) for part in nodes):
                 items = [frozenset[int]()] * (name == "enumerate") + [self.state.parts(value) for value in given]
                 parts = self.state.make("own", parts, exact=True, items=tuple(items))
             delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
             parts = parts if name in ("zip", "enumerate") else parts | arguments
-            made = self.state.make("lazy", parts, reads=arguments, delayed=delayed)
-            return replace(found, places=made)
+            return replace(found, places=self.state.make("lazy", parts, reads=arguments, delayed=delayed))
         exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
         made = self.state.make("own", parts, exact=exact)
         return replace(found, places=made if name in facts.FRESH else made | arguments | parts)

@@ -25,7 +25,7 @@ from rlvr.core.printable import in_one_line, printable
 from rlvr.runs.folder import EVALUATION, read_record
 from rlvr.runs.reading import Record, read_alarms, read_lines
 from rlvr.runs.records import is_graded, pass_names
-from rlvr.training.evaluation.evaluate import Answer, read_answers
+from rlvr.training.evaluation.answers import Answer, read_answers
 from rlvr.training.evaluation.passk import Paired, by_problem, compare_pairs, is_right, pass_at_k
 
 from ..arguments import Positional, parse

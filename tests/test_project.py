@@ -88,7 +88,7 @@ def test_help_needs_no_peer(name: str) -> None:
         capture_output=True,
         text=True,
         cwd="/",
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        env={"PATH": os.environ["PATH"]},
         check=False,
     )
     assert (done.returncode, done.stdout.startswith("usage:")) == (0, True), done.stderr

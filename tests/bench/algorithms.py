@@ -24,6 +24,7 @@ import sys
 import time
 import warnings
 import zlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.runs import assemble
 
 LR = 1e-6

@@ -44,6 +44,8 @@ from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.runs import assemble
 from tests.helpers.shapes import QWEN_7B, QWEN_15B, QWEN_32B
 

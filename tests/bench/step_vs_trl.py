@@ -54,6 +54,8 @@ from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import sft
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.runs import assemble
 
 LR = 1e-6

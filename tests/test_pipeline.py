@@ -20,7 +20,6 @@ from rlvr.config import SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.pipeline.report import figures, write_pipeline_report
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
-from tests.helpers.files import ROOT
 from tests.helpers.folders import read_files
 from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small
@@ -235,75 +234,6 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
     accuracy = {"reward model": {"accuracy": 0.9, "accuracy_ci": [0.8, 0.95]}, "kl": 0.125}
     shown = {figure.name: figure.text for figure in figures({"measured": accuracy})}
     assert shown == {"accuracy on held-out pairs": "0.900 [0.800, 0.950]", "kl": "0.125"}
-
-
-SLOW = """
-import json, os, time
-from pathlib import Path
-from rlvr.config.pipeline import PipelineConfig
-from rlvr.pipeline.stages import Stages, run_pipeline
-
-CONFIG = PipelineConfig(out_dir=Path("out"))
-
-
-def main(config=CONFIG):
-    run_pipeline(config, stages)
-
-
-def stages(pipeline):
-    def make(folder):
-        began = time.monotonic()
-        others = Path("began")
-        others.mkdir(exist_ok=True)
-        (others / str(pipeline.seed)).touch()
-        while len(list(others.iterdir())) < int(os.environ["WANTED"]):
-            time.sleep(0.01)
-        if pipeline.seed == 9:
-            raise ValueError("no nines")
-        return {"threads": int(os.environ["OMP_NUM_THREADS"])}
-
-    pipeline.make("only", {}, make)
-"""
-
-
-def side_by_side(folder: Path, wanted: int, *flags: str) -> subprocess.Popen[str]:
-    """Start a pipeline whose stages wait until `wanted` seeds have begun."""
-    (folder / "slow.py").write_text(SLOW)
-    command = [sys.executable, "-m", "rlvr", "pipeline", "slow.py", *flags]
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment |= {"WANTED": str(wanted), "PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
-
-
-def test_seeds_run_at_once(tmp_path):
-    """Two wait for each other, and end; the third follows; the report holds all, though one has failed."""
-    with side_by_side(tmp_path, 2, "--seeds", "1", "2", "9", "--at-once", "2") as process:
-        out, said = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert said == "seed 9: ended with exit code 2\n"
-    printed = out.splitlines()
-    assert {line[:8] for line in printed} == {"seed 1: ", "seed 2: ", "seed 9: "}
-    assert "seed 9: error: no nines" in printed
-    records = {seed: json.loads((tmp_path / f"out/seed-{seed}/only.stage.json").read_text()) for seed in (1, 2)}
-    assert {record["measured"]["threads"] for record in records.values()} == {max(1, (os.cpu_count() or 1) // 2)}
-    report = (tmp_path / "out/report.html").read_text()
-    assert "seed-1" in report
-    assert "seed-2" in report
-
-
-def test_a_signal_ends_the_seeds_that_run_and_begins_no_other(tmp_path):
-    with side_by_side(tmp_path, 99, "--seeds", "1", "2", "3", "--at-once", "2") as process:
-        deadline = time.monotonic() + 100
-        while len(list(tmp_path.glob("began/*"))) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        out, said = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "seed 3: was not begun" in said
-    assert not (tmp_path / "began/3").exists()
-    assert "Traceback" not in out
 
 
 def test_one_seed_runs_in_one_process_at_a_time(tmp_path):

@@ -19,9 +19,7 @@ class PipelineConfig:
     out_dir: Path = Path("runs/pipeline")
     """Output folder: a folder seed-N for each seed, in it one for each stage; report.html. What is done is skipped."""
     seeds: tuple[int, ...] = (0,)
-    """Seeds. Each is a pipeline of its own."""
-    at_once: int = 1
-    """Seeds that run at the same time, each in a process of its own, on its share of the cores."""
+    """Seeds. Each is a pipeline of its own: commands with other seeds may run in the same folder at the same time."""
     model: str | None = None
     """Hub name or folder of the model that stages without an earlier policy begin with. None: the recipe's."""
     set: tuple[str, ...] = ()
@@ -36,14 +34,12 @@ class PipelineConfig:
             [
                 (bool(self.seeds), "seeds: expected one seed or more"),
                 (len({*self.seeds}) == len(self.seeds), f"seeds {self.seeds}: one is there twice"),
-                (self.at_once >= 1, f"at_once {self.at_once}: expected 1 or more"),
                 *[(n >= 0, f"seeds {n}: expected numbers of 0 or more") for n in self.seeds],
                 *[(is_setting(item), f"set {item!r:.80}: expected STAGE.SETTING=value") for item in self.set],
                 *[
                     (not is_place(item), f"set {item!r:.80}: each stage has its own folder in --out-dir; leave it out")
                     for item in self.set
                 ],
-                (self.model is None or bool(self.model.strip()), "model is empty; expected a hub name or a folder"),
             ]
         )
 

@@ -50,7 +50,7 @@ from rlvr.training.saving import restore, roll_back
 from rlvr.training.sft.sft import accumulate_mix
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import describe_what_is_left, make_stopped, stop_requested
-from rlvr.training.supervision.watchdog import naming_lost, watching
+from rlvr.training.supervision.watchdog import watching
 from rlvr.verifiers.runner import Runner
 
 from . import Session
@@ -83,11 +83,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         stack.callback(session.display.close)
         claim(session, folder, stack)
-        with (
-            record_end(session.reporter),
-            naming_lost(session.accelerator),
-            watching(session.accelerator, config.run.stall_timeout, session.reporter.warn),
-        ):
+        with record_end(session.reporter), watching(session.accelerator, config.run.stall_timeout):
             open_run(session, stack)
             run_session(session)  # the last phase: evaluate, train, evaluate again
         evaluations = session.reporter.log.read("eval")

@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -23,10 +23,6 @@ from rlvr.core.types import RunError
 from rlvr.distributed import Processes, in_thread
 
 from .signals import fit_to_terminal, leave
-
-# A process is slow once the others have waited so long for it, and it takes so many times as long as they did.
-SLOW_SECONDS = 30.0
-SLOW_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
@@ -53,12 +49,11 @@ class Sign:
 
 @dataclass
 class Seen:
-    """The last sign of a process, and when the judge first saw it, its place, and the phase that it is in."""
+    """The last sign of a process, and when the judge first saw it and its place."""
 
     sign: Sign
     heard: float
     moved: float
-    began: float
 
 
 class Judge:
@@ -67,9 +62,6 @@ class Judge:
     def __init__(self, count: int, timeout: float) -> None:
         self.count, self.timeout = count, timeout
         self.seen: dict[int, Seen] = {}
-        self._behind: tuple[Sequence[int], int] = ((), 0)
-        self._since = 0.0
-        self._warned: set[tuple[Sequence[int], str]] = set()
 
     def hear(self, signs: Mapping[int, Sign], now: float) -> None:
         """Take the present signs, by process. One that has not given any yet is at the preparation."""
@@ -77,15 +69,13 @@ class Judge:
         for rank in range(self.count):
             seen, sign = self.seen.get(rank), signs.get(rank, unheard)
             if seen is None:
-                seen = self.seen[rank] = Seen(sign, now, now, now)
+                seen = self.seen[rank] = Seen(sign, now, now)
             if sign is unheard:
                 continue
             if sign.number != seen.sign.number:
                 seen.heard = now
             if (sign.entered, sign.beats) != (seen.sign.entered, seen.sign.beats):
                 seen.moved = now
-            if sign.entered != seen.sign.entered:
-                seen.began = now
             seen.sign = sign
 
     def last(self, now: float) -> list[int]:
@@ -124,24 +114,6 @@ class Judge:
             "--run.stall-timeout if that was work"
         )
 
-    def slow(self, now: float) -> str:
-        """Return a line on a process that takes much longer than the others, once for each of its phases; else ""."""
-        last = self.last(now)
-        if not last or 2 * len(last) > self.count or self.count == 1:
-            self._behind = ((), 0)
-            return ""
-        sign, began = self.seen[last[0]].sign, self.seen[last[0]].began
-        behind = (tuple(last), sign.entered)
-        if behind != self._behind:
-            self._behind, self._since = behind, now
-        took, others = now - began, self._since - began
-        named = (tuple(last), sign.phase)
-        if now - self._since <= SLOW_SECONDS or took <= SLOW_FACTOR * others or named in self._warned:
-            return ""
-        self._warned.add(named)
-        where = f" ({sign.where})" if sign.where else ""
-        return f"the others wait for {self.name(last)}: {took:.0f} s in {sign.place}, theirs took {others:.0f} s{where}"
-
     def name(self, ranks: Sequence[int]) -> str:
         """Return processes in words."""
         numbers = ", ".join(map(str, ranks))
@@ -153,38 +125,38 @@ class Judge:
 SECONDS = 5.0  # between two signs at most
 VERDICT = "verdict"
 OWN = str(Path(rlvr.__file__).parent)
+# How gloo and NCCL say that a process has gone, or has not answered before the timeout of their group.
+GONE = re.compile(r"connection (was )?(closed|reset)|closed by (peer|remote)|broken pipe|timed ?out|NCCL error", re.I)
 
 
 @contextmanager
-def watching(processes: Processes, timeout: float, warn: Callable[[str], None]) -> Iterator[None]:
-    """Run the training within, watched: where a process keeps the others waiting for `timeout` s, all end.
+def watching(processes: Processes, timeout: float) -> Iterator[None]:
+    """Run the training within, watched: if a rank dies, or keeps the others waiting for `timeout` s, all end.
 
-    Each prints one line that names it and its place, and leaves with exit code 1; what it waits for cannot be
-    interrupted. `warn` gets a line where one is much slower than the others.
+    A killed rank is noticed at once, by its connections: the others raise RunError, which names it. One that hangs is
+    found by its signs. Each rank then prints one line that names it and its place, and leaves with exit code 1, since
+    what it waits for cannot be interrupted.
     """
-    watch = Watch(processes, timeout, warn)
+    watch = Watch(processes, timeout)
+    explained = True
     try:
         yield
-    except RuntimeError as error:  # another one has left because of the verdict
-        line = watch.verdict()
+    except BaseException as error:
+        line = watch.explain(error)
+        explained = bool(line)
         if line:
             raise RunError(line) from error
         raise
     finally:
-        watch.close()
+        watch.close(done=explained)
 
 
 class Watch:
     """Gives a sign of this process to the store of all; the first two also judge, so that either may hang."""
 
-    def __init__(self, processes: Processes, timeout: float, warn: Callable[[str], None]) -> None:
+    def __init__(self, processes: Processes, timeout: float) -> None:
         HEARTBEAT.clear()
-        self.rank, self.count, self.timeout, self.warn = (
-            processes.process_index,
-            processes.num_processes,
-            timeout,
-            warn,
-        )
+        self.rank, self.count, self.timeout = processes.process_index, processes.num_processes, timeout
         self.judge = Judge(self.count, timeout) if self.rank < 2 else None
         self.store = own_store() if self.count > 1 else None
         self._trained_by = threading.get_ident()
@@ -194,11 +166,11 @@ class Watch:
         self._thread = threading.Thread(target=self._work, name="rlvr-watch", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop watching; the others learn that this process has done its part."""
+    def close(self, *, done: bool) -> None:
+        """Stop watching. done: the others learn that this process has done its part."""
         self._ended.set()
         self._thread.join(SECONDS)
-        if self.store is not None and not self._thread.is_alive():
+        if done and self.store is not None and not self._thread.is_alive():
             with suppress(RuntimeError):
                 self._tell(left=True)
 
@@ -208,6 +180,30 @@ class Watch:
             if self.store is not None and self.store.check([VERDICT]):
                 return str(self.store.get(VERDICT).decode())
         return ""
+
+    def explain(self, error: BaseException) -> str:
+        """Return the line that says which processes an error of this one is due to; "" if it is its own."""
+        if self.count == 1 or not isinstance(error, RuntimeError):
+            return ""
+        line = self.verdict()
+        if line or not GONE.search(str(error)):
+            return line
+        cause = next(iter(str(error).splitlines()), "")
+        return (
+            f"{self._name_lost()} of {self.count} died or hung, and this one cannot go on without it; run the same "
+            f"command to resume from the last checkpoint ({cause[:120]})"
+        )
+
+    def _name_lost(self) -> str:
+        """Return which processes give no more signs; "a process" where that cannot be told."""
+        lost: list[int] = []
+        with suppress(RuntimeError):  # the process that held the store may be the one
+            before = self._signs()
+            time.sleep(2 * SECONDS)
+            now = self._signs()
+            lost = [rank for rank in range(self.count) if rank not in now or now[rank] == before.get(rank)]
+            lost = [rank for rank in lost if rank not in now or not now[rank].left]
+        return f"process{'es' if len(lost) > 1 else ''} {', '.join(map(str, lost))}" if lost else "a process"
 
     def _work(self) -> None:
         reached = time.monotonic()
@@ -233,10 +229,7 @@ class Watch:
         """Give a sign, and judge those of all. Return the line to end with, "" if none."""
         sign, now = self._tell(), time.monotonic()
         if self.judge is not None:
-            self.judge.hear({self.rank: sign} if self.store is None else self._signs(self.store), now)
-            slow = self.judge.slow(now)
-            if slow:
-                self.warn(slow)
+            self.judge.hear(self._signs() if self.store is not None else {self.rank: sign}, now)
             line = self.judge.describe_stall(now)
             if line and self.store is None:
                 return line
@@ -253,11 +246,10 @@ class Watch:
             self.store.set(str(self.rank), json.dumps(asdict(sign)))
         return sign
 
-    def _signs(self, store: Any) -> dict[int, Sign]:
-        known = [rank for rank in range(self.count) if store.check([str(rank)])]
-        return {
-            rank: Sign(**json.loads(text)) for rank, text in zip(known, store.multi_get([str(rank) for rank in known]))
-        }
+    def _signs(self) -> dict[int, Sign]:
+        known = [rank for rank in range(self.count) if self.store.check([str(rank)])]
+        found = self.store.multi_get([str(rank) for rank in known])
+        return {rank: Sign(**json.loads(text)) for rank, text in zip(known, found)}
 
 
 def own_store() -> Any:
@@ -276,45 +268,3 @@ def position(thread: int) -> tuple[bool, str]:
             return waits, f"{file[len(OWN) + 1 :]}:{frame.f_lineno}, {frame.f_code.co_name}"
         frame = frame.f_back
     return waits, ""
-
-
-# How gloo and NCCL say that a process has gone, or has not answered before the timeout of their group.
-GONE = re.compile(r"connection (was )?(closed|reset)|closed by (peer|remote)|broken pipe|timed ?out|NCCL error", re.I)
-SECONDS_TO_ANSWER = 10.0  # in which a process that is alive finds out too, and says so
-
-
-@contextmanager
-def naming_lost(processes: Processes) -> Iterator[None]:
-    """Wrap collective operations. If a rank is lost, raise RunError, which names the ranks that do not answer.
-
-    A killed rank is noticed at once, by its connections; one that hangs is found by `watching`.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if processes.num_processes == 1 or not GONE.search(str(error)):
-            raise
-        line = next(iter(str(error).splitlines()), "")
-        raise RunError(
-            f"{name_missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without "
-            f"it; run the same command to resume from the last checkpoint ({line[:120]})"
-        ) from error
-
-
-def name_missing(processes: Processes) -> str:
-    """Return which processes do not say that they are there; "a process" where that cannot be told."""
-    others: list[int] = []
-    try:
-        store = PrefixStore("rlvr/lost", _get_default_store())
-        store.set(str(processes.process_index), "here")
-        deadline = time.monotonic() + SECONDS_TO_ANSWER
-        while time.monotonic() < deadline:
-            others = [rank for rank in range(processes.num_processes) if not store.check([str(rank)])]
-            if not others:
-                break
-            time.sleep(0.2)
-    except RuntimeError:
-        return "a process"  # the one that held the store
-    if not others:
-        return "a process"
-    return f"process{'es' if len(others) > 1 else ''} {', '.join(map(str, others))}"

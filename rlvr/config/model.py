@@ -16,6 +16,7 @@ from .settings import (
     COUNT_OR_NONE,
     LEARNING_RATE,
     POSITIVE,
+    RESUMABLE,
     SHARE,
     WEIGHT,
     Group,
@@ -38,7 +39,7 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     weights: Annotated[Literal["float32", "bfloat16"], ADVANCED, WITH_ALL_WEIGHTS] = "float32"
     """What trained weights and their gradients are stored in. bfloat16: half of their memory, and a float32 copy in
     the optimizer's state, in which small updates add up."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Annotated[bool, RESUMABLE] = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     chat_template: Annotated[Path | None, ADVANCED] = None
     """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
@@ -98,7 +99,7 @@ class OptimConfig(Group):
 
     name: Annotated[Literal["adamw", "adamw8bit"], ADVANCED] = "adamw"
     """adamw8bit: AdamW with both moments in 8 bits, 2 bytes a weight in place of 8 (needs bitsandbytes)."""
-    offload: Annotated[bool, ADVANCED] = False
+    offload: Annotated[bool, ADVANCED, RESUMABLE] = False
     """Keep the optimizer's state in pinned CPU memory and update the weights on the GPU bucket by bucket: the same
     numbers, slower."""
     lr: Annotated[float, LEARNING_RATE] = 1e-6
@@ -121,7 +122,7 @@ class OptimConfig(Group):
     """Bound on how far the updates of one step may move the policy: the KL divergence per token between the policies
     before and after, on the step's own tokens. Beyond it the rest of the step's updates are left out (PPO's target_kl),
     and a warning is given, as where a single update moves it so far. 0: no bound."""
-    tokens_per_microbatch: Annotated[int, COUNT] = 16384
+    tokens_per_microbatch: Annotated[int, COUNT, RESUMABLE] = 16384
     """Tokens per forward and backward pass (gradient accumulation): trades memory for speed, same result."""
 
 

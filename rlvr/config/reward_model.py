@@ -13,6 +13,7 @@ from .settings import (
     ADVANCED,
     COUNT,
     COUNT_OR_NONE,
+    RESUMABLE,
     TWO_OR_MORE,
     Bound,
     Group,
@@ -40,12 +41,12 @@ SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 class RewardRunConfig(SeedSetting):
     """Where the results are written, and how many models are trained."""
 
-    out_dir: Path = Path("runs/rm")
+    out_dir: Annotated[Path, RESUMABLE] = Path("runs/rm")
     """Output folder: config.json, pairs.jsonl, metrics.jsonl, eval.jsonl, and the models model-0, model-1, ... A
     training that is already in it is resumed."""
     models: Annotated[int, COUNT] = 1
     """Number of models trained on the same pairs, each with its own head and order of pairs: an ensemble."""
-    overwrite: bool = False
+    overwrite: Annotated[bool, RESUMABLE] = False
     """Delete the run that is in out_dir and start again; files that no run wrote stay."""
 
 
@@ -110,7 +111,7 @@ class RewardTrainConfig(Group):
     """Passes over the training pairs."""
     batch_size: Annotated[int, COUNT] = 32
     """Pairs per step."""
-    save_every: Annotated[int, COUNT_OR_NONE, ADVANCED] = 100
+    save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 100
     """Steps between checkpoints, from which the same command goes on; they are deleted when the model is complete.
     0: only where a signal ends the training."""
 

@@ -15,6 +15,7 @@ from .settings import (
     MOST,
     POSITIVE,
     POSITIVE_SHARE,
+    RESUMABLE,
     SECONDS,
     SHARE,
     WEIGHT,
@@ -46,36 +47,36 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     leave_out: Annotated[Path | None, ADVANCED] = None
     """File with ids of problems that are not trained on, an id or a JSON object with one on each line, as
     `rlvr audit --against ... --found FILE` writes it."""
-    out_dir: Path = Path("runs/run")
+    out_dir: Annotated[Path, RESUMABLE] = Path("runs/run")
     """Output folder. A run that is already in it is resumed."""
     start_from: Annotated[Path | None, ADVANCED] = None
     """Checkpoint of another run, or its folder for the last one, whose weights and tokenizer this run begins with, in
     place of model.name and of the fine-tuning; the optimizer begins anew."""
-    steps: Annotated[int, COUNT_OR_NONE] = 100
+    steps: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 100
     """Training steps; each samples one batch of rollouts and trains on it."""
-    save_every: Annotated[int, COUNT_OR_NONE] = 25
+    save_every: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 25
     """Steps between checkpoints; the last step is always saved. 0: only the last."""
-    async_save: Annotated[bool, ADVANCED] = False
+    async_save: Annotated[bool, ADVANCED, RESUMABLE] = False
     """Write checkpoints beside the training, from a copy in the CPU's memory."""
-    stall_timeout: Annotated[float, SECONDS, ADVANCED] = 1800.0
+    stall_timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 1800.0
     """Seconds without progress of a rank that the others wait for, after which all end with a line that names it."""
-    keep_checkpoints: Annotated[int, COUNT, ADVANCED] = 2
+    keep_checkpoints: Annotated[int, COUNT, ADVANCED, RESUMABLE] = 2
     """Number of checkpoints to keep; older ones are deleted."""
-    keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS] = True
+    keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS, RESUMABLE] = True
     """Also keep the checkpoint with the best held-out pass@1; it is saved as soon as it is measured."""
-    overwrite: bool = False
+    overwrite: Annotated[bool, RESUMABLE] = False
     """Delete the run that is in out_dir and start again; files that no run wrote stay."""
-    trackers: tuple[str, ...] = ()
+    trackers: Annotated[tuple[str, ...], RESUMABLE] = ()
     """Experiment trackers: tensorboard, wandb, trackio, mlflow (through Accelerate)."""
-    tracker_project: Annotated[str, WITH_TRACKERS] = "rlvr"
+    tracker_project: Annotated[str, WITH_TRACKERS, RESUMABLE] = "rlvr"
     """Project name in the trackers (tensorboard: a folder in out_dir)."""
-    tracker_name: Annotated[str | None, WITH_TRACKERS] = None
+    tracker_name: Annotated[str | None, WITH_TRACKERS, RESUMABLE] = None
     """Run name in the trackers. None: the name of out_dir."""
-    sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED] = 10
+    sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 10
     """Steps between rollouts printed to the terminal. 0: none."""
     shuffle_rewards: Annotated[bool, ADVANCED] = False
     """Control experiment: permute the rewards within each batch, so that they carry no information."""
-    dry_run: bool = False
+    dry_run: Annotated[bool, RESUMABLE] = False
     """Check the settings, the task and the tokenizer, show the first prompt, and exit without loading weights or
     writing anything (short: --dry-run)."""
 
@@ -91,7 +92,7 @@ WITH_RATES = Used(
 class CurriculumConfig(Group):
     """Which problems are trained on, by their pass rates: the mean score p of a problem's completions."""
 
-    profile: Annotated[Path | None, ADVANCED] = None
+    profile: Annotated[Path | None, ADVANCED, RESUMABLE] = None
     """File with the problems' pass rates before the run: profile.jsonl, which `rlvr profile` writes."""
     pass_rate: Annotated[tuple[float, ...], SHARE, ADVANCED] = (0.0, 1.0)
     """Lowest and highest pass rate, in the profile, of the problems that are trained on. Problems that are not in the
@@ -138,6 +139,7 @@ class EvalConfig(PassKSettings):
     """Evaluation on held-out problems during training."""
 
     USES: ClassVar = dict.fromkeys(("samples", "k", "temperature", "threshold"), WITH_EVALUATIONS)
+    MAY_CHANGE: ClassVar = True  # what is measured, and what a fall leads to from then on
 
     every: Annotated[int, Bound(-1, MOST)] = 0
     """Steps between evaluations. 0: only before the first and after the last step. -1: never."""
@@ -177,13 +179,9 @@ class MonitorConfig(Group):
     """Rank correlation within groups below which reward and monitor count as unrelated."""
     patience: Annotated[int, COUNT, ADVANCED] = 5
     """Consecutive suspicious steps that raise the alarm; where the monitor falls fast, two do."""
-    on_alarm: Literal["warn", "stop", "rollback"] = "warn"
+    on_alarm: Annotated[Literal["warn", "stop", "rollback"], RESUMABLE] = "warn"
     """What to do when the alarm is raised: warn; stop after a checkpoint; or go back to the best checkpoint up to the
     monitor's best steps and on with a quarter of the learning rate (three times at most)."""
-
-    def rules(self, at: str) -> Rules:
-        """Return rules about the verifier's name."""
-        return [(bool(self.verifier.strip()), "the monitor's verifier has an empty name; expected one of `rlvr list`")]
 
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
@@ -204,7 +202,7 @@ class SFTConfig(Group):
     """Peak learning rate; decays to zero on a cosine."""
     warmup_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 10
     """Steps of linear warm-up."""
-    save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 100
+    save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT, RESUMABLE] = 100
     """Steps between checkpoints of the fine-tuning, from which the same command goes on; they are deleted when it is
     complete. 0: only where a signal ends it."""
     data: Annotated[Path | None, WITH_DEMONSTRATIONS] = None
@@ -238,7 +236,7 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     mask_void: Annotated[bool, ADVANCED] = False
     """With an environment: do not train on turns that it calls void, which held neither a call nor an answer. Their
     rollouts count in the baseline all the same."""
-    error_budget: Annotated[float, SHARE, ADVANCED] = 0.02
+    error_budget: Annotated[float, SHARE, ADVANCED, RESUMABLE] = 0.02
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
 
     def rules(self, at: str) -> Rules:

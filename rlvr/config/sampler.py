@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from .settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS, WORKERS, Group, Rules, Used
+from .settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, RESUMABLE, SECONDS, WORKERS, Group, Rules, Used
 from .shared import WITH_LORA, BatchSizeSetting
 
 
@@ -32,7 +32,7 @@ class SamplerSettings(Defaults, Group):
 
     name: str = field(init=False)
     """Engine that samples: torch, vllm (in this process) or vllm-server (vLLM servers, here or on other machines)."""
-    mismatch_alarm: Annotated[float, POSITIVE, ADVANCED] = 0.1
+    mismatch_alarm: Annotated[float, POSITIVE, ADVANCED, RESUMABLE] = 0.1
     """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
 
 
@@ -41,7 +41,7 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
     """Sampling with the trainer's own weights in PyTorch."""
 
     name: str = field(default="torch", init=False)
-    cache_gib: Annotated[float | None, POSITIVE, ADVANCED] = None
+    cache_gib: Annotated[float | None, POSITIVE, ADVANCED, RESUMABLE] = None
     """Limit in GiB for keys and values; where they would need more, fewer sequences are decoded at once. None: 60 % of
     the GPU memory that is free when sampling starts; no limit on a CPU."""
 
@@ -53,11 +53,11 @@ class EngineSettings(SamplerSettings):
     max_staleness: Annotated[int, COUNT_OR_NONE] = 0
     """Maximum policy lag in steps. 1 overlaps sampling with training; larger values bring no further speed. Corrected
     by --algo.importance."""
-    max_model_len: Annotated[int, COUNT_OR_NONE] = 0
+    max_model_len: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 0
     """Maximum tokens of prompt and completion together. 0: the model's own limit."""
-    gpu_memory_utilization: Annotated[float, POSITIVE_SHARE, OWN_ENGINE] = 0.4
+    gpu_memory_utilization: Annotated[float, POSITIVE_SHARE, OWN_ENGINE, RESUMABLE] = 0.4
     """Fraction of GPU memory for vLLM, weights included; the trainer uses the rest."""
-    sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED] = 25
+    sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 25
     """Weight updates between checks that vLLM's logprobs match the trainer's. 0: check at start-up only."""
 
 
@@ -67,7 +67,7 @@ class VLLMConfig(EngineSettings):
 
     name: str = field(default="vllm", init=False)
     tensor_parallel = 1
-    sleep: Literal[0, 1, 2] = 0
+    sleep: Annotated[Literal[0, 1, 2], RESUMABLE] = 0
     """Free vLLM's GPU memory while the trainer trains. 1: move its weights to CPU memory; 2: drop them, as they are
     sent before each use. 0: off."""
     lora: Annotated[Literal["merge", "adapter"], ADVANCED, WITH_LORA] = "merge"
@@ -92,15 +92,15 @@ class VLLMServerConfig(EngineSettings):
     """vLLM servers: started by the run on its machine, or running ones, on this machine or others."""
 
     name: str = field(default="vllm-server", init=False)
-    url: tuple[str, ...] = ()
+    url: Annotated[tuple[str, ...], RESUMABLE] = ()
     """URLs of running servers, as `rlvr serve` prints them. Empty: start servers."""
-    servers: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE] = 1
+    servers: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE, RESUMABLE] = 1
     """Number of servers to start."""
-    tensor_parallel: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE] = 1
+    tensor_parallel: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE, RESUMABLE] = 1
     """GPUs of each server to start: its weights are shared out among them."""
-    timeout: Annotated[float, SECONDS, ADVANCED] = 600.0
+    timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 600.0
     """Seconds a server may take to start or to answer before it counts as lost."""
-    max_restarts: Annotated[int, COUNT_OR_NONE, ADVANCED, OWN_ENGINE] = 2
+    max_restarts: Annotated[int, COUNT_OR_NONE, ADVANCED, OWN_ENGINE, RESUMABLE] = 2
     """Servers that may be started anew for lost ones, all together."""
 
     sleep = 0

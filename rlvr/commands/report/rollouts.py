@@ -7,10 +7,8 @@ import gzip
 import hashlib
 import html
 import json
-from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +25,11 @@ from rlvr.runs.records import (
     verdict_line,
 )
 
-CHUNK = 256  # rollouts that are compressed together; the page unpacks a chunk when it shows one of them
-BUDGET = 5_500_000  # bytes of all chunks, compressed; base64 makes a third more of them
-NOTABLE_SHARE = 0.5  # of the budget, at most, for rollouts that call for attention
+BUDGET = 20_000_000  # characters of all rollouts in a page; compressed, about a third in bytes
 LONGEST_PART = 12_000  # characters of a prompt, a completion or a turn; the middle of longer ones is left out
-TRIED = 2048  # rollouts by which the compression is estimated
 TRUSTED = ("correct", "incorrect", "partial", "no_answer", "unparseable")  # verdicts about the answer itself
-# In the log's order: columns of the page's index.
-COLUMNS = ("step", "problem", "sample", "status", "reward", "advantage")
-
-
-@dataclass
-class Survey:
-    """What a first reading of the log tells of each rollout.
-
-    sizes: bytes of its packed text before compression. strata: the number of its (step, status). notable: whether it
-    calls for attention. ratio: bytes after compression for each byte before.
-    """
-
-    sizes: array = field(default_factory=lambda: array("q"))
-    strata: array = field(default_factory=lambda: array("q"))
-    notable: array = field(default_factory=lambda: array("b"))
-    ratio: float = 1.0
+# The fields of a rollout in the page, in their order; then its verdict in words, and its parts.
+FIELDS = ("step", "problem", "sample", "status", "reward", "advantage")
 
 
 def is_notable(record: Record) -> bool:
@@ -65,62 +46,31 @@ def is_notable(record: Record) -> bool:
     return record.get("status") not in TRUSTED or monitored or void
 
 
-def survey(rollouts: Iterable[Record], masks: Masks) -> Survey:
-    """Read all rollouts once."""
-    found, numbers, tried = Survey(), dict[tuple[Any, Any], int](), list[str]()
-    for count, record in enumerate(rollouts):
-        text = pack_rollout(record, masks)
-        found.sizes.append(len(text))
-        found.strata.append(numbers.setdefault((record.get("step"), record.get("status")), len(numbers)))
-        found.notable.append(is_notable(record))
-        if count % 4096 < CHUNK and len(tried) < TRIED:
-            tried.append(text)
-    chunks = [tried[i : i + CHUNK] for i in range(0, len(tried), CHUNK)]
-    found.ratio = sum(len(compress(chunk)) for chunk in chunks) / max(sum(map(len, tried)), 1)
-    return found
+def choose(strata: Sequence[Any], sizes: Sequence[int], budget: int = BUDGET) -> list[int]:
+    """Return the numbers of the rollouts whose sizes add up to at most `budget`: all where they fit.
 
-
-def choose(known: Survey, budget: float) -> Sequence[int]:
-    """Return the numbers of the rollouts that fit into `budget` bytes before compression: all where they fit.
-
-    Otherwise those that call for attention, up to a share of the budget, and of the others the same number of every
-    step and verdict, as far as there are so many. Which ones is drawn by a hash of their number.
+    Otherwise equally many of each stratum, as far as it has so many, so that a rare one is there in full. Which ones
+    is drawn by a hash of their number: the same in every report of a run.
     """
-    everything = range(len(known.sizes))
-    if sum(known.sizes) <= budget:
-        return everything
-    first = within(
-        [i for i in sorted(everything, key=draw_key) if known.notable[i]], known.sizes, budget * NOTABLE_SHARE
-    )
-    ranks: Counter[int] = Counter()  # of the strata's rollouts so far
+    if sum(sizes) <= budget:
+        return list(range(len(sizes)))
+    ranks: Counter[Any] = Counter()
     order = []
-    for i in sorted(everything, key=draw_key):
-        if not known.notable[i]:
-            ranks[known.strata[i]] += 1
-            order.append((ranks[known.strata[i]], i))
+    for number in sorted(range(len(sizes)), key=lambda n: hashlib.blake2b(n.to_bytes(8, "little")).digest()):
+        ranks[strata[number]] += 1
+        order.append((ranks[strata[number]], number))
     order.sort(key=lambda pair: pair[0])
-    left = budget - sum(known.sizes[i] for i in first)
-    return sorted([*first, *within([i for _, i in order], known.sizes, left)])
-
-
-def within(numbers: Sequence[int], sizes: Sequence[int], budget: float) -> list[int]:
-    """Return the first numbers whose sizes add up to no more than `budget`."""
-    taken = []
-    for i in numbers:
-        budget -= sizes[i]
+    chosen = []
+    for _, number in order:
+        budget -= sizes[number]
         if budget < 0:
             break
-        taken.append(i)
-    return taken
+        chosen.append(number)
+    return sorted(chosen)
 
 
-def draw_key(number: int) -> bytes:
-    """Return a key that orders rollouts as if at random, but the same in every report of a run."""
-    return hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8).digest()
-
-
-def pack_rollout(record: Record, masks: Masks) -> str:
-    """Return what the page shows of a rollout as JSON: its verdict in words, and parts as [label, text, kind].
+def pack_rollout(record: Record, masks: Masks) -> list[Any]:
+    """Return what the page holds of a rollout: FIELDS, its verdict in words, and parts as [label, text, kind].
 
     kind: 1 where it is not trained on, plus 2 for a void turn. Control characters and direction marks are escaped.
     """
@@ -128,8 +78,17 @@ def pack_rollout(record: Record, masks: Masks) -> str:
         [printable(part.label), printable(cut(part.text)), (not part.trained) + 2 * part.void]
         for part in parts_of_rollout(record, masks)
     ]
+    values: dict[str, Any] = {**record, "advantage": mean_advantage(record)}
+    for name in FIELDS:
+        value = values.get(name)
+        if name in ("problem", "status"):
+            values[name] = printable(str(value))
+        elif not is_number(value):
+            values[name] = None
+        elif name in ("reward", "advantage"):
+            values[name] = float(f"{value:.4g}")  # what is not 0 stays so: it is filtered by its sign
     words = printable(verdict_line(record) + describe_shuffled(record))
-    return json.dumps([words, parts], ensure_ascii=False, separators=(",", ":"))
+    return [*(values[name] for name in FIELDS), words, parts]
 
 
 def cut(text: str) -> str:
@@ -140,74 +99,33 @@ def cut(text: str) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
 
 
-def pack(rollouts: Iterable[Record], numbers: Collection[int], masks: Masks) -> tuple[bytes, list[bytes]]:
-    """Return the compressed index of the rollouts with these numbers, and the compressed chunks of their texts."""
-    wanted = numbers if isinstance(numbers, range) else set(numbers)
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    names: dict[str, dict[str, int]] = {"problem": {}, "status": {}}
-    chunks, texts = list[bytes](), list[str]()
-    for number, record in enumerate(rollouts):
-        if number not in wanted:
-            continue
-        for name in COLUMNS:
-            value: Any = mean_advantage(record) if name == "advantage" else record.get(name)
-            if name in names:
-                value = names[name].setdefault(printable(str(value)), len(names[name]))
-            elif not is_number(value):
-                value = None
-            elif name in ("reward", "advantage"):
-                value = float(f"{value:.4g}")  # what is not 0 stays so: it is filtered by its sign
-            columns[name].append(value)
-        texts.append(pack_rollout(record, masks))
-        if len(texts) == CHUNK:
-            chunks.append(compress(texts))
-            texts = []
-    if texts:
-        chunks.append(compress(texts))
-    index = {"chunk": CHUNK, "names": {name: list(held) for name, held in names.items()}, "columns": columns}
-    return gzip.compress(json.dumps(index, separators=(",", ":")).encode(), 9, mtime=0), chunks
-
-
-def compress(texts: Sequence[str]) -> bytes:
-    """Return texts of JSON as a compressed list."""
-    return gzip.compress(f"[{','.join(texts)}]".encode(), 6, mtime=0)
+def texts_of(folder: Path) -> Iterator[tuple[Record, str]]:
+    """Yield the rollouts of a run, each with its packed form as JSON."""
+    masks = masks_of(folder)
+    for record in all_rollouts(folder):
+        yield record, json.dumps(pack_rollout(record, masks), ensure_ascii=False, separators=(",", ":"))
 
 
 def browser(folder: Path) -> str:
     """Return the section of a report in which a run's rollouts are browsed; "" for a run without rollouts."""
-    masks = masks_of(folder)
-    known = survey(all_rollouts(folder), masks)
-    if not known.sizes:
+    strata, sizes = [], []
+    for record, text in texts_of(folder):
+        strata.append((record.get("step"), record.get("status"), is_notable(record)))
+        sizes.append(len(text))
+    if not sizes:
         return ""
-    budget, size = BUDGET / max(known.ratio, 1e-3), 0
-    while not size or size > BUDGET * 1.1:  # again where it compresses worse than what was tried
-        budget *= BUDGET / size * 0.95 if size else 1.0
-        numbers = choose(known, budget)
-        index, chunks = pack(all_rollouts(folder), numbers, masks)
-        size = len(index) + sum(map(len, chunks))
-    data = "".join(script(part, "chunk") for part in chunks)
-    section = f'<section id="browser" hidden>{describe_chosen(known, numbers)}{CONTROLS}</section>'
-    return f"{section}{script(index, 'index')}{data}"
-
-
-def script(content: bytes, kind: str) -> str:
-    """Return compressed bytes as an element that no browser runs."""
-    return f'<script type="application/gzip" class="{kind}">{base64.b64encode(content).decode()}</script>\n'
-
-
-def describe_chosen(known: Survey, numbers: Sequence[int]) -> str:
-    """Return which rollouts are in the page, as HTML."""
-    count = len(known.sizes)
-    if len(numbers) == count:
-        return f"<p>All {count:,} rollouts are in this page.</p>"
-    notable, total = sum(known.notable[i] for i in numbers), sum(known.notable)
-    text = (
-        f"{len(numbers):,} of {count:,} rollouts are in this page: {'all' if notable == total else f'{notable:,} of'} "
-        f"{total:,} that call for attention (without a score, judged by an error or a time limit, with a void turn, or "
-        "on which reward and monitor disagree), and of the others equally many of every step and verdict, drawn at "
-        "random. All are in rollouts.jsonl and its compressed parts; `rlvr watch` shows every step."
-    )
-    return f"<p>{html.escape(text)}</p>"
+    numbers = set(choose(strata, sizes))
+    chosen = ",".join(text for number, (_, text) in enumerate(texts_of(folder)) if number in numbers)
+    packed = base64.b64encode(gzip.compress(f"[{chosen}]".encode(), 6, mtime=0)).decode()
+    note = f"All {len(sizes):,} rollouts are in this page."
+    if len(numbers) < len(sizes):
+        note = (
+            f"{len(numbers):,} of {len(sizes):,} rollouts are in this page: equally many of every step and verdict, "
+            "drawn at random, and of those that call for attention (with a void turn, or on which reward and monitor "
+            "disagree). All are in rollouts.jsonl and its compressed parts; `rlvr watch` shows every step."
+        )
+    section = f'<section id="browser" hidden><p>{html.escape(note)}</p>{CONTROLS}</section>'
+    return f'{section}<script type="application/gzip" id="rollouts">{packed}</script>\n'
 
 
 CONTROLS = """

@@ -18,7 +18,7 @@ from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_s
 from rlvr.verifiers.math.grammar.parse import parse
 from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluate_parts, time_limit, value_of
 from rlvr.verifiers.math.values.tree import ParseError, TooLarge
-from rlvr.verifiers.runner.blame import Hangs
+from rlvr.verifiers.runner.blame import Blame
 
 x, n, a = sympy.symbols("x n a")
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,9 +128,9 @@ def test_divergent_golds_have_no_number():
 def test_a_gold_that_ends_its_worker_is_not_tried_again(monkeypatch):
     """What a worker was killed for is left alone by the next one, so that answers do not cost the deadline each."""
     killed = []
-    report = Hangs.report_deadline
+    report = Blame.report_deadline
     monkeypatch.setattr(
-        Hangs, "report_deadline", lambda hangs, item, *given: killed.append(item) or report(hangs, item, *given)
+        Blame, "report_deadline", lambda hangs, item, *given: killed.append(item) or report(hangs, item, *given)
     )
     with Runner(MathVerifier(symbolic_seconds=600), workers=1, timeout=3) as runner:
         pairs = [(Problem(str(k), "", HARD_AND_OPEN), boxed(str(k))) for k in range(8)]

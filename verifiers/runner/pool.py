@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from rlvr.core import after_fork
-from rlvr.core.types import Status, Verdict
+from rlvr.core.types import Verdict
 
 from .base import Failure, log_failure, make_failure
-from .blame import Deaths, Hangs
+from .blame import Blame
 from .processes import Call, Ending, Item, PoolError, Submission, Worker, WorkerServer
 from .worker import RETIRED, STARTED
 
@@ -59,8 +59,7 @@ class WorkerPool:
         self._failed_servers = 0
         self._mean_seconds = QUEUED_SECONDS
         self._has_warned_of_memory = False
-        self._deaths = Deaths(workers)
-        self._hangs = Hangs(timeout)
+        self._blame = Blame(timeout)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         # The server dies with the thread that starts it. So the pool's thread does that, whichever thread calls.
@@ -78,9 +77,9 @@ class WorkerPool:
         if self._server is not None:
             self._server.abandon()
 
-    def submit(self, calls: Sequence[Call]) -> Submission:
-        """Queue items. Raise PoolError when the pool is closed or has failed."""
-        submission = Submission([None] * len(calls), len(calls))
+    def submit(self, calls: Sequence[Call], caller: object) -> Submission:
+        """Queue items. caller: the same object for all of one call. Raise PoolError if the pool is closed or broken."""
+        submission = Submission([None] * len(calls), len(calls), caller)
         with self._lock:
             if self._closing:
                 raise self._error
@@ -111,8 +110,7 @@ class WorkerPool:
                 if self._pending:
                     self._dispatch()
                 if not self._busy():
-                    self._deaths.decide()
-                    self._hangs.decide()
+                    self._blame.decide()
                 for key, events in self._selector.select(self._seconds_to_deadline()):
                     self._handle(key, events)
         except PoolError as error:
@@ -126,7 +124,7 @@ class WorkerPool:
             self._stop_server()
             self._take_inbox()
             waiting = (item.submission for item in self._pending)
-            for submission in {*waiting, *self._deaths.submissions(), *self._hangs.submissions()}:
+            for submission in {*waiting, *self._blame.submissions()}:
                 submission.fail(self._error)
             self._selector.close()
             self._wake_in.close()
@@ -146,7 +144,7 @@ class WorkerPool:
         return max(0.0, min(left)) if left else None
 
     def _seconds_left(self, worker: Worker) -> float:
-        return worker.seconds_left(self._hangs.seconds(worker.queue[0], not worker.answered))
+        return worker.seconds_left(self._blame.seconds(worker.queue[0], not worker.answered))
 
     def _handle(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._wake_out:
@@ -186,7 +184,7 @@ class WorkerPool:
         items: list[Item] = []
         while self._pending and len(items) < count:
             item = self._pending.popleft()
-            if self._hangs.is_control(item) or not (item.submission.abandoned or self._hangs.settle_broken(item)):
+            if self._blame.is_control(item) or not (item.submission.abandoned or self._blame.settle_broken(item)):
                 items.append(item)
         if not items:
             return
@@ -215,23 +213,14 @@ class WorkerPool:
                 log_failure(failure)
             if not worker.answered:
                 worker.answered = True
-                self._hangs.report_start(verdict.seconds)
-            self._settle(worker.queue.popleft(), verdict)
+                self._blame.report_start(verdict.seconds)
+            item = worker.queue.popleft()
+            if not self._blame.is_control(item):
+                item.settle(verdict)
+            self._pending.extendleft(self._blame.report_verdict(item, verdict.status))
             self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
             self._failed_servers = 0
         return alive
-
-    def _settle(self, item: Item, verdict: Verdict) -> None:
-        """Record the verdict that a worker gave on an item."""
-        if item.control_of is not None:
-            self._deaths.report_survival(item)
-        elif self._hangs.is_control(item):
-            self._pending.extendleft(self._hangs.report_control_verdict(item))
-        else:
-            item.settle(verdict)
-            if verdict.status is not Status.TIMEOUT:
-                self._deaths.report_verdict()
-            self._hangs.report_verdict(verdict.status)
 
     def _warn_of_memory(self) -> None:
         """Warn once that a completion scores 0 for its memory: imports in the verifier's first call count too."""
@@ -257,9 +246,7 @@ class WorkerPool:
                 continue
             item, seconds = worker.queue.popleft(), worker.seconds()
             self._discard(worker)
-            if item.control_of is not None:
-                self._deaths.report_survival(item)
-            elif (control := self._hangs.report_deadline(item, seconds, not worker.answered)) is not None:
+            if (control := self._blame.report_deadline(item, seconds, not worker.answered)) is not None:
                 self._pending.appendleft(control)
 
     def _discard(self, worker: Worker) -> None:
@@ -293,11 +280,7 @@ class WorkerPool:
         again = None
         if worker.queue:
             logger.debug("a verifier worker %s during an item", ending.text)
-            item = worker.queue.popleft()
-            if self._hangs.is_control(item):
-                again = self._hangs.report_control_death(item, ending)
-            else:
-                again = self._deaths.report_death(item, ending, worker.seconds())
+            again = self._blame.report_death(worker.queue.popleft(), ending, worker.seconds())
         self._forget(worker)
         if again is not None:
             self._pending.appendleft(again)

@@ -241,7 +241,7 @@ START_SECONDS = 30.0
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """The items of one call.
+    """Items that were submitted together. `caller`: the same object for all submissions of one call.
 
     `done` is set when `verdicts` is complete, or when `error` says why it never will be. Set `abandoned` to drop the
     items that have not begun.
@@ -249,6 +249,7 @@ class Submission:
 
     verdicts: list[Verdict | None]
     left: int
+    caller: object
     done: threading.Event = field(default_factory=threading.Event)
     error: PoolError | None = None
     abandoned: bool = False
@@ -285,19 +286,16 @@ class Call(NamedTuple):
 class Item:
     """One check to run.
 
-    `deaths`: how many workers ended while they ran it; `verdicts_before`: verdicts of the pool before the first of
-    these. `control_of`: the item that this one is a control for (see rlvr.verifiers.runner.blame). `late_after`:
-    seconds after which it was stopped at its deadline; `late_at_start`: that was, for the first time, in the first call
-    of a process.
+    For rlvr.verifiers.runner.blame: `deaths`: how many workers ended while they ran it. `fault`: its verdict if the
+    completion is to blame for its death or hang. `late_at_start`: its deadline passed, for the first time, in the first
+    call of a process.
     """
 
     call: Call
     submission: Submission
     index: int
     deaths: int = 0
-    verdicts_before: int = 0
-    control_of: Item | None = None
-    late_after: float = 0.0
+    fault: Verdict | None = None
     late_at_start: bool = False
 
     def settle(self, verdict: Verdict) -> None:

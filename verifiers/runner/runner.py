@@ -236,6 +236,7 @@ class Runner:
         pickled = _ProblemPickles(self.verifier)
         submitted: list[tuple[Submission, list[int]]] = []
         waiting: list[tuple[int, Call]] = []
+        caller = object()
         try:
             for i, (problem, completion) in enumerate(pairs):
                 verdicts[i] = self._fast(problem, completion)
@@ -247,10 +248,10 @@ class Runner:
                     continue
                 waiting.append((i, Call(data, completion, _own_answer(problem))))
                 if len(waiting) >= SUBMIT_EVERY:
-                    submitted.append(self._submit(waiting))
+                    submitted.append(self._submit(waiting, caller))
                     waiting = []
             if waiting:
-                submitted.append(self._submit(waiting))
+                submitted.append(self._submit(waiting, caller))
             for submission, places in submitted:
                 for place, verdict in zip(places, submission.wait()):
                     verdicts[place] = verdict
@@ -274,8 +275,8 @@ class Runner:
         verdict = _log_outcome(call_guarded(fast_path, call))
         return None if verdict is None else verdict.with_seconds(time.perf_counter() - start)
 
-    def _submit(self, waiting: list[tuple[int, Call]]) -> tuple[Submission, list[int]]:
-        return self._live_pool().submit([call for _, call in waiting]), [place for place, _ in waiting]
+    def _submit(self, waiting: list[tuple[int, Call]], caller: object) -> tuple[Submission, list[int]]:
+        return self._live_pool().submit([call for _, call in waiting], caller), [place for place, _ in waiting]
 
     def _live_pool(self) -> WorkerPool:
         with self._lock:

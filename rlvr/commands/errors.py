@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import signal
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 from rlvr.core.files.write import advise
 from rlvr.core.printable import in_one_line
@@ -30,11 +27,10 @@ def run_guarded(command: Callable[[], int]) -> int:
     """Run a command. An expected error becomes one line on stderr and exit code 2, a signal 128 plus its number."""
     open_standard_streams()
     try:
-        with naming_output():
-            try:
-                return command()
-            finally:
-                sys.stdout.flush()  # here, where an error in it is still answered; also after help, which exits
+        try:
+            return command()
+        finally:
+            sys.stdout.flush()  # here, where an error in it is still answered; also after help, which exits
     except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         drop_output()
         return 128 + signal.SIGPIPE
@@ -84,34 +80,8 @@ def describe_os_error(error: OSError) -> str:
     elif error.errno in FULL and (places := find_full_places()):
         subject = " and ".join(places)
     else:
-        subject = f"in {locate(error)}" if error.__traceback__ else errno.errorcode.get(error.errno, str(error.errno))
+        subject = errno.errorcode.get(error.errno, str(error.errno))
     return "; ".join(filter(None, (f"{subject}: {reason}", advise(error))))
-
-
-@contextmanager
-def naming_output() -> Iterator[None]:
-    """Let errors within name standard output, where it is that which cannot be written."""
-    output = sys.stdout
-    names = ("write", "flush") if isinstance(output, io.TextIOWrapper) else ()  # else in memory, or of a notebook
-    methods = {name: getattr(output, name) for name in names}
-
-    def name_errors(call: Callable[..., Any]) -> Callable[..., Any]:
-        def write(*text: str) -> Any:
-            try:
-                return call(*text)
-            except OSError as error:
-                error.filename = "standard output"
-                raise
-
-        return write
-
-    for name, method in methods.items():
-        setattr(output, name, name_errors(method))
-    try:
-        yield
-    finally:
-        for name, method in methods.items():
-            setattr(output, name, method)
 
 
 def drop_output() -> None:
@@ -135,9 +105,3 @@ def find_full_places() -> list[str]:
             if disk.f_bavail * disk.f_frsize < NEXT_TO_NOTHING or disk.f_favail == 0 < disk.f_files:
                 found.setdefault(os.stat(path).st_dev, path)
     return list(found.values())
-
-
-def locate(error: BaseException) -> str:
-    """Return the line of code that raised an error."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}:{frame.lineno}, {frame.name}"

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands import errors as os_errors
 from rlvr.commands.cli import main
-from rlvr.commands.errors import error_line, run_guarded
+from rlvr.commands.errors import error_line
 from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.types import RunError
-from tests.helpers import warm
 
 FREE_SOME = "No space left on device; free some space there, and run the same command again\n"
 
@@ -40,18 +38,6 @@ def largest_file(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.parametrize(
-    "command", ["--help", "--version", "list", "train tiny_math --help", "completion bash", "grade"]
-)
-def test_standard_output_that_is_full_is_named(rows: Path, tmp_path: Path, command: str) -> None:
-    """Whether a command prints much or little, and whether it prints at its end or before."""
-    arguments = ["grade", "--verifier", "math", str(rows)] if command == "grade" else command.split()
-    with open("/dev/full", "w") as full, (tmp_path / "stderr").open("w") as errors:
-        started = warm.start(arguments, stdout=full, stderr=errors)
-        code = started.wait(timeout=120)
-    assert (code, (tmp_path / "stderr").read_text()) == (2, f"error: standard output: {FREE_SOME}")
 
 
 def test_a_file_that_becomes_full_is_named(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,19 +78,6 @@ def test_without_a_name_the_disks_that_are_full_are_named(monkeypatch: pytest.Mo
     assert line.endswith(FREE_SOME.rstrip("\n"))
 
 
-def test_without_a_name_the_line_of_code_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """And what to do, for a limit of the system."""
-
-    def too_many() -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    assert run_guarded(too_many) == 2
-    printed = capsys.readouterr().err
-    assert "test_os_errors.py" in printed
-    assert "too_many: Too many open files; close files, use fewer workers, or raise the limit" in printed
-    assert "Errno" not in printed
-
-
 def test_writing_names_its_file_and_no_other(tmp_path: Path) -> None:
     """An error about a file elsewhere, such as an input that is missing, keeps its own name."""
     with (
@@ -119,11 +92,3 @@ def test_writing_names_its_file_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*/file/out: Not a directory"):
         write_whole(tmp_path / "file" / "out", "x")
-
-
-def test_output_in_memory_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever stands in for standard output has its own methods afterwards."""
-    for _ in range(2):
-        assert main(["--version"]) == 0
-    assert capsys.readouterr().out.count("\n") == 2
-    assert os_errors.describe_os_error(OSError("x")) == "x"

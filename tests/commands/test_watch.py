@@ -20,11 +20,11 @@ import pytest
 from rich.console import Console
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.watch.screen import Screen, WatchArgs, follow, keys_of
+from rlvr.commands.watch.screen import Screen, WatchArgs, keys_of
 from rlvr.commands.watch.state import Choice, WatchedRun
 from rlvr.commands.watch.view import overview, part_text, rollout, snapshot, spark
 from rlvr.runs.folder import hold_lock
-from rlvr.runs.reading import RolloutReader, Tail
+from rlvr.runs.reading import RolloutReader
 from rlvr.runs.records import Masks, parts_of_rollout
 
 # The files of a run that is watched, and what `rlvr watch` prints of it.
@@ -219,34 +219,6 @@ def test_nothing_is_written(folder, capsys):
     before = state()
     assert rlvr(["watch", str(folder)]) == 0
     assert state() == before
-
-
-def test_a_pipe_gets_a_line_for_each_step(folder):
-    """Until the run ends; the reader sees each step once."""
-    console = quiet(200)
-    steps = iter(range(5, 8))
-    with hold_lock(folder):
-        run = WatchedRun(folder)
-
-        def write(_: float) -> None:
-            step = next(steps, None)
-            if step is None:
-                (folder / "lock").unlink()
-            else:
-                with (folder / "metrics.jsonl").open("a") as file:
-                    file.write(line(metrics(step)))
-
-        follow(run, console, 1.0, sleep=write)
-    text = text_of(console)
-    assert [text.count(f"step {step}  reward") for step in (3, 4, 5, 6, 7)] == [0, 1, 1, 1, 1]
-
-
-def test_a_tail_of_nothing(tmp_path):
-    """A file that is not there yet has no lines, and then those that are written."""
-    tail = Tail(tmp_path / "x.jsonl")
-    assert tail.records() == (False, [])
-    (tmp_path / "x.jsonl").write_text('{"step": 1}\n')
-    assert tail.records() == (False, [{"step": 1}])
 
 
 def test_while_a_run_writes(folder):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from rlvr.core.types import Status
 from rlvr.runs.reading import check_run
 
 from ..arguments import Positional, parse
-from ..console import PipedConsole, describe_step, escape_text
+from ..console import PipedConsole
 from .state import Choice, WatchedRun
 from .view import chosen, describe_choice, overview, rollout, snapshot
 
@@ -35,7 +34,7 @@ ESCAPES |= {b"\x1bO" + code[2:]: name for code, name in ESCAPES.items()}
 @dataclass(frozen=True)
 class WatchArgs:
     """Show a run in the terminal while it runs, or one that has ended: figures, warnings, rollouts. In a pipe or on a
-    terminal without cursor control, print a line for each step."""
+    terminal without cursor control, print the present state as with --once."""
 
     run: Positional[Path]
     """The run's folder."""
@@ -70,51 +69,16 @@ def main(argv: Sequence[str]) -> int:
         there = "there are none yet" if last is None else f"the last is {last}"
         raise LookupError(f"--step {args.step}: {args.run} has no rollouts of it; {there}")
     live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
-    if args.once or not (live or run.running):
-        console.print(snapshot(run, choice, count=args.rollouts, characters=args.characters, blocks=blocks(console)))
-        return 0
-    if live:
+    if live and not args.once:
         Screen(run, choice, console, args).show()
     else:
-        follow(run, console, args.interval)
+        console.print(snapshot(run, choice, count=args.rollouts, characters=args.characters, blocks=blocks(console)))
     return 0
 
 
 def blocks(console: Console) -> bool:
     """Return whether the output can hold block characters."""
     return console.encoding.startswith("utf")
-
-
-def follow(run: WatchedRun, console: Console, interval: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Print a line for each step, evaluation, alarm and stall, until the run ends."""
-    seen = {"metrics": 0, "evaluations": 0, "alarms": 0}
-    stalled = ""
-    for line in overview(run, blocks=blocks(console)):
-        console.print(line)
-    while True:
-        for name in seen:
-            rows = getattr(run, name)
-            for row in rows[min(seen[name], len(rows)) :] if seen[name] else rows[-1:]:
-                console.print(escape_text(describe_row(name, row)), soft_wrap=True)
-            seen[name] = len(rows)
-        now = run.stall()
-        if now and not stalled:
-            console.print(escape_text(now), soft_wrap=True)
-        stalled = now
-        if not run.running:
-            break
-        sleep(interval)
-        run.refresh()
-    console.print(overview(run, blocks=False)[0])
-
-
-def describe_row(name: str, row: dict) -> str:
-    """Return a line of a log as text."""
-    numbers = ("reward", "no_signal", "truncated", "grad_norm", "tokens_per_second")
-    if name == "metrics" and all(isinstance(row.get(number), int | float) for number in numbers):
-        return f"step {row['step']}  {describe_step(row)}"
-    facts = [f"{k} {v:.3f}" for k, v in row.items() if isinstance(v, float) and not k.startswith(("lr", "seconds"))]
-    return f"{name.removesuffix('s')} of step {row['step']}  {'  '.join(facts[:6])}"
 
 
 class Screen:

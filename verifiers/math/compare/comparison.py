@@ -14,7 +14,7 @@ from fractions import Fraction
 from ..values.exact import Inexact, Undefined, rational, written_exactly
 from ..values.identity import same_value
 from ..values.matrices import commuting, has_order, resolve, same_ordered
-from ..values.numeric import FAILURES, Numbers, evaluate, literal, rounds_to
+from ..values.numeric import FAILURES, Floats, evaluate, literal, rounds_to
 from ..values.tree import (
     OO,
     PI,
@@ -231,7 +231,7 @@ def _same_digits(gold: Node, answer: Node, digits: int) -> bool:
 
 def _floats(gold: Node, answer: Node) -> tuple[complex, complex] | None:
     try:
-        return evaluate(gold, {}, Numbers(False))[0], evaluate(answer, {}, Numbers(False))[0]
+        return evaluate(gold, {}, Floats(False)), evaluate(answer, {}, Floats(False))
     except FAILURES:
         return None
 

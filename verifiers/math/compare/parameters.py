@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 from ..grammar.affixes import PARAMETERS
 from ..grammar.parse import dropped_conditions
 from ..values.exact import Inexact, Undefined, rational
-from ..values.identity import UNDEFINED, has_branches
-from ..values.numeric import FAILURES, Digits, Numbers, compile_tree, evaluate, try_evaluate
+from ..values.identity import has_branches
+from ..values.numeric import FAILURES, Digits, Floats, compile_tree, evaluate, try_evaluate
 from ..values.sets import TURNED, NotASet, Piece, real_set, signs
 from ..values.tree import (
     PI,
@@ -199,7 +199,7 @@ def _of_value(node: Node, numbers: Digits, unit: Any) -> list[_Progression]:
     (name,) = names
 
     def at(k: int) -> Any:
-        value = evaluate(substitute(node, {name: number(k)}), {}, numbers)[0]
+        value = evaluate(substitute(node, {name: number(k)}), {}, numbers)
         return value / unit
 
     for stride in (1, 2):
@@ -461,7 +461,7 @@ def _value_at(function: Callable[[Sequence[float]], object], point: Sequence[flo
     try:
         value = function(point)
         return float(value) if isinstance(value, (int, float)) else None
-    except UNDEFINED:
+    except FAILURES:
         return None
 
 
@@ -600,10 +600,10 @@ def _has_no_value(name: str, places: Iterable[float], tree: Node) -> bool:
     if (
         not places
         or name not in others
-        or not any(try_evaluate(value, {**others, name: x}, Numbers(True)) for x in _REALS)
+        or not any(try_evaluate(value, {**others, name: x}, Floats()) is not None for x in _REALS)
     ):
         return not places
-    return not any(try_evaluate(value, {**others, name: x}, Numbers(True)) for x in places)
+    return not any(try_evaluate(value, {**others, name: x}, Floats()) is not None for x in places)
 
 
 def _relates_anyway(condition: Rel, tree: Node) -> bool:
@@ -617,14 +617,14 @@ def _relates_anyway(condition: Rel, tree: Node) -> bool:
     points = [
         point
         for place in places
-        if try_evaluate(value, point := {**others, **dict(zip(names, place, strict=True))}, Numbers(True))
+        if try_evaluate(value, point := {**others, **dict(zip(names, place, strict=True))}, Floats()) is not None
     ]
     return bool(points) and not any(_is_outside(condition, point) for point in points)
 
 
 def _is_outside(condition: Rel, point: dict[str, float]) -> bool:
     try:
-        values = [evaluate(side, point, Numbers(True))[0] for side in condition.sides]
+        values = [evaluate(side, point, Floats()) for side in condition.sides]
     except FAILURES:
         return False
     return all(isinstance(value, float) for value in values) and not _holds(condition.ops, values)

@@ -30,7 +30,7 @@ from typing import Any
 from ..grammar.parse import parse
 from ..values.exact import Inexact, Undefined
 from ..values.identity import Undecided, same_value
-from ..values.numeric import FAILURES, Digits, Numbers, evaluate
+from ..values.numeric import FAILURES, Digits, Floats, evaluate
 from ..values.tree import (
     MINUS_OO,
     OO,
@@ -100,7 +100,7 @@ def value_of(node: Node) -> Any:
 def _number(node: Node, point: Mapping[str, Any] | None = None) -> Any:
     if is_unevaluated(node):
         raise ValueError("not evaluated")
-    return evaluate(node, point or {}, Digits(True, None, DIGITS))[0]
+    return evaluate(node, point or {}, Digits(True, None, DIGITS))
 
 
 def _part(part: Op) -> Any:
@@ -113,7 +113,7 @@ def _part(part: Op) -> Any:
     opened_body = open_body(part, _POINT)
 
     def height(x: Any) -> Any:
-        return evaluate(opened_body, {_POINT: x}, numbers)[0]
+        return evaluate(opened_body, {_POINT: x}, numbers)
 
     low, high = (_end(limit, numbers) for limit in part.args[2:])
     if part.head == "sum":
@@ -363,11 +363,11 @@ def _is_confirmed(part: Op, value: Node) -> bool:
     body = open_body(part, name)
 
     def height(x: Any) -> Any:
-        return evaluate(body, {name: float(x)}, Numbers(True))[0]
+        return evaluate(body, {name: float(x)}, Floats(True))
 
     try:
         low, high = (_limit(limit) for limit in part.args[2:])
-        wanted = complex(evaluate(value, {}, Numbers(False))[0])
+        wanted = complex(evaluate(value, {}, Floats(False)))
         total, error = mpmath.quad(height, [low, high], error=True, maxdegree=5)
     except FAILURES:
         return True
@@ -377,7 +377,7 @@ def _is_confirmed(part: Op, value: Node) -> bool:
 def _limit(node: Node) -> float:
     if node in (OO, MINUS_OO):
         return float("inf") if node == OO else float("-inf")
-    return float(evaluate(node, {}, Numbers(True))[0])
+    return float(evaluate(node, {}, Floats(True)))
 
 
 def is_antiderivative(gold: Node, answer: Node, seconds: float | None) -> bool:

@@ -37,9 +37,8 @@ from .numeric import (
     FAILURES,
     Closure,
     Digits,
-    Numbers,
+    Floats,
     OutsideReals,
-    Value,
     compile_tree,
     evaluate,
     extent,
@@ -70,7 +69,7 @@ LOWEST = 1_000_000
 MAX_KINKS = 12
 MAX_LINES = 5
 MAX_CHANGES = 10
-UNDEFINED = (ValueError, ZeroDivisionError, OverflowError, TypeError)
+
 
 _INTEGER_LETTERS = frozenset("jklmnKLMN")
 _STEPS = frozenset(("floor", "ceil"))
@@ -267,7 +266,7 @@ def _compiled_kinks(nodes: list[Node], names: list[str], log_base: int | None) -
     functions: list[Kink] = []
     for node in nodes:
         try:
-            functions.append(_total(compile_tree(node, places, log_base)))
+            functions.append(_total(compile_tree(node, places, Floats(True, log_base))))
         except (Inexact, Undefined):
             continue
     return functions
@@ -288,7 +287,7 @@ def branch_cells(tree: Node, places: Mapping[str, int], log_base: int | None) ->
         if not is_op(node, *_BRANCHING) or not symbols(node):
             continue
         for part in _signs(node) or [node]:
-            functions.append(_cell_of(_total(compile_tree(part, places, log_base))))
+            functions.append(_cell_of(_total(compile_tree(part, places, Floats(True, log_base)))))
     return functions
 
 
@@ -302,7 +301,7 @@ def _total(function: Closure) -> Kink:
     def value(point: Values) -> Any:
         try:
             return function(point)
-        except UNDEFINED:
+        except FAILURES:
             return None
 
     return value
@@ -453,7 +452,7 @@ def _same_residue(gold: Node, answer: Node, names: list[str], rng: random.Random
 def _apart_somewhere(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
     """Whether floats at a random point differ where residues do not: the difference may be a multiple of the primes."""
     try:
-        return _differ(gold, answer, {name: 0.3 + 3 * rng.random() for name in names}, Numbers(False))
+        return _differ(gold, answer, {name: 0.3 + 3 * rng.random() for name in names}, False, None)
     except FAILURES:
         return False
 
@@ -508,7 +507,7 @@ class Comparison:
         self.gold, self.answer = gold, answer
         self.names, self.integers, self.log_base = names, integers, log_base
         places = {name: place for place, name in enumerate(names)}
-        self._gold, self._answer = (compile_tree(tree, places, log_base) for tree in (gold, answer))
+        self._gold, self._answer = (compile_tree(tree, places, Floats(True, log_base)) for tree in (gold, answer))
         self._branches = branch_cells(gold, places, log_base)
         self._agreed: list[Values] = []
         self._shown: set[tuple[object, ...]] = set()
@@ -542,13 +541,13 @@ class Comparison:
         for point in points:
             try:
                 g = gold(point)
-            except UNDEFINED as error:
+            except FAILURES as error:
                 if not isinstance(error, OverflowError):
                     continue
                 g = None
             try:
                 a = answer(point)
-            except UNDEFINED as error:
+            except FAILURES as error:
                 if isinstance(error, OverflowError):
                     a = None
                 else:
@@ -573,7 +572,7 @@ class Comparison:
         places = {name: place for place, name in enumerate(self.names)}
         for node in set(nodes(self.answer)) - known:
             if type(node) is Op and node.head in ("floor", "ceil") and symbols(node):
-                step = compile_tree(node, places, self.log_base)
+                step = compile_tree(node, places, Floats(True, self.log_base))
                 if len({step(point) for point in self._agreed}) == 1:
                     return True
         return False
@@ -582,7 +581,7 @@ class Comparison:
         return tuple(cell(point) for cell in self._branches)
 
     def _confirm(self, point: Values) -> bool:
-        """Whether the values differ by more than their errors: exactly, in floats, or at 60 digits."""
+        """Whether the values differ, exactly or at 60 digits."""
         self._doubts += 1
         spend(self._precise)
         if self._doubts > 8 * MAX_DOUBTS:
@@ -593,14 +592,10 @@ class Comparison:
         except (Inexact, Undefined, TooLarge):
             pass
         place: dict[str, Any] = dict(zip(self.names, point, strict=True))
-        for numbers in (Numbers(True, self.log_base), Digits(True, self.log_base, 60)):
-            try:
-                apart = _differ(self.gold, self.answer, place, numbers)
-            except FAILURES:
-                continue
-            if apart or numbers.precise:
-                return apart
-        return False
+        try:
+            return _differ(self.gold, self.answer, place, True, self.log_base)
+        except FAILURES:
+            return False
 
     def _close_at_two(self) -> bool | None:
         """Whether the values agree at 200 digits at two of the points where floats agree."""
@@ -646,7 +641,7 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
     for point in points:
         spend(10 * work)
         try:
-            if _differ(gold, answer, point, Numbers(False, base)):
+            if _differ(gold, answer, point, False, base):
                 return False
         except TooLarge as error:
             too_large = error
@@ -672,17 +667,16 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
     return True if checked and good else None
 
 
-def _differ(gold: Node, answer: Node, point: dict[str, float], numbers: Numbers) -> bool:
-    """Whether the values differ by more than their errors."""
-    g, a = evaluate(gold, point, numbers), evaluate(answer, point, numbers)
-    return _distance(g, a) > 8 * (g[1] + a[1])
-
-
-def _distance(left: Value, right: Value) -> float:
-    distance = abs(left[0] - right[0])
-    if distance != distance:
-        raise OverflowError
-    return distance
+def _differ(gold: Node, answer: Node, point: dict[str, float], real: bool, base: int | None) -> bool:
+    """Whether the values differ at 60 digits, by more than their errors, and are not near in floats."""
+    try:
+        if _is_near(*(evaluate(tree, point, Floats(real, base)) for tree in (gold, answer))):
+            return False
+    except FAILURES:
+        pass
+    numbers = Digits(real, base)
+    g, a = (evaluate(tree, point, numbers) for tree in (gold, answer))
+    return bool(abs(g - a) > numbers.error(max(abs(g), abs(a))))
 
 
 def _close(
@@ -691,7 +685,7 @@ def _close(
     """Whether the values agree within errors that are small relative to them."""
     if floats:
         try:
-            if _differ(gold, answer, point, Numbers(real, base)):
+            if _differ(gold, answer, point, real, base):
                 return False
         except (TooLarge, Undefined, OutsideReals, Inexact):
             raise
@@ -721,11 +715,12 @@ def _missing_digits(gold: Node, answer: Node, point: dict[str, float], numbers: 
 
     None where the values differ, -1 where they have too few digits.
     """
-    g, a = evaluate(gold, point, numbers), evaluate(answer, point, numbers)
-    error = 8 * (g[1] + a[1])
-    if _distance(g, a) > error:
+    g, a = (evaluate(tree, point, numbers) for tree in (gold, answer))
+    size = max(abs(g), abs(a))
+    error = numbers.error(size)
+    if abs(g - a) > error:
         return None
-    if error > numbers.epsilon**0.5 * max(abs(g[0]), abs(a[0]), 1e-30):
+    if error > numbers.epsilon**0.5 * max(size, 1e-30):
         return -1
     if not error or error < numbers.smallest * SEEN:
         return 0

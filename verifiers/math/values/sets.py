@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from .exact import Inexact, Undefined, exact, rational
-from .identity import UNDEFINED, Undecided, base_points, same_value
-from .numeric import Numbers, compile_tree, try_evaluate
+from .identity import Undecided, base_points, same_value
+from .numeric import FAILURES, Floats, compile_tree, try_evaluate
 from .tree import (
     MINUS_OO,
     OO,
@@ -169,10 +169,10 @@ def _end(node: Node, closed: bool) -> End:
         pass
     except (Undefined, TooLarge, OverflowError):
         raise NotASet from None
-    found = try_evaluate(node, {}, Numbers(False))
-    if found is None or isinstance(found[0], complex):
+    found = try_evaluate(node, {}, Floats(False))
+    if found is None or isinstance(found, complex):
         raise NotASet
-    return End(float(found[0]), node, closed)
+    return End(float(found), node, closed)
 
 
 def _piece(low: End, high: End) -> list[Piece]:
@@ -539,7 +539,7 @@ def _factor(left: Op, right: Op, names: list[str]) -> tuple[bool, Node, Node] | 
         try:
             g, a = (function(values) for function in functions)
             quotient = g / a
-        except UNDEFINED:
+        except FAILURES:
             continue
         if not quotient or (ratio is not None and abs(quotient - ratio) > 1e-9 * abs(ratio)):
             return None

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import host
-from . import host as packages
 from .limits import MAX_WALL, Limits
 
 _START_SECONDS = 60.0
@@ -84,7 +83,7 @@ class Server:
             "scratch": self.scratch,
             "read": host.readable_paths(),
             "hidden": host.hidden_paths(),
-            "packages": packages.files(self.setting.packages, self.setting.preload),
+            "packages": host.files(self.setting.packages, self.setting.preload),
             "sys_path": host.library_paths(),
             "preload": self.setting.preload,
             "tests": self._tests,

@@ -202,7 +202,7 @@ def readable_paths() -> tuple[str, ...]:
 @cache
 def hidden_paths() -> tuple[str, ...]:
     """Return the directories below `readable_paths` that hold packages, and other Pythons; resolved, none within
-    another. What a program sees of them is named by `packages.files`."""
+    another. What a program sees of them is named by `files`."""
     found = list(sites())
     standard = library_paths()[0]
     found += [os.path.join(standard, name) for name in SITES]

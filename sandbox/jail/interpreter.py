@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import shared_memory as processes
+from . import shared_memory
 
 # Of a thread, in bytes: the kernel counts all of it as the process's memory.
 _THREAD_STACK = 4 << 20
@@ -242,7 +242,7 @@ def _connect_to_scratch(sqlite3: Any) -> None:
     sqlite3.connect = sqlite3.dbapi2.connect = connect
 
 
-PATCHES: dict[str, Callable[[Any], None]] = {"sqlite3": _connect_to_scratch, **processes.PATCHES}
+PATCHES: dict[str, Callable[[Any], None]] = {"sqlite3": _connect_to_scratch, **shared_memory.PATCHES}
 
 
 # What a program may import: standard library and allowed packages, from directories that hold more than that.

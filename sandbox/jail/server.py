@@ -28,10 +28,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import child, interpreter, kernel, landlock, namespaces, seccomp, syscalls, usage
-from . import interpreter as library
-from . import shared_memory as maps
-from . import shared_memory as semaphore
+from . import child, interpreter, kernel, landlock, namespaces, seccomp, shared_memory, syscalls, usage
 from .isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
 
 # The keeper of a fork server without a pid namespace: it ends a run that has lost its server.
@@ -117,16 +114,16 @@ def main(argument: str) -> NoReturn:
         isolation = _enter(setting, control)
         _import_from([*setting["sys_path"], *setting["packages"]], isolation)
         if not isolation.namespaces:
-            library.find_in(setting["sys_path"], setting["packages"])
+            interpreter.find_in(setting["sys_path"], setting["packages"])
         interpreter.prepare(isolation.scratch)
-        _multiprocessing.SemLock = semaphore.SemLock
+        _multiprocessing.SemLock = shared_memory.SemLock
         group = Group()
         if not isolation.namespaces:
             leave_behind(group, control.close, lambda: _remove(isolation.scratch))
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         if isolation.seccomp:
-            maps.install()
+            shared_memory.install()
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
         limit_all()
@@ -189,7 +186,7 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> Isolation:
         _become_first_process(control)
         return Isolation(True, version, True, scratch, last_pid=pids)
     root = os.geteuid() == 0 and uid is not None
-    readable = library.find_granted_paths(setting["read"], setting["hidden"], setting["packages"])
+    readable = interpreter.find_granted_paths(setting["read"], setting["hidden"], setting["packages"])
     if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
         os.chown(scratch, uid, uid)
         namespaces.become(uid)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rlvr.training.monitor.guards import GuardStop
+from rlvr.training.monitor.alarm import GuardStop
 from rlvr.training.records import finish_step
 from rlvr.training.rollout.rollout import RolloutPrefetcher
 from rlvr.training.run import Run, is_due
 from rlvr.training.saving import CheckpointSaver
-from rlvr.training.step.adaptive_coefficients import adapt_coefficients
+from rlvr.training.step.learner import adapt_coefficients
 from rlvr.training.step.prepare import kl_costs
 from rlvr.training.step.rewards import check_credit, credit_metrics, credited_advantages, credited_rewards
 from rlvr.training.step.update import update

@@ -41,7 +41,7 @@ from rlvr.train import train
 from rlvr.training.callbacks import Reporter, TrackerCallback, record_end
 from rlvr.training.checkpoint.folders import describe_checkpoints, list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
-from rlvr.training.monitor.guards import GuardStop, RollBack
+from rlvr.training.monitor.alarm import GuardStop, RollBack
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.episodes import longest_row, plan_of
 from rlvr.training.rollout.rollout import RolloutWorker

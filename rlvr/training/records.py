@@ -13,7 +13,7 @@ from rlvr.core.types import PACK, Completion, Group
 from rlvr.model.optim.health import dropped_updates
 from rlvr.runs.log import rollout_records
 
-from .monitor.guards import GuardStop, RollBack
+from .monitor.alarm import GuardStop, RollBack
 from .run import Run
 from .step.rewards import (
     GroupRewards,

@@ -19,7 +19,7 @@ from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
 from .callbacks import Reporter
 from .checkpoint.folders import count_since_best
 from .evaluation.evaluate import evaluate
-from .monitor.guards import act_on_regression, find_regression
+from .monitor.alarm import GuardStop, RollBack, describe_regression
 from .monitor.monitor import Monitor
 from .rollout.rollout import RolloutWorker
 from .step.learner import Learner
@@ -77,8 +77,14 @@ class Run:
 
     def act_on_regression(self, step: int, reason: str) -> None:
         """Carry out eval.on_regression if there is a reason. Raises GuardStop or RollBack, so save the step first."""
+        action = self.config.eval.on_regression
+        if reason and action == "rollback":
+            raise RollBack(step, "regression", reason)
         if reason:
-            act_on_regression(self.config.eval.on_regression, step, reason, self.reporter.warn)
+            self.reporter.warn(reason, "regression")
+        if reason and action == "stop":
+            how = "to continue, repeat the command with --eval.on-regression warn"
+            raise GuardStop(f"stopped at step {step}: {reason}; {how}")
 
     def has_converged(self, step: int) -> bool:
         """Return whether the run ends after `step` steps because evaluations no longer get better (eval.patience)."""
@@ -136,7 +142,9 @@ class HeldOutEvaluation:
         """Evaluate after `step` steps, once. Return in words how the policy fell below its start, "" if it did not."""
         if self.problems and step not in self.measured:
             self._measure(step)
-        return find_regression(self.run.reporter.log, self.run.learner.accelerator, step)
+        log, accelerator = self.run.reporter.log, self.run.learner.accelerator
+        found = [describe_regression(log.out_dir, log.read("eval"), step)] if accelerator.is_main_process else []
+        return gather(found, accelerator)[0]
 
     def _measure(self, step: int) -> None:
         self.measured.add(step)

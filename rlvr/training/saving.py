@@ -35,21 +35,15 @@ from .checkpoint.folders import (
     kept_steps,
     list_checkpoints,
 )
-from .monitor.guards import GuardStop, RollBack
+from .monitor.alarm import GuardStop, RollBack
 from .problems.draws import Draws
 from .rollout.episodes import plan_of
 from .run import Run
 from .sft.sft import Saving, SupervisedCheckpoints, discard, sft
-from .step.adaptive_coefficients import (
-    reference_tensors,
-    reset_reference,
-    restore_reference,
-    was_reset,
-)
-from .step.learner import Learner
+from .step.learner import Learner, reference_tensors, reset_reference, restore_reference, was_reset
 from .supervision.signals import StopRequest
 
-# A rollback. A guard (rlvr.training.monitor.guards) that finds the policy worse raises `RollBack` on all ranks;
+# A rollback. A guard (rlvr.training.monitor.alarm) that finds the policy worse raises `RollBack` on all ranks;
 # rlvr.launch catches it, calls `roll_back`, and trains on from the step that it returns, at a lower learning rate. The
 # steps after that checkpoint are undone: their lines are cut from the logs, their checkpoints deleted; events.jsonl
 # keeps what was undone, and why. Each state.json lists the rollbacks so far. So a run that is killed at any moment

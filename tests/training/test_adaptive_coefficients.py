@@ -10,7 +10,7 @@ import torch
 
 from rlvr.launch import launch
 from rlvr.train import train
-from rlvr.training.step.adaptive_coefficients import adapt_coefficient, adapt_coefficients, reset_reference
+from rlvr.training.step.learner import adapt_coefficient, adapt_coefficients, reset_reference
 from tests.helpers.files import lines
 from tests.helpers.models import shake
 from tests.helpers.resuming import small

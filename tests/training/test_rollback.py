@@ -16,7 +16,7 @@ from rlvr.train import train
 from rlvr.training import saving as rollback
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint.folders import checkpoint_folder, list_checkpoints
-from rlvr.training.monitor.guards import GuardStop, RollBack
+from rlvr.training.monitor.alarm import GuardStop, RollBack
 from rlvr.training.run import Run
 from rlvr.training.saving import LOWER, load_state, roll_back
 from tests.helpers import overlap

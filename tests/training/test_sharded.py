@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from rlvr.algo.batch import Batch
 from rlvr.config import Config, ModelConfig, VLLMConfig
+from rlvr.core.files.models import Place
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import load_policy
 from rlvr.model.load.pretrained import holds_every_weight, weight_files
@@ -26,6 +28,7 @@ from rlvr.model.optim.sharding import check_shard, full, local, make_mesh
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import load_checkpoint, save_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
+from rlvr.training.rollout.episodes import Play
 from rlvr.training.run import Run
 from rlvr.training.sft.sft import accumulate
 from rlvr.training.step.update import accumulate_gradient
@@ -46,6 +49,7 @@ from tests.helpers.sharded import (
     trained_parts,
     weights,
 )
+from tests.helpers.turns import slow_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -263,8 +267,6 @@ def test_one_shard_is_the_whole_model() -> None:
     assert tiny_policy().mesh is None
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SHORT = {"weights": "bfloat16", "dtype": "auto"}
 
 
@@ -322,8 +324,6 @@ def test_other_states_are_refused_in_shards(optim: dict) -> None:
         config.check()
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PPO = {"algo": {"name": "ppo"}, "critic": {"lr": 1e-3}}
 
 
@@ -362,10 +362,8 @@ def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, writers
                 assert largest_difference(further, after) < 1e-6
 
 
-def with_steps(run: Run, steps: int):
-    from tests.helpers.runs import change
-
-    return change(run.config, run={"steps": steps})
+def with_steps(run: Run, steps: int) -> Config:
+    return with_settings(run.config, run={"steps": steps})
 
 
 def test_transformers_loads_what_shards_wrote(tmp_path: Path) -> None:
@@ -392,8 +390,6 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
 
     Packed by either pass, with windows, or padded; one process has fewer rows.
     """
-    from rlvr.model.logprobs.scoring import token_logprobs
-
     folder = make_model(family, tmp_path / "model")
     tokens, mask = make_tokens(20)
     config = ModelConfig(name=str(folder), device="cpu")
@@ -402,7 +398,7 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
     (whole[:3].sum() + whole.sum()).backward()
 
     def read(rank: int) -> tuple:
-        if holds_every_weight(one.model, weight_files(place(folder))):
+        if holds_every_weight(one.model, weight_files(Place(str(folder)))):
             monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
         policy = load_policy(config, mesh=make_mesh(2, CPU))
         held, rows = weights(policy), slice(3 if rank else None)
@@ -412,17 +408,11 @@ def test_a_model_is_read_in_parts(tmp_path: Path, family: str, monkeypatch: pyte
         assert policy.eos_ids == one.eos_ids
         return held, scored.detach(), gradients(policy)
 
-    assert holds_every_weight(one.model, weight_files(place(folder))) == (family != "qwen2_moe")
+    assert holds_every_weight(one.model, weight_files(Place(str(folder)))) == (family != "qwen2_moe")
     for (held, scored, slopes), expected in zip(run_processes(2, read), (whole, whole[:3])):
         assert are_equal(held, weights(one))
         torch.testing.assert_close(scored, expected.detach(), atol=1e-5, rtol=0)
         assert largest_difference(slopes, gradients(one), relative=True) < 1e-4
-
-
-def place(folder: Path):
-    from rlvr.core.files.models import Place
-
-    return Place(str(folder))
 
 
 def test_adapters_in_shards_are_saved_and_read(tmp_path: Path) -> None:
@@ -536,42 +526,40 @@ def moments(parts: dict) -> dict:
     return {name: value for name, value in parts.items() if ".exp_avg" in name}
 
 
-def test_batches_ahead_are_gathered_beside_the_training(tmp_path: Path) -> None:
+AHEAD: dict[str, dict] = {
+    "one turn": {},
+    "turns": {"rollout": {"max_turns": 3, "turn_tokens": 4}},
+    "dynamic sampling": {"rollout": {"resample_rounds": 2}},
+    "shuffled": {"run": {"shuffle_rewards": True}},
+}
+
+
+@pytest.mark.parametrize("name", AHEAD)
+def test_batches_ahead_are_gathered_beside_the_training(tmp_path: Path, name: str) -> None:
     """With staleness 1, two processes: repeated and resumed, the run is the same, byte for byte."""
 
-    def work(rank: int, name: str, *, parts: bool = False) -> dict:
-        def make() -> Run:
-            run = make_run(tmp_path / name, 2, run={"steps": 4, "save_every": 2})
-            engine = VLLMConfig(mismatch_alarm=10.0, max_staleness=1)
-            run.config = changed_sampler(run, engine)
-            return run
+    def make(folder: str) -> Run:
+        settings = {**AHEAD[name], "run": {"steps": 4, "save_every": 2, **AHEAD[name].get("run", {})}}
+        run = make_run(tmp_path / folder, 2, **settings)
+        run.config = dataclasses.replace(run.config, sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=1))
+        if name == "turns":
+            run.worker.plan = Play(slow_digits, run.config.rollout)
+        return run
 
-        run = make()
-        if parts:
-            full_length, run.config = run.config, with_steps(run, 2)
+    def work(rank: int, folder: str) -> dict:
+        run, start = make(folder), 0
+        if folder == "resumed":
+            run.config = with_steps(run, 2)
             train(run)
-            run = make()
-            run.config = full_length
-            load(run, 2)
-            train(run, 2)
-        else:
-            train(run)
+            run, start = make(folder), 2
+            load(run, start)
+        train(run, start)
         return trained_parts(run)
 
-    runs = {
-        name: run_processes(2, lambda rank, name=name: work(rank, name, parts=name == "resumed"))
-        for name in ("first", "again", "resumed")
-    }
-    for name in ("again", "resumed"):
-        assert are_equal(runs[name][0], runs["first"][0])
-        logs = [(tmp_path / run / "rollouts.jsonl").read_bytes() for run in ("first", name)]
-        assert logs[0] == logs[1]
-
-
-def changed_sampler(run: Run, engine):
-    import dataclasses
-
-    return dataclasses.replace(run.config, sampler=engine)
+    runs = ("first", "again", "resumed") if name == "one turn" else ("first", "resumed")
+    first, *others = (run_processes(2, lambda rank, folder=folder: work(rank, folder))[0] for folder in runs)
+    assert all(are_equal(other, first) for other in others)
+    assert len({(tmp_path / folder / "rollouts.jsonl").read_bytes() for folder in runs}) == 1
 
 
 COMMAND = (

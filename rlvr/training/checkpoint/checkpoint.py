@@ -475,43 +475,24 @@ def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for step, groups in sorted(batches.items()):
             for group in groups:
-                record = {
-                    "step": step,
-                    "problem": group.problem.id,
-                    "prompt_ids": group.prompt_ids,
-                    "completions": [completion_record(completion) for completion in group.completions],
-                    "verdicts": [verdict_record(verdict) for verdict in group.verdicts],
-                    "own_verdicts": [verdict_record(verdict) for verdict in group.own_verdicts],
-                    "kept": group.kept,
-                    "round": group.round,
-                }
+                record = {"step": step, **to_record(group), "problem": group.problem.id}
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def completion_record(completion: Completion) -> dict[str, Any]:
-    """Return a completion as JSON; turns and the environment's verdict where it has any."""
-    record = {**dataclasses.asdict(completion), "verdict": completion.verdict and verdict_record(completion.verdict)}
-    return {name: value for name, value in record.items() if value or name not in ("turns", "verdict")}
+def to_record(value: Any) -> Any:
+    """Return what a group is made of as JSON has it, without the durations of verdicts."""
+    if dataclasses.is_dataclass(value):
+        names = (field.name for field in dataclasses.fields(value) if field.name not in ("problem", "seconds"))
+        return {name: to_record(getattr(value, name)) for name in names}
+    return list(map(to_record, value)) if isinstance(value, tuple) else value
 
 
-def completion_of(record: Mapping[str, Any]) -> Completion:
-    """Return the completion that `completion_record` wrote."""
-    given = record.get("verdict")
-    return Completion(
-        record["text"],
-        tuple(record["token_ids"]),
-        tuple(record["logprobs"]),
-        record["finish_reason"],
-        tuple(Turn(**turn) for turn in record.get("turns", ())),
-        given and Verdict(**given),
-    )
-
-
-def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as JSON, without its duration."""
-    record = {**dataclasses.asdict(verdict), "parts": dict(verdict.parts)}
-    del record["seconds"]
-    return {name: value for name, value in record.items() if value or name != "steps"}
+def to_completion(record: Mapping[str, Any]) -> Completion:
+    """Return the completion of a record."""
+    parts: dict[str, Any] = {name: tuple(record[name]) for name in ("token_ids", "logprobs")}
+    parts["turns"] = tuple(Turn(**turn) for turn in record.get("turns", ()))
+    parts["verdict"] = Verdict(**given) if (given := record.get("verdict")) else None
+    return Completion(**{**record, **parts})
 
 
 def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group]]:
@@ -525,18 +506,13 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
         record = json.loads(line)
         if record["problem"] not in known:
             raise ValueError(f"{path}: problem {record['problem']!r} is not among the task's")
-        completions = [completion_of(c) for c in record["completions"]]
-        verdicts, own = (tuple(Verdict(**verdict) for verdict in record[name]) for name in ("verdicts", "own_verdicts"))
-        group = Group(
-            known[record["problem"]],
-            tuple(record["prompt_ids"]),
-            tuple(completions),
-            verdicts,
-            kept=record["kept"],
-            round=record["round"],
-            own_verdicts=own,
-        )
-        batches.setdefault(record["step"], []).append(group)
+        step, parts = record.pop("step"), dict[str, Any](problem=known[record["problem"]])
+        parts |= {name: tuple(Verdict(**verdict) for verdict in record[name]) for name in ("verdicts", "own_verdicts")}
+        parts |= {
+            "prompt_ids": tuple(record["prompt_ids"]),
+            "completions": tuple(map(to_completion, record["completions"])),
+        }
+        batches.setdefault(step, []).append(Group(**{**record, **parts}))
     return batches
 
 

@@ -1,4 +1,6 @@
-"""The reward-hacking alarm: do a run's reward (the proxy) and its monitor diverge?
+"""What a run that gets worse is ended or rolled back by: the reward-hacking alarm, and the guard on held-out pass@k.
+
+The alarm: do a run's reward (the proxy) and its monitor diverge?
 
 Learning raises both; hacking raises the reward only. Signs compare means of steps, beyond `noise` standard errors:
 
@@ -27,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import MonitorConfig
-from rlvr.core.types import Status
-
-from .guards import GuardStop
+from rlvr.core.types import RunError, Status
+from rlvr.runs.conclusions import group_comparable
+from rlvr.runs.records import interval, measured_name, with_interval
 
 Row = Mapping[str, float]
 
@@ -43,6 +45,24 @@ FAST_PATIENCE = 2  # consecutive steps with a fast sign that raise the alarm
 FAST_NOISE = 4 / 3  # times `noise`: the best of many short windows is above the others by chance
 # Metrics in an alarm, besides the monitor's.
 FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")
+
+
+class GuardStop(RunError):
+    """A guard has ended the run, after a checkpoint."""
+
+
+@dataclass
+class RollBack(Exception):
+    """A guard asks for a rollback; see rlvr.training.saving.
+
+    step: the last one that is done. kind: the guard, in one word; reason: why, in words. newest: the last step whose
+    checkpoint may be gone back to, if not the one before `step`.
+    """
+
+    step: int
+    kind: str
+    reason: str
+    newest: int | None = None
 
 
 class AlarmStop(GuardStop):
@@ -347,3 +367,19 @@ def choose_evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     first = {row["problem"]: i for i, row in reversed(list(enumerate(shown)))}
     others = [row for i, row in enumerate(shown) if first[row["problem"]] != i]
     return [dict(row) for row in [*(shown[i] for i in sorted(first.values())), *others][:EVIDENCE]]
+
+
+def describe_regression(out_dir: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> str:
+    """Return in words that the evaluation after a step is below the 95 % interval of the run's first one; "" if not.
+
+    The first one is that of the start, or the first since the settings eval.* were last changed.
+    """
+    for comparable in group_comparable(out_dir, evaluations)[-1:]:
+        first, last = comparable[0], comparable[-1]
+        name = measured_name(first)
+        ends = interval(first, name)
+        if last["step"] == step > first["step"] and name in last and ends is not None and last[name] < ends[0]:
+            return f"held-out {name} is {last[name]:.3f} at step {step}, and was {with_interval(first, name)} " + (
+                "at the start" if first["step"] == 0 else f"at step {first['step']}"
+            )
+    return ""

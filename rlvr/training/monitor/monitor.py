@@ -21,6 +21,8 @@ from rlvr.distributed import Processes, share
 from ..rollout.rollout import verify_shared
 from .alarm import (
     AlarmStop,
+    GuardStop,
+    RollBack,
     alarm_record,
     best_step,
     find_fast_signs,
@@ -28,7 +30,6 @@ from .alarm import (
     is_alarming,
     measure_drift,
 )
-from .guards import GuardStop, RollBack
 
 REPEAT_N = 4  # tokens: repetition is measured by n-grams of this length
 

@@ -1,18 +1,27 @@
-"""What is trained: the policy, its optimizer, and the models that training holds beside it."""
+"""What is trained: the policy, its optimizer, and the models that training holds beside it. Coefficients adapt, and the
+reference policy is reset.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
+from torch import Tensor
 
 from rlvr.config import AlgoConfig, Config
+from rlvr.core.types import Group
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
+from rlvr.model.optim.sharding import fill, full, local
+
+from ..checkpoint.checkpoint import REFERENCE
 
 
 @dataclass
@@ -44,3 +53,77 @@ class Learner:
         algo = self.config.algo
         changed: dict[str, Any] = {name: value for name, value in self.adapted.items() if hasattr(algo, name)}
         return replace(algo, **changed) if changed else algo
+
+
+LARGEST_ERROR = 0.2
+BONUS = "entropy_bonus"  # the weight of the entropy bonus, also where none is given
+
+
+def adapt_coefficient(coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+    """Return coef (1 + e n / horizon), e = kl / target - 1 within +-.2 (arXiv:1909.08593, section 2.2), n completions,
+    at least 0.
+
+    verl's AdaptiveKLController and TRL's former one do the same.
+    """
+    error = min(max(kl / target - 1, -LARGEST_ERROR), LARGEST_ERROR)
+    return max(coef * (1 + error * completions / horizon), 0.0)
+
+
+def adapt_coefficients(
+    learner: Learner, step: int, stats: Mapping[str, float], groups: Sequence[Group]
+) -> dict[str, float]:
+    """Adapt the coefficients and reset the reference policy after the update of a step (from 1).
+
+    stats: metrics of the step. Returns the adaptive coefficients that this step had, as metrics.
+    """
+    algo, found, state = learner.algo, dict[str, float](), learner.adapted
+    if algo.kl_target is not None and learner.reference is not None:
+        found["kl_coef"] = algo.kl_coef
+        if "kl" in stats:
+            scored = sum(verdict.score is not None for group in groups for verdict in group.verdicts)
+            state["kl_coef"] = adapt_coefficient(algo.kl_coef, stats["kl"], algo.kl_target, algo.kl_horizon, scored)
+    if algo.entropy_target is not None:
+        found["entropy_coef"] = algo.entropy_coef
+        if "entropy" in stats:
+            low = stats["entropy"] <= algo.entropy_target
+            weight = state.get(BONUS, learner.config.algo.entropy_coef)
+            change = algo.entropy_coef_delta if low else -algo.entropy_coef_delta
+            state[BONUS] = min(max(weight + change, 0.0), algo.entropy_coef_max)
+            state["entropy_coef"] = state[BONUS] if low else 0.0
+    if algo.reference_every and step % algo.reference_every == 0:
+        reset_reference(learner, algo.reference_mix)
+    return found
+
+
+@torch.no_grad()
+def reset_reference(learner: Learner, mix: float) -> None:
+    """Set the reference policy's weights to mix x the policy's + (1 - mix) x its own, each in its own dtype."""
+    assert learner.reference is not None
+    present = dict(learner.policy.model.named_parameters())
+    for name, weight in learner.reference.model.named_parameters():
+        own, new = local(weight), local(present[name].detach()).to(local(weight).device)
+        own.copy_(new if mix == 1 else torch.lerp(own.float(), new.float(), mix))
+
+
+def was_reset(learner: Learner, step: int) -> bool:
+    """Return whether the reference policy has been reset by the end of a step (from 1): a checkpoint must hold it."""
+    every = learner.algo.reference_every
+    return learner.reference is not None and 0 < every <= step
+
+
+def reference_tensors(learner: Learner) -> dict[str, Tensor]:
+    """Return the reference's whole weights for a checkpoint, on the CPU; not copied. All processes must call it."""
+    assert learner.reference is not None
+    named = learner.reference.model.named_parameters()
+    return {name: full(weight.detach()).contiguous().cpu() for name, weight in named}
+
+
+@torch.no_grad()
+def restore_reference(learner: Learner, folder: Path, state: Mapping[str, Any]) -> None:
+    """Restore the coefficients and the reference policy from a checkpoint with this state.json, where it has them."""
+    learner.adapted = dict(state.get("adapted", {}))
+    if learner.reference is None or not (folder / REFERENCE).exists():
+        return
+    tensors = load_file(folder / REFERENCE)
+    for name, weight in learner.reference.model.named_parameters():
+        fill(weight, tensors[name])

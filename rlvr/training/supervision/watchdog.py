@@ -158,7 +158,7 @@ class Watch:
         HEARTBEAT.clear()
         self.rank, self.count, self.timeout = processes.process_index, processes.num_processes, timeout
         self.judge = Judge(self.count, timeout) if self.rank < 2 else None
-        self.store = own_store() if self.count > 1 else None
+        self.store: Any = own_store() if self.count > 1 else None
         self._trained_by = threading.get_ident()
         self._number = 0
         self._ended = threading.Event()

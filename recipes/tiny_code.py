@@ -2,7 +2,7 @@
 
 The prompt `items 2 to 4; sort down; max or 0:` asks for a Python function. A model of 0.9M parameters is fine-tuned on
 programs that err in half of the steps where one can err (a[2:4] for a[1:4], > for >=, no guard for the empty list), so
-that less than half of what it writes is right. Then GRPO sees nothing but whether all eight hidden tests of a problem
+that less than half of what it writes is right. Then GRPO sees nothing but whether all hidden tests of a problem
 pass, each program run in the sandbox. The whole run takes four minutes of one core, and held-out pass@1 rises
 from about .5 to above .9.
 

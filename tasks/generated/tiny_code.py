@@ -8,7 +8,7 @@ The answer is a Python function of two assignments and a return:
      a=sorted(a)[::-1]
      return max(a) if a else 0
 
-The reward is 1 where all eight hidden tests pass. Demonstrations contain errors, drawn independently for each step:
+The reward is 1 where all hidden tests pass. Demonstrations contain errors, drawn independently for each step:
 `a[i:j]` for `a[i-1:j]`, `>` for `>=`, `x-k` for `k-x`, the reversal of "sort down" or the guard against the empty list
 forgotten. Each wrong form is right for another prompt (over k, subtract k, sort, sum), so that the prompt decides which
 form is right.
@@ -21,7 +21,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr.core.registry import register_task
@@ -30,7 +30,8 @@ from rlvr.core.types import Problem, Task
 
 from ..base import Demonstration, check_probabilities, generate_task
 
-HIDDEN_TESTS = 8
+# Of 400 sloppy programs none, and of misread prompts one in a thousand, passes so many tests and fails others.
+HIDDEN_TESTS = 24
 SLOPPY_WEIGHT = 3  # how much more often a step with a sloppy form is drawn
 ENTRY = "f"
 VALUES = range(-5, 16)
@@ -73,7 +74,6 @@ OVER = Step("over {0}", "[x for x in a if x>{0}]", lambda a, k: [x for x in a if
 UNDER = Step("under {0}", "[x for x in a if x<{0}]", lambda a, k: [x for x in a if x < k], DIGITS, threshold=True)
 SUBTRACT = Step("subtract {0}", "[x-{0} for x in a]", lambda a, k: [x - k for x in a], DIGITS, undo=lambda y, k: y + k)
 SORT = Step("sort", "sorted(a)", lambda a: sorted(a))
-FORGOTTEN = Step("", "a", lambda a, *_: a)
 COUNTED_FROM_ZERO = Step("", "a[{0}:{1}]", lambda a, i, j: a[i:j])
 STEPS = (
     Step("first {0}", "a[:{0}]", lambda a, k: a[:k], CUTS),
@@ -113,9 +113,6 @@ REDUCERS = (
     Reducer("first or 0", "a[0] if a else 0", lambda a: a[0] if a else 0, "a[0]"),
     Reducer("last or 0", "a[-1] if a else 0", lambda a: a[-1] if a else 0, "a[-1]"),
 )
-
-# "max or 0" misread as the larger of both, and the like.
-BOUNDED = (Reducer("", "", lambda a: max([*a, 0])), Reducer("", "", lambda a: min([*a, 0])))
 
 
 @dataclass(frozen=True)
@@ -179,77 +176,14 @@ class Spec:
 
     def varies(self) -> bool:
         """Whether the outputs vary: at most half of eight inputs give the same one."""
-        outputs = Counter(repr(self.run(values)) for values in itertools.islice(self.inputs("telling"), HIDDEN_TESTS))
-        return max(outputs.values()) <= HIDDEN_TESTS // 2
+        outputs = Counter(repr(self.run(values)) for values in itertools.islice(self.inputs("telling"), 8))
+        return max(outputs.values()) <= 4
 
-    def misreadings(self) -> list[Spec]:
-        """Return specs that a careless reader may take for this one: a parameter off by one, another end of a range,
-        the sloppy or any other step of the same parameters, a step forgotten, sloppy steps together, the steps in the
-        other order, another reducer."""
-        found = [replace(self, steps=self.steps[::-1])]
-        for position, (step, parameters) in enumerate(self.steps):
-            others = [(kind, parameters) for kind in STEPS if parameters in kind.parameters and kind is not step]
-            others += [(step, near) for near in find_neighbours(step, parameters)]
-            others += [(step.sloppy, parameters)] if step.sloppy else []
-            others.append((FORGOTTEN, parameters))
-            found += [replace(self, steps=_put(self.steps, position, other)) for other in others]
-        found.append(replace(self, steps=tuple((step.sloppy or step, given) for step, given in self.steps)))
-        found += [
-            replace(self, reducer=reducer) for reducer in (PLAIN, *REDUCERS, *BOUNDED) if reducer is not self.reducer
-        ]
-        return [spec for spec in found if spec.steps != self.steps or spec.reducer is not self.reducer]
-
-    def hidden_inputs(self, draws: int) -> list[list[int]]:
-        """Return the inputs of the hidden tests: eight of the first `draws`, the empty list among them.
-
-        Inputs that expose a misreading which those before them do not are preferred: a program that passes has rarely
-        misread its prompt (without the preference one sloppy program in fifty passes all tests).
-        """
-        telling: list[list[int]] = []
-        spare: list[list[int]] = []
-        misreadings = alive = self.misreadings()
-        for values in itertools.islice(self.inputs("hidden"), draws):
-            left = self._agree(alive, values)
-            (telling if len(left) < len(alive) or not values else spare).append(values)
-            alive = left
-        if spare and len(telling) >= HIDDEN_TESTS:
-            telling = self._cover(telling, misreadings)
-        # The longest lists expose most errors that are not in the list of misreadings; there is always one.
-        spare.sort(key=len, reverse=True)
-        return telling + spare[: HIDDEN_TESTS - len(telling)]
-
-    def _agree(self, others: list[Spec], values: list[int]) -> list[Spec]:
-        """Return those of the other specs with the same output for `values`."""
-        right = self.run(values)
-        return [spec for spec in others if spec.run(values) == right]
-
-    def _cover(self, inputs: list[list[int]], alive: list[Spec]) -> list[list[int]]:
-        """Return all but one of the inputs: the first, then each time the one that exposes most of the rest."""
-        taken = inputs[:1]
-        while len(taken) < HIDDEN_TESTS - 1:
-            best = min((values for values in inputs if values not in taken), key=lambda v: len(self._agree(alive, v)))
-            taken.append(best)
-            alive = self._agree(alive, best)
-        return taken
-
-    def problem(self, name: str, draws: int = 96) -> Problem:
-        """Return the problem with its hidden tests, chosen among `draws` inputs."""
-        cases = [{"args": [values], "expected": self.run(values)} for values in self.hidden_inputs(draws)]
+    def problem(self, name: str) -> Problem:
+        """Return the problem with its hidden tests."""
+        inputs = itertools.islice(self.inputs("hidden"), HIDDEN_TESTS)
+        cases = [{"args": [values], "expected": self.run(values)} for values in inputs]
         return Problem(name, self.words, {"type": "calls", "entry": ENTRY, "cases": cases})
-
-
-def find_neighbours(step: Step, parameters: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return parameters that may be mistaken for these: off by one, or a range with one other end."""
-    if len(parameters) == 1:
-        return [(parameters[0] - 1,), (parameters[0] + 1,)]
-    same = [sum(one == other for one, other in zip(parameters, near, strict=True)) for near in step.parameters]
-    return [near for near, count in zip(step.parameters, same, strict=True) if count == 1]
-
-
-def _put(
-    steps: tuple[tuple[Step, tuple[int, ...]], ...], position: int, other: tuple[Step, tuple[int, ...]]
-) -> tuple[tuple[Step, tuple[int, ...]], ...]:
-    return (*steps[:position], other, *steps[position + 1 :])
 
 
 def propose(stream: random.Random) -> tuple[str, Spec]:
@@ -280,8 +214,7 @@ def tiny_code(
         return spec.problem(name)
 
     def demonstrate(name: str, spec: Spec, stream: random.Random) -> Demonstration:
-        # Tests drawn without a choice: these are never rewards, and choosing takes most of the time.
-        return spec.problem(name, draws=HIDDEN_TESTS), spec.program(stream, sloppiness)
+        return spec.problem(name), spec.program(stream, sloppiness)
 
     sizes = num_train, num_test, num_demonstrations
     return generate_task(

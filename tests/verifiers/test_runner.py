@@ -31,8 +31,6 @@ def test_verdicts_come_in_order(poison):
         ("hang", Status.TIMEOUT),
         ("allocate", Status.LIMIT),
         ("grow", Status.LIMIT),
-        ("kill", Status.LIMIT),
-        ("exit", Status.LIMIT),
         ("raise", Status.ERROR),
         ("sys.exit", Status.ERROR),
         ("strange verdict", Status.ERROR),
@@ -88,27 +86,6 @@ def test_identical_pairs_are_judged_once(poison, tmp_path):
     assert log.read_text() == "judged\n" * 3
 
 
-def test_several_threads_share_a_runner(poison):
-    """Each caller gets its own verdicts, in its own order, with a hang among them."""
-    found: dict[int, list[Verdict]] = {}
-    with Runner(poison.Poison(), timeout=1.0) as runner:
-
-        def call(k: int) -> None:
-            pairs = pairs_of(400, 1000 * k)
-            pairs[100] = (pairs[100][0], "hang")
-            found[k] = runner.verify(pairs)
-
-        threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    for k in range(4):
-        assert found[k][100].status is Status.TIMEOUT
-        assert as_expected(found[k][:100], 1000 * k)
-        assert as_expected(found[k][101:], 1000 * k + 101)
-
-
 def test_workers_outlive_the_thread_that_first_called(poison):
     """The kernel's parent-death signal goes by threads; the pool's own thread is the parent."""
     with Runner(poison.Poison()) as runner:
@@ -156,30 +133,23 @@ def test_quick_decides_in_the_callers_process(poison):
     assert broken.reason.endswith(": ValueError: quick failed")
 
 
-def test_quick_may_return_a_bool_or_a_number():
-    """As the verifier itself may; anything else is an error."""
+RETURNED = [(True, Status.CORRECT), (0.0, Status.INCORRECT), (0.25, Status.PARTIAL), ("yes", Status.ERROR)]
+RETURNED += [(None, Status.ERROR), (float("nan"), Status.ERROR)]
 
-    class Quick:
+
+def test_verdicts_may_be_bools_and_numbers():
+    """Of a verifier, its `fast_path` and its `merge`. None of `fast_path` leaves the pair to the pool."""
+    returned = dict(enumerate(RETURNED))
+
+    class Fast:
         def __call__(self, problem: Problem, completion: str) -> bool:
-            raise AssertionError
+            return False
 
         def fast_path(self, problem: Problem, completion: str) -> object:
-            return {"yes": True, "no": False, "half": 0.5}.get(completion, completion)
+            return returned[int(completion)][0]
 
-    with Runner(Quick()) as runner:
-        verdicts = runner.verify([(Problem("1", "", ""), c) for c in ("yes", "no", "half", "?")])
-    assert [v.status for v in verdicts] == [Status.CORRECT, Status.INCORRECT, Status.PARTIAL, Status.ERROR]
-    assert verdicts[3].reason.endswith(": TypeError: the verifier returned a str; expected bool, float or Verdict")
-
-
-def test_merge_may_return_a_bool_or_a_number():
-    """One that returns nothing is an error of the verifier."""
-
-    class Half:
-        components = {"yes": lambda problem, completion: completion == "yes"}  # noqa: RUF012
-
-        def __init__(self, merged: object) -> None:
-            self.merged = merged
+    class Merging:
+        components = {"number": lambda problem, completion: correct(completion)}  # noqa: RUF012
 
         def __call__(self, problem: Problem, completion: str) -> bool:
             raise AssertionError
@@ -187,20 +157,19 @@ def test_merge_may_return_a_bool_or_a_number():
         def problem_for(self, name: str, problem: Problem) -> Problem:
             return problem
 
-        def merge(self, row: object) -> object:
-            return self.merged
+        def merge(self, row: dict[str, Verdict]) -> object:
+            return returned[int(row["number"].extracted)][0]
 
-    for merged, status in ((True, Status.CORRECT), (0.5, Status.PARTIAL), (None, Status.ERROR)):
-        with Runner(Half(merged)) as runner:
-            assert [v.status for v in runner.verify([(Problem("1", "", ""), "yes")])] == [status]
-
-
-def test_plain_functions_are_verifiers():
-    """Their bools and floats become verdicts."""
-    with Runner(lambda problem, completion: float(completion)) as runner:
-        verdicts = runner.verify([(Problem("1", "", ""), c) for c in ("1", "0", "0.25", "x")])
-    assert [v.status for v in verdicts] == [Status.CORRECT, Status.INCORRECT, Status.PARTIAL, Status.ERROR]
-    assert verdicts[2].score == 0.25
+    pairs = [(Problem("1", "", ""), str(number)) for number in returned]
+    for verifier in (lambda problem, completion: returned[int(completion)][0], Merging(), Fast()):
+        with Runner(verifier) as runner:
+            found = runner.verify(pairs)
+        expected = [status for _, status in RETURNED]
+        if isinstance(verifier, Fast):
+            expected[4] = Status.INCORRECT
+        assert [verdict.status for verdict in found] == expected
+    assert found[2].score == 0.25
+    assert found[3].reason.endswith(": TypeError: the verifier returned a str; expected bool, float or Verdict")
 
 
 class OwnBatch:
@@ -246,13 +215,6 @@ def test_an_exception_is_logged_once_per_kind(caplog):
     assert len(caplog.records) == 1
     assert "Traceback" in caplog.text
     assert "test_runner.failing" in caplog.text
-
-
-def test_what_is_not_a_verdict_is_an_error():
-    """A string or None from a verifier is its bug."""
-    assert verify_one(lambda p, c: None, Problem("1", "", ""), "").status is Status.ERROR
-    assert verify_one(lambda p, c: "yes", Problem("1", "", ""), "").status is Status.ERROR
-    assert verify_one(lambda p, c: float("nan"), Problem("1", "", ""), "").status is Status.ERROR
 
 
 def test_budget_stops_a_run_whose_verdicts_are_errors():

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-import logging
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from rlvr.core.registry import VERIFIERS, make_verifier
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Verifier, correct
 from rlvr.verifiers import Runner
-from rlvr.verifiers.runner.base import misspelt_traits
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {item.name for item in fields(VerifierTraits)}
@@ -109,38 +106,3 @@ def test_a_wrong_type_is_told_in_one_line(name, value, expected):
     wrong = type("Mine", (), {"__call__": plain, name: value})()
     with pytest.raises(ValueError, match=f"^verifier Mine:? {expected}$"):
         Runner(wrong)
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("isolated", "isolate"),
-        ("verifyBatch", "verify_batch"),
-        ("warmup", "warm_up"),
-        ("check_references", "check_reference"),
-    ],
-)
-def test_a_misspelt_name_is_told_in_one_line(name, meant, caplog):
-    """It may be something else of the user's, so that it does no more than warn."""
-    verifier = type("Mine", (), {"__call__": lambda self, p, c: True, "isolate": False, name: lambda self: None})()
-    with caplog.at_level(logging.WARNING), Runner(verifier) as runner:
-        assert runner.verify([(Problem("1", "", ""), "")])[0].correct
-    assert [record.getMessage().split(".")[-1] for record in caplog.records] == [
-        f"Mine has {name}, which is not read; did you mean {meant}?"
-    ]
-
-
-def test_built_in_verifiers_are_spelt_right():
-    """None of their options looks like a trait."""
-    options = {
-        "regex": {"pattern": "x"},
-        "combine": {"parts": "math"},
-        "piecewise": {"helpful": "math", "safe": "math"},
-        "reward_model": {"model": "m", "url": "http://x"},
-        "process_reward_model": {"model": "m"},
-        "llm_judge": {"model": "m", "url": "http://x/v1"},
-    }
-    made = [make_verifier(name, **options.get(name, {})) for name in VERIFIERS.names() if ":" not in name]
-    assert len(made) > 10
-    assert not [misspelt_traits(verifier) for verifier in made if misspelt_traits(verifier)]
-    assert misspelt_traits(plain) == {}

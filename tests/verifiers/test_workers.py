@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import signal
@@ -221,46 +220,3 @@ def test_no_worker_outlives_a_killed_parent(poison, tmp_path, completion):
     program.kill()
     program.wait()
     assert gone_within(60, pids)
-
-
-POISON = {"hang": Status.TIMEOUT, "allocate": Status.LIMIT, "kill": Status.LIMIT}
-
-
-def poisoned(count: int) -> tuple[list[tuple[Problem, str]], dict[int, Status]]:
-    """Pairs of which every hundredth is poison, and the statuses of these by place."""
-    pairs = pairs_of(count)
-    bad = {}
-    for i, place in enumerate(range(50, count, 100)):
-        completion, status = list(POISON.items())[i % 3]
-        pairs[place] = (pairs[place][0], completion)
-        bad[place] = status
-    return pairs, bad
-
-
-def check_poisoned(verdicts: list[Verdict], bad: dict[int, Status]) -> None:
-    assert len(bad) == len(verdicts) // 100
-    assert {place: verdicts[place].status for place in bad} == bad
-    for i, verdict in enumerate(verdicts):
-        assert i in bad or (verdict.extracted == str(i) and verdict.correct == (i % 2 == 0)), i
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("caller", "count"), [("main", 10_000), ("thread", 1_500), ("asyncio", 1_500)])
-def test_every_hundredth_item_is_poison(poison, caller, count):
-    """Each costs one timeout or limit, and the whole no more time than the hangs' deadlines and a minute."""
-    pairs, bad = poisoned(count)
-    verdicts: list[Verdict] = []
-    with Runner(poison.Poison(), workers=2, timeout=1.0) as runner:
-        start = time.monotonic()
-        if caller == "main":
-            verdicts = runner.verify(pairs)
-        elif caller == "thread":
-            thread = threading.Thread(target=lambda: verdicts.extend(runner.verify(pairs)))
-            thread.start()
-            thread.join()
-        else:
-            verdicts = asyncio.run(runner.averify(pairs))
-        seconds = time.monotonic() - start
-    check_poisoned(verdicts, bad)
-    hangs = sum(status is Status.TIMEOUT for status in bad.values())
-    assert seconds < hangs * 1.0 / 2 + 60

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import logging
-import threading
 import time
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlvr.core import after_fork
 from rlvr.core.printable import printable
 from rlvr.core.tracebacks import describe_raised, raised_at, raised_by_user, users_traceback
 from rlvr.core.traits import VerifierTraits
@@ -24,9 +21,6 @@ logger = logging.getLogger("rlvr.verifiers")
 T = TypeVar("T")
 
 OUT_OF_MEMORY = "out of memory"
-# The traits that are checked for misspelling. The traits of components (`merge`, `measure`) are left out: their names
-# are common words, which other attributes may resemble.
-_TRAITS = ("isolate", "fast_path", "verify_batch", "warm_up", "check_reference", "whole_batch", "reads_prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +35,14 @@ class Failure:
     text: str
 
 
-class FailureLog:
-    """Logs the first failure of each kind, with its traceback. May be called from any thread."""
+_LOGGED: dict[str, Failure] = {}  # the first failure of each kind, whichever runner met it
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-        self._lock = threading.Lock()
-        after_fork.register(self)
 
-    def after_fork(self) -> None:
-        """In a forked child: make a new lock, since another thread of the parent may have held it."""
-        self._lock = threading.Lock()
-
-    def __call__(self, failure: Failure) -> None:
-        """Log `failure` unless one of its kind has been logged."""
-        with self._lock:
-            if failure.kind in self._seen:
-                return
-            self._seen.add(failure.kind)
+def log_failure(failure: Failure) -> None:
+    """Log the first failure of each kind in this process, with its traceback. May be called from any thread."""
+    if _LOGGED.setdefault(failure.kind, failure) is failure:
         first, *rest = printable(failure.text).split("\n")  # an exception may quote what the model wrote
         logger.error("%s", "\n".join([f"{first}; more of this kind are counted only", *rest]))
-
-
-# Logs each kind of failure once per process, whichever runner met it.
-log_failure = FailureLog()
 
 
 def verify_one(verifier: Callable[[Problem, str], Any], problem: Problem, completion: str) -> Verdict:
@@ -131,18 +109,6 @@ def describe(verifier: Any) -> str:
         return describe(verifier.func)
     named = verifier if hasattr(verifier, "__qualname__") else type(verifier)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def misspelt_traits(verifier: Any) -> dict[str, str]:
-    """Return attributes that are named almost like a trait, with that trait: {"isolated": "isolate"}."""
-    names = {trait.replace("_", ""): trait for trait in _TRAITS}
-    own = vars(verifier) if inspect.isroutine(verifier) else dir(verifier)
-    found = {}
-    for name in own:
-        if not name.startswith("_") and name not in _TRAITS:
-            near = difflib.get_close_matches(name.replace("_", "").lower(), names, n=1, cutoff=0.85)
-            found.update({name: names[near[0]]} if near else {})
-    return found
 
 
 def check_choices(verifier: Any) -> None:

@@ -16,7 +16,7 @@ from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
 
-from .base import Failure, call_guarded, describe, log_failure, logger, misspelt_traits, verify_one
+from .base import Failure, call_guarded, log_failure, verify_one
 from .pool import WorkerPool
 from .processes import Call, Submission, dumps, pickle_verifier
 
@@ -105,10 +105,6 @@ class Runner:
             raise ValueError(f"error_budget {error_budget!r:.80}: expected a share from 0 to 1")
         self.verifier = verifier
         self._traits = VerifierTraits.of(verifier)
-        for name, meant in misspelt_traits(verifier).items():
-            logger.warning(
-                "the verifier %s has %s, which is not read; did you mean %s?", describe(verifier), name, meant
-            )
         self._pickled = pickle_verifier(verifier) if runs_in_pool(verifier) else b""
         self.counts: Counter[Status] = Counter()
         self.budget = None if error_budget is None else ErrorBudget(error_budget)
@@ -233,7 +229,7 @@ class Runner:
     def _verify_in_workers(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Use the verdict of `fast_path` if it gives one; send the other pairs to the worker pool."""
         verdicts: list[Verdict | None] = [None] * len(pairs)
-        pickled = _ProblemPickles(self.verifier)
+        pickled: dict[int, bytes | Verdict] = {}  # by problem; a verdict if it cannot be pickled
         submitted: list[tuple[Submission, list[int]]] = []
         waiting: list[tuple[int, Call]] = []
         caller = object()
@@ -242,7 +238,10 @@ class Runner:
                 verdicts[i] = self._fast(problem, completion)
                 if verdicts[i] is not None:
                     continue
-                data = pickled(problem)
+                if id(problem) not in pickled:
+                    outcome = call_guarded(self.verifier, functools.partial(dumps, problem))
+                    pickled[id(problem)] = _log_outcome(outcome)
+                data = pickled[id(problem)]
                 if isinstance(data, Verdict):
                     verdicts[i] = data
                     continue
@@ -310,21 +309,6 @@ def _verdict_of(call: Callable[..., Any], *args: Any) -> Verdict:
 def _own_answer(problem: Problem) -> str | None:
     """Return the reference as a completion; None if it is neither text nor a number."""
     return str(problem.reference) if isinstance(problem.reference, (str, int, float)) else None
-
-
-class _ProblemPickles:
-    """Pickles each problem once; a problem that cannot be pickled gets an error verdict."""
-
-    def __init__(self, verifier: Any) -> None:
-        self._verifier = verifier
-        self._made: dict[int, bytes | Verdict] = {}
-
-    def __call__(self, problem: Problem) -> bytes | Verdict:
-        made = self._made.get(id(problem))
-        if made is None:
-            made = _log_outcome(call_guarded(self._verifier, lambda: dumps(problem)))
-            self._made[id(problem)] = made
-        return made
 
 
 def _find_distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:

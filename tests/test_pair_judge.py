@@ -16,7 +16,6 @@ from rlvr.model.load.policy import Policy, load_policy
 from rlvr.pipeline.pair_judge import (
     FORM,
     LEAST_MASS,
-    SERVED_FORM,
     Comparison,
     LocalJudge,
     ServedJudge,
@@ -290,7 +289,3 @@ def test_a_server_that_cannot_be_used(server):
 def test_bad_options_of_a_served_judge(server, options):
     with pytest.raises((ValueError, LookupError)):
         served(server, **options)
-
-
-def test_the_served_form_has_its_fields():
-    assert set(re.findall(r"\{(\w+)\}", SERVED_FORM)) == {"prompt", "completion", "reference"}

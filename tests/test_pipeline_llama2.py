@@ -129,7 +129,7 @@ def test_the_comparison_runs_the_same_stages(tmp_path):
         run = dict(settings["run"])
         assert run.pop("verifier") == "combine"
         options = run.pop("verifier_option")
-        assert options[1] == f"options=one.model={tmp_path / model},one.std=1"
+        assert options[1] == f"options=one.model=planned/{model},one.std=1"
         assert options[2] == "whiten=one"
         both = whole.planned["ppo"]
         assert run == {key: value for key, value in both["run"].items() if not key.startswith("verifier")}

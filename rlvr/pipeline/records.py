@@ -19,7 +19,7 @@ from rlvr.runs.folder import read_record
 
 RECORD = "stage.json"
 SEED_FOLDER = "SEED_FOLDER"
-PLACEHOLDER = "planned/model"  # has the form of a hub name
+PLANNED = Path("planned")  # what stages make in it while they are planned; its paths have the form of a hub name
 KEYS: dict[str, Any] = {"settings": dict, "path": str, "measured": dict, "seconds": (int, float)}
 
 
@@ -67,12 +67,12 @@ def portable(settings: Any, folder: Path) -> Any:
 def dependents(planned: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return, for each stage, the stages that depend on it, directly or by way of others, in their order.
 
-    planned: portable settings by name, in the stages' order. A stage depends on those whose folders its settings name.
+    planned: settings by name, in the stages' order. A stage depends on those whose folders (in PLANNED) they name.
     """
     found: dict[str, list[str]] = {name: [] for name in planned}
     for later, settings in planned.items():
         text = json.dumps(settings)
-        read = {name for name in planned if re.search(rf"{SEED_FOLDER}/{re.escape(name)}(?=[/,\s\"]|$)", text)}
+        read = {name for name in planned if re.search(rf"{PLANNED}/{re.escape(name)}(?=[/,\s\"]|$)", text)}
         for name, others in found.items():
             if name != later and (name in read or read & {*others}):
                 others.append(later)
@@ -107,29 +107,16 @@ def other_settings(settings: Mapping[str, Any]) -> str:
     return ""
 
 
-def check_planned(name: str, config: Any, folder: Path) -> None:
+def check_planned(name: str, config: Any) -> None:
     """Raise ValueError or LookupError, naming the stage, for settings that cannot work.
 
-    All stages are checked before the first one runs, because a later one may begin hours after it. folder: of the seed,
-    where models and data sets will be that do not exist yet.
+    All stages are checked before the first one runs, because a later one may begin hours after it.
     """
     try:
-        with_placeholders(config, folder).check()
+        config.check()
         check_names(config)
     except (ValueError, LookupError) as error:
         raise ValueError(f"stage {name}: {error.args[0] if error.args else error}") from error
     data = getattr(getattr(config, "sft", None), "data", None)
-    if data is not None and folder not in data.absolute().parents and not data.exists():
+    if data is not None and PLANNED not in data.parents and not data.exists():
         raise ValueError(f"stage {name}: sft.data {data}: no such file")
-
-
-def with_placeholders(config: Any, folder: Path) -> Any:
-    """Return settings in which PLACEHOLDER stands for each model in a folder."""
-    changes: dict[str, Any] = {}
-    for setting in dataclasses.fields(config):
-        value = getattr(config, setting.name)
-        if dataclasses.is_dataclass(value):
-            changes[setting.name] = with_placeholders(value, folder)
-        elif setting.name in ("name", "policy", "model") and isinstance(value, str) and folder in Path(value).parents:
-            changes[setting.name] = PLACEHOLDER
-    return dataclasses.replace(config, **changes)

@@ -30,6 +30,7 @@ from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, name_
 from rlvr.runs.folder import hold_lock
 
 from .records import (
+    PLANNED,
     RECORD,
     as_json,
     check_planned,
@@ -43,7 +44,6 @@ from .report import write_pipeline_report
 
 C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)
-MARK = ".stage"  # a file in each folder that a stage of one's own has made
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Made:
 class Stages:
     """The stages of one seed's pipeline, in `folder`.
 
-    `planned` collects names and settings. With `only_plan` no stage runs, and each returns a path that does not exist.
+    `planned` collects names and settings. With `only_plan` no stage runs, and each returns a path in PLANNED.
     later: for each stage, those that depend on it.
     """
 
@@ -152,15 +152,13 @@ class Stages:
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
+            if holds(folder):
+                raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
             partial = folder.with_name(folder.name + PARTIAL)
-            for old in (partial, folder):  # of a stage that was interrupted
-                remove_own(old)
+            shutil.rmtree(partial, ignore_errors=True)  # of a stage that was interrupted
             with name_in_errors(partial):
                 partial.mkdir(parents=True)
-                (partial / MARK).write_text(name)
-            measured = make(partial)
-            os.replace(partial, folder)
-            return folder, measured
+            return folder, make(partial)
 
         return self.done(name, settings, work)
 
@@ -184,8 +182,8 @@ class Stages:
         self.planned[name] = as_json(config)
         if self.only_plan:
             if dataclasses.is_dataclass(config):
-                check_planned(name, config, self.folder)
-            return Made(name, self.folder / name)
+                check_planned(name, config)
+            return Made(name, PLANNED / name)
         settings = portable(self.planned[name], self.folder)
         record = self.folder / f"{name}.{RECORD}"
         held = read_stage(record)
@@ -211,6 +209,9 @@ class Stages:
             "seconds": round(time.time() - start, 1),
         }
         write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
+        partial = path.with_name(path.name + PARTIAL)
+        if partial.exists():  # after the record: a folder without a record is not a stage's
+            os.replace(partial, path)
         gc.collect()  # a model of this stage may be in a reference cycle, and the next stage needs its memory
         return Made(name, path, json.loads(json.dumps(measured, default=str)))
 
@@ -228,26 +229,6 @@ class Stages:
 def place_of(model: str) -> Path:
     """Return a model's folder, or its hub name as a path."""
     return Path(model).absolute() if Path(model).is_dir() else Path(model)
-
-
-def remove_own(folder: Path) -> None:
-    """Delete the folder of a stage that was interrupted. Raises ValueError for a folder that no stage made.
-
-    Its mark is deleted last, so that an interrupted deletion can be completed.
-    """
-    if not folder.exists():
-        return
-    if holds(folder) and not (folder / MARK).exists():
-        raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
-    for path in folder.iterdir():
-        if path.name == MARK:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    (folder / MARK).unlink(missing_ok=True)
-    folder.rmdir()
 
 
 def check_settings(config: PipelineConfig, planned: Mapping[str, Any]) -> None:
@@ -278,7 +259,7 @@ def run_pipeline(
         raise ValueError(f"--out-dir {config.out_dir.absolute()} has a comma, which divides settings of verifiers")
     check_replaceable(config.out_dir / "report.html", "--out-dir", (TITLE.encode(),))
     # Run each seed, one stage after the other.
-    later = dependents({name: portable(settings, plan.folder) for name, settings in plan.planned.items()})
+    later = dependents(plan.planned)
     config.out_dir.mkdir(parents=True, exist_ok=True)
     for seed in config.seeds:
         folder = config.out_dir / f"seed-{seed}"

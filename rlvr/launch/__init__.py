@@ -1,8 +1,7 @@
-"""From a config to a finished run, in four phases. Part of the command line: it knows the verifiers and the packs.
+"""From a config to a finished run, in three phases. Part of the command line: it knows the verifiers and the packs.
 
 | phase | does | where |
 |---|---|---|
-| resolve | finds the model of the run that this one starts from | here |
 | check | settings, names, machine, data; wrong ones are reported before torch is imported, which takes seconds | here |
 | open | folder, processes, model, verifiers, sampler; restores what is saved | execute.py |
 | run | evaluates, trains, evaluates again, and says what came out | execute.py |
@@ -79,22 +78,12 @@ def launch(
     """
     with StopRequest().handling_signals() as stop:
         stop.doing, stop.left = "reading the task", lambda: "nothing was written; run the same command again"
-        session = resolve(config, task, verifier, callbacks, stop)
+        # With the model of the run that this one starts from.
+        session = Session(resolve_start_from(config), stop, task is None and verifier is None, callbacks)
         check(session, task, verifier)
         from .execute import execute  # torch takes seconds, for which a wrong name does not wait
 
         return execute(session)
-
-
-def resolve(
-    config: Config,
-    task: Task | None,
-    verifier: Verifier | None,
-    callbacks: Sequence[TrainerCallback],
-    stop: StopRequest,
-) -> Session:
-    """Return the session of a config, with the model of the run that it starts from."""
-    return Session(resolve_start_from(config), stop, task is None and verifier is None, callbacks)
 
 
 def check(session: Session, task: Task | None, verifier: Verifier | None) -> None:

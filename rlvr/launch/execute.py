@@ -235,7 +235,8 @@ def carry_on(run: Run, start: int, display: Display) -> None:
     ended = train(run, start)
     if ended:
         raise make_stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
-    stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
+    stop.lose_nothing()
+    stop.doing = "writing the report"
     if run.has_converged(run.reporter.last_step):
         display.say(describe_early_end(run.reporter.last_step, config.eval.patience), wrap=True)
     elif evaluates_start_and_end:

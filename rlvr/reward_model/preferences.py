@@ -1,4 +1,4 @@
-"""Preference pairs: a chosen and a rejected completion of one prompt. Standard library only."""
+"""Preference pairs: a chosen and a rejected completion of one prompt."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlvr.core.files.write import write_whole
 from rlvr.core.printable import kind_of
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import UNSCORED, Group, Prompt
+from rlvr.training.sft.demonstrations import read_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,7 @@ def _read_pair(row: Mapping[str, Any], where: str) -> PreferencePair:
     margin = row.get("margin", 0.0)
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
         raise ValueError(f"{where}: margin {margin!r:.80}; expected a number")
-    return PreferencePair(_read_prompt(row["prompt"], where), row["chosen"], row["rejected"], float(margin))
-
-
-def _read_prompt(value: Any, where: str) -> Prompt:
-    if isinstance(value, str) and value.strip():
-        return value
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in value)
-        and all(isinstance(m[name], str) for m in value for name in ("role", "content"))
-    ):
-        return [{"role": message["role"], "content": message["content"]} for message in value]
-    raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
+    return PreferencePair(read_prompt(row["prompt"], where), row["chosen"], row["rejected"], float(margin))
 
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -61,7 +62,7 @@ class Run:
             if self.has_converged(step):
                 return
             self.stop.work = f"step {step + 1}"
-            self.stop.unsaved = describe_unsaved(self.config.run.out_dir, step + 1)
+            self.stop.unsaved = partial(describe_unsaved, self.config.run.out_dir, step + 1)
             self.worker.timer.clear()
             enter("sampling", step + 1)
             torch.manual_seed(derive_seed(self.config.run.seed, "step", step))

@@ -245,7 +245,7 @@ def test_a_request_without_work_raises_at_once(capfd: pytest.CaptureFixture[str]
             signal.raise_signal(signal.SIGINT)
             assert stop
             assert "finishing step 3, then stopping" in capfd.readouterr().err
-        stop.unsaved = "steps 2 to 4"
+        stop.unsaved = lambda: "steps 2 to 4"
         with stop.busy("step 4"), pytest.raises(Stopped):
             signal.raise_signal(signal.SIGTERM)
     assert "stopped now: steps 2 to 4 are lost" in capfd.readouterr().err

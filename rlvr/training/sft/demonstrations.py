@@ -39,15 +39,16 @@ def read_demonstrations(path: Path) -> list[Demonstration]:
         missing = [name for name in ("prompt", "completion") if name not in row]
         if missing:
             raise ValueError(f"{where}: no {missing[0]!r}; it has {', '.join(row) or 'no key'}")
-        problem = Problem(f"{path.name}:{number}", _prompt(row["prompt"], where))
+        problem = Problem(f"{path.name}:{number}", read_prompt(row["prompt"], where))
         rows.append((problem, _completion(row["completion"], where)))
     if not rows:
         raise ValueError(f"{path} has no demonstrations: the file is empty")
     return rows
 
 
-def _prompt(value: Any, where: str) -> Prompt:
-    if isinstance(value, str) and value:
+def read_prompt(value: Any, where: str) -> Prompt:
+    """Return a prompt of a row: text, or messages without further keys. Raises ValueError for anything else."""
+    if isinstance(value, str) and value.strip():
         return value
     if _is_messages(value):
         return [{"role": message["role"], "content": message["content"]} for message in value]

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -105,7 +106,8 @@ class SupervisedCheckpoints(SnapshotWriter):
         saved = start = self._restore(weights, optimizer, gradients)
         for step in range(start, count):
             self.stop.work = f"step {step + 1} of {self.what}"
-            self.stop.unsaved = f"{describe_steps(saved, step + 1)} of {self.what}"
+            lost = f"{describe_steps(saved, step + 1)} of {self.what}"
+            self.stop.unsaved = partial(str, lost)
             enter(self.what, step + 1)
             self.check()
             yield step
@@ -119,7 +121,7 @@ class SupervisedCheckpoints(SnapshotWriter):
                 self.finish()
                 where = checkpoint_folder(self.folder, step + 1)
                 raise make_stopped(self.stop, self.config, f"after a checkpoint of {self.what}, {where}")
-        self.stop.work = self.stop.unsaved = ""
+        self.stop.lose_nothing()
         enter("preparation", 0)
 
     def _restore(self, weights: Weights, optimizer: torch.optim.Optimizer, gradients: GradientWatch) -> int:

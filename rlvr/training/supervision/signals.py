@@ -44,7 +44,7 @@ class StopRequest:
     """Whether a stop was requested, and by which signal; `elsewhere`: by another process of the run.
 
     work: what would be lost if the run ended at once ("step 13"); the first signal waits for it. "": nothing, and the
-    first signal ends the run. unsaved: what would be lost where that is more ("steps 6 to 13"). doing: the current
+    first signal ends the run. `unsaved()`: what would be lost where that is more ("steps 6 to 13"). doing: the current
     activity where nothing would be lost ("loading the model"). `left()` says what a later call finds. quiet: print
     nothing (on other processes than the main one). `bars()`: the terminal lines that progress bars redraw.
     """
@@ -53,7 +53,7 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         self.elsewhere = False
         self.work = ""
-        self.unsaved = ""
+        self.unsaved: Callable[[], str] = lambda: ""
         self.doing = "starting"
         self.left: Callable[[], str] = lambda: "run the same command to start again"
         self.quiet = False
@@ -71,10 +71,10 @@ class StopRequest:
         asked, self.signal = self.signal is not None, signal.Signals(number)
         if self.work and not asked:
             again = "press Ctrl-C again" if number == signal.SIGINT else "send a second signal"
-            self._say(f"finishing {self.work}, then stopping; {again} to stop now and lose {self.unsaved or 'it'}")
+            self._say(f"finishing {self.work}, then stopping; {again} to stop now and lose {self.unsaved() or 'it'}")
             return
         self._ends = True
-        lost = self.unsaved or self.work
+        lost = self.unsaved() or self.work
         verb = "are" if lost.startswith("steps") else "is"
         what = f"stopped now: {lost} {verb} lost" if self.work else f"stopped while {self.doing}"
         self._say(f"{what}; {self.left()}")
@@ -96,6 +96,10 @@ class StopRequest:
             for number, handler in held.items():
                 signal.signal(number, handler)
             self._answers = self._ends = False  # cleanup is done
+
+    def lose_nothing(self) -> None:
+        """From now on nothing would be lost if the run ended at once."""
+        self.work, self.unsaved = "", lambda: ""
 
     @contextmanager
     def busy(self, work: str) -> Iterator[None]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +34,9 @@ from random import Random
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers import measuring
 
 PROMPT, LR, VOCABULARY = 128, 1e-6, 151_936
 
@@ -142,8 +144,6 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
     from rlvr.training.rollout.rollout import rollout, verify
     from rlvr.training.step.rewards import group_advantages, group_rewards
     from rlvr.training.step.update import accumulate_gradient, to_batch
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from tests.helpers.runs import assemble
 
     class Judge(BatchVerifier):
@@ -300,12 +300,7 @@ def compare(args: argparse.Namespace) -> None:
 def run_alone(args: argparse.Namespace, side: str, tokens: int) -> dict[str, Any]:
     """Run a side in a process of its own."""
     given = [f"--{k.replace('_', '-')}={v}" for k, v in vars(args).items() if k not in ("tokens", "alone", "peer")]
-    command = [sys.executable, __file__, *given, f"--alone={side}", "--tokens", str(tokens)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"{side} failed at {tokens} tokens (exit code {done.returncode}); its error is above")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return measuring.run_alone(__file__, *given, f"--alone={side}", "--tokens", tokens)  # type: ignore[no-any-return]
 
 
 def main() -> None:

@@ -16,23 +16,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from step_vs_trl import peak_memory_growth
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
 from rlvr.model.cpu.processor import tune_cpu
 from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 
 ALPHABET = "0123456789+-= abc"
 LONG, SHORT, SHORT_ROWS, ONE = 8000, 250, 33, 16384
@@ -41,21 +43,9 @@ LONG, SHORT, SHORT_ROWS, ONE = 8000, 250, 33, 16384
 def make_model(args: argparse.Namespace) -> tuple[Qwen2ForCausalLM, Any]:
     """A random model with its tokenizer: heads of 64 that share keys in pairs, or of 32 in a narrow model."""
     tokenizer = tiny_tokenizer([ALPHABET])
-    heads = args.hidden // 64 if args.hidden >= 512 else args.hidden // 32
-    config = Qwen2Config(
-        vocab_size=args.vocabulary,
-        hidden_size=args.hidden,
-        intermediate_size=3 * args.hidden,
-        num_hidden_layers=args.layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads // 2,
-        max_position_embeddings=2 * ONE,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    model = Qwen2ForCausalLM(config)
+    heads = {} if args.hidden >= 512 else {"num_attention_heads": args.hidden // 32}
+    heads |= {} if args.hidden >= 512 else {"num_key_value_heads": args.hidden // 64}
+    model = random_qwen(tokenizer, args.hidden, args.layers, args.vocabulary, **heads)
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     return model, tokenizer
@@ -141,11 +131,7 @@ def operations(args: argparse.Namespace, lengths: list[int]) -> float:
 
 def measure(args: argparse.Namespace, argv: list[str], lengths: list[int], side: str = "ours") -> tuple[float, float]:
     """Memory in MB above the model and processor time in seconds of a pass, in a process of its own."""
-    command = [sys.executable, __file__, *argv, "--side", side, "--alone", *map(str, lengths)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    memory, seconds = json.loads(done.stdout.splitlines()[-1])
+    memory, seconds = run_alone(__file__, *argv, "--side", side, "--alone", *lengths)
     return memory, seconds
 
 

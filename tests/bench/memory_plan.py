@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -27,8 +25,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from step_vs_trl import peak_memory_growth
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig
 from rlvr.core.traits import BatchVerifier
@@ -46,6 +42,7 @@ from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 from tests.helpers.runs import assemble
 from tests.helpers.shapes import QWEN_7B, QWEN_15B, QWEN_32B
 
@@ -103,21 +100,8 @@ class Lengths(BatchVerifier):
 def save_model(folder: Path, args: argparse.Namespace) -> None:
     """A random model of the sizes asked for."""
     tokenizer = tiny_tokenizer([ALPHABET])
-    torch.manual_seed(0)
-    heads = max(args.hidden // 64, 1)
-    config = Qwen2Config(
-        vocab_size=args.vocabulary,
-        hidden_size=args.hidden,
-        intermediate_size=3 * args.hidden,
-        num_hidden_layers=args.layers,
-        num_attention_heads=heads,
-        num_key_value_heads=max(heads // 2, 1),
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    model = random_qwen(tokenizer, args.hidden, args.layers, args.vocabulary, max_position_embeddings=4096)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -188,12 +172,8 @@ def two_steps(config: Config, vocabulary: int) -> None:
 
 def measure(name: str, argv: list[str], folder: str) -> float:
     """The peak in GiB above the interpreter, in a process of its own."""
-    command = [sys.executable, __file__, *argv, "--alone", name, "--model", folder]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return float(json.loads(done.stdout.splitlines()[-1]))
+    environment = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    return float(run_alone(__file__, *argv, "--alone", name, "--model", folder, **environment))
 
 
 def measure_here(args: argparse.Namespace) -> float:

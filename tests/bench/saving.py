@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.training.saving import CheckpointSaver
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers.measuring import random_qwen
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import CHARACTERS, build_run
 from tests.helpers.sharded import make_config
@@ -35,17 +35,9 @@ from tests.helpers.sharded import make_config
 def make_policy(layers: int, hidden: int) -> Policy:
     """Return a random policy."""
     tokenizer = tiny_tokenizer([CHARACTERS])
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        intermediate_size=4 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 64,
-        eos_token_id=tokenizer.eos_token_id,
+    return Policy(
+        random_qwen(tokenizer, hidden, layers, intermediate_size=4 * hidden, tie_word_embeddings=False), tokenizer
     )
-    torch.manual_seed(0)
-    return Policy(Qwen2ForCausalLM(config), tokenizer)
 
 
 def product(matrix: torch.Tensor) -> float:

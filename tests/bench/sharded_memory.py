@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch.distributed.device_mesh import DeviceMesh
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig
@@ -37,6 +36,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.sft.sft import accumulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers.measuring import random_qwen
 from tests.helpers.processes import run_processes
 
 MB = 1e6
@@ -87,17 +87,8 @@ def resident() -> float:
 def write_model(folder: Path, sizes: Sizes) -> int:
     """Write a random model and its tokenizer; return the number of its parameters."""
     tokenizer = tiny_tokenizer(["0123456789+-= abcdefghijklmnopqrstuvwxyz"])
-    config = Qwen2Config(
-        vocab_size=max(sizes.vocabulary, len(tokenizer)),
-        hidden_size=sizes.hidden,
-        intermediate_size=4 * sizes.hidden,
-        num_hidden_layers=sizes.layers,
-        num_attention_heads=sizes.hidden // 64,
-        num_key_value_heads=sizes.hidden // 64,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    model = Qwen2ForCausalLM(config)
+    more = {"intermediate_size": 4 * sizes.hidden, "num_key_value_heads": sizes.hidden // 64}
+    model = random_qwen(tokenizer, sizes.hidden, sizes.layers, sizes.vocabulary, **more)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return sum(weight.numel() for weight in model.parameters())

@@ -26,7 +26,6 @@ import json
 import math
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +38,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import collate
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig
@@ -56,6 +54,7 @@ from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 from tests.helpers.runs import assemble
 
 LR = 1e-6
@@ -240,35 +239,10 @@ def random_model(folder: Path, work: Work, millions: int) -> None:
     tokenizer = tiny_tokenizer([problem.prompt for problem in work.problems[:100]])
     # A layer has 12 weights for each pair of hidden units: 2 + 1 in attention with shared keys, 9 in the MLP.
     hidden = round(math.sqrt(millions * 1e6 / (12 * layers)) / 64) * 64
-    config = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=3 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 64 // 2 if hidden % 128 == 0 else hidden // 64,
-        max_position_embeddings=32768,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    model = Qwen2ForCausalLM(config)
+    model = random_qwen(tokenizer, hidden, layers, vocabulary)
     print(f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.0f}M weights")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def peak_memory_growth(work: Callable[[], None]) -> float:
-    """MB by which the process's peak resident memory rises above what it holds before the work (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-    def status(name: str) -> int:
-        return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
-
-    before = status("VmRSS")
-    work()
-    return (status("VmHWM") - before) / 1024
 
 
 def measure_here(args: argparse.Namespace, work: Work) -> float:
@@ -346,9 +320,8 @@ def main() -> None:
         for side in ("ours", "trl"):
             options = [f"--{key.replace('_', '-')}={value}" for key, value in vars(args).items() if key in SHARED]
             digits = [str(count) for count in args.digits]
-            command = [sys.executable, __file__, *options, f"--alone={side}", "--digits", *digits]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            print(f"peak memory of {side:5} above the loaded model: {json.loads(done.stdout.splitlines()[-1]):6.0f} MB")
+            grown = run_alone(__file__, *options, f"--alone={side}", "--digits", *digits)
+            print(f"peak memory of {side:5} above the loaded model: {grown:6.0f} MB")
 
 
 SHARED = ("algorithm", "trl", "threads", "dtype", "microbatch", "start", "problems", "group", "new_tokens", "random")

@@ -33,7 +33,6 @@ from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.callbacks import Reporter, TrainerCallback
-from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.rollout import RolloutWorker, collect
 from rlvr.training.run import Run
 from rlvr.training.step.learner import Learner
@@ -87,14 +86,6 @@ class Warned(TrainerCallback):
         self.told.append(text)
 
 
-def change(config: Config, **groups: dict) -> Config:
-    """Return the configuration with other settings: `changed(config, algo={"kl_coef": 0.1})`.
-
-    A `name` in `algo` or `sampler` also changes the group's class.
-    """
-    return with_settings(config, **groups)
-
-
 def tiny(out_dir: Path, **groups: dict) -> Config:
     """Return the configuration of three steps, for `launch`; keyword arguments replace settings of a group."""
     config = Config(
@@ -105,7 +96,7 @@ def tiny(out_dir: Path, **groups: dict) -> Config:
         optim=OptimConfig(lr=1e-3),
         eval=EvalConfig(num_problems=4, samples=4, k=(1, 4)),
     )
-    return change(config, **groups)
+    return with_settings(config, **groups)
 
 
 def build_run(
@@ -138,7 +129,7 @@ def make_run(out_dir: Path, *, verifier: BatchVerifier | None = None, reference:
         rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3),
     )
-    run = build_run(change(config, **groups), verifier)
+    run = build_run(with_settings(config, **groups), verifier)
     run.learner.reference = run.learner.policy.reference() if reference else None
     return run
 
@@ -210,16 +201,7 @@ def assemble(
     verifier: BatchVerifier,
     log: RunLog,
     accelerator: Accelerator,
-    *,
-    reference: Policy | None = None,
-    critic: Critic | None = None,
-    monitor: Monitor | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Return the run of these parts."""
-    return Run(
-        Learner(config, policy, optimizer, accelerator, reference, critic),
-        RolloutWorker(config, policy, sampler, problems, verifier, accelerator),
-        Reporter(log, accelerator, callbacks),
-        monitor,
-    )
+    worker = RolloutWorker(config, policy, sampler, problems, verifier, accelerator)
+    return Run(Learner(config, policy, optimizer, accelerator), worker, Reporter(log, accelerator))

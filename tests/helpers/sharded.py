@@ -18,7 +18,7 @@ from rlvr.model.optim.sharding import full, make_mesh
 from rlvr.training.checkpoint.checkpoint import load_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.run import Run
-from tests.helpers.runs import CHARACTERS, build_run, change
+from tests.helpers.runs import CHARACTERS, build_run, with_settings
 
 CPU = torch.device("cpu")
 ALONE = types.SimpleNamespace(num_processes=1, process_index=0, is_main_process=True)
@@ -38,7 +38,7 @@ def make_config(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, 
         rollout=RolloutConfig(problems_per_step=5, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3, max_grad_norm=1e6, tokens_per_microbatch=60),
     )
-    return change(config, **groups)
+    return with_settings(config, **groups)
 
 
 def make_run(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Run:

@@ -31,7 +31,7 @@ from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
 from rlvr.verifiers.runner import Runner
 from tests.helpers.models import OwnWeights
-from tests.helpers.runs import Warned, build_run, change
+from tests.helpers.runs import Warned, build_run, with_settings
 from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 
@@ -74,7 +74,9 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
         optim=OptimConfig(lr=1e-3, max_update_kl=0.0),
         sampler=VLLMConfig(mismatch_alarm=10.0),
     )
-    run = build_run(change(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken))
+    run = build_run(
+        with_settings(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken)
+    )
     run.reporter.callbacks.append(Warned())
     return run
 

@@ -40,7 +40,7 @@ from rlvr.training.checkpoint.folders import (
 from rlvr.training.run import Run
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
-from tests.helpers.runs import AfterStep, change, tiny
+from tests.helpers.runs import AfterStep, tiny, with_settings
 from tests.helpers.sharded import are_equal, load, make_run, trained_parts
 
 
@@ -398,7 +398,7 @@ def test_the_same_checkpoints_are_kept(tmp_path: Path, late: bool, monkeypatch: 
     found = {}
     for name in ("at once", "beside"):
         settings = {"steps": 4, "save_every": 1, "keep_checkpoints": 1, "async_save": name == "beside"}
-        config = change(tiny(tmp_path / name), run=settings, eval={"every": 1})
+        config = with_settings(tiny(tmp_path / name), run=settings, eval={"every": 1})
         saved = Saved()
         with monkeypatch.context() as patch:
             if late and name == "beside":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from rlvr.training.sft.sft import demonstration_batch
 from tests.helpers import warm
 from tests.helpers.models import TEMPLATE
 from tests.helpers.resuming import small
-from tests.helpers.runs import change, tiny
+from tests.helpers.runs import tiny, with_settings
 from tests.helpers.verifiers import sums
 
 CHAT = [{"role": "system", "content": "es"}, {"role": "user", "content": "1+2="}]
@@ -156,7 +155,7 @@ def kill() -> None:
 
 def tuned(out_dir: Path, *, steps: int = 10, every: int = 3, rl: int = 0, **groups) -> Config:
     """A fine-tuning of ten steps that is saved every three, and no RL unless `rl` steps are asked for."""
-    config = change(small(out_dir, steps=rl), **groups)
+    config = with_settings(small(out_dir, steps=rl), **groups)
     return dataclasses.replace(
         config,
         sft=dataclasses.replace(config.sft, steps=steps, batch_size=4, **({"save_every": every} if every else {})),
@@ -206,26 +205,6 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_checkpoint(tmp_path, groups)
         assert not list((tmp_path / run).glob("start.*"))
 
 
-def test_the_default_saves_often_enough(tmp_path, capsys):
-    """Without a setting of it, what was done up to step 100 is not done again; a line says so."""
-    tune(tuned(tmp_path, steps=104, every=0), 102)
-    capsys.readouterr()
-    assert tune(tuned(tmp_path, steps=104, every=0)).done == [101, 102, 103, 104]
-    where = tmp_path / "start.training" / "checkpoints" / "step-000100"
-    assert f"resuming the fine-tuning from step 100 ({where})" in capsys.readouterr().out
-
-
-def test_optimizer_and_weights_are_those_of_the_step(tmp_path):
-    """A checkpoint of a resumed fine-tuning has the bytes of one of an unbroken one."""
-    tune(tuned(tmp_path / "whole"), 10)
-    tune(tuned(tmp_path / "parts"), 4)
-    tune(tuned(tmp_path / "parts"), 10)
-    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
-        one, other = (list_checkpoints(tmp_path / run / "start.training")[-1][1] for run in ("whole", "parts"))
-        assert one.name == other.name == "step-000009"
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
 def test_no_more_than_the_asked_number_is_kept(tmp_path):
     """Disk stays bounded: of ten checkpoints the last two, or as many as run.keep_checkpoints says."""
     tune(tuned(tmp_path / "two", every=1), 9)
@@ -272,7 +251,7 @@ def test_checkpoints_of_another_fine_tuning_are_not_taken(tmp_path):
     tune(tuned(tmp_path), 8)
     for groups in ({"sft": {"lr": 1e-4}}, {"optim": {"name": "adamw8bit"}}, {"run": {"seed": 7}}):
         with pytest.raises(ValueError, match=f"other settings: {next(iter(groups))}"):
-            launch(change(tuned(tmp_path), **groups))
+            launch(with_settings(tuned(tmp_path), **groups))
     assert steps_of(tmp_path) == [3, 6]
     assert tune(tuned(tmp_path, every=2, optim={"lr": 2e-3})).done[0] == 7
 
@@ -339,28 +318,6 @@ def wait_for_step(out_dir: Path, step: int, process: warm.Started) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-@pytest.mark.slow
-def test_killed_at_three_random_moments(tmp_path):
-    """SIGKILL some time after a checkpoint appeared, three times; then to the end: the model of an unbroken run."""
-    whole = warm.start([*FLAGS, "--run.out-dir", str(tmp_path / "whole")])
-    _, errors = whole.communicate()
-    assert whole.returncode == 0, errors
-    chance = random.Random(time.time_ns())
-    for step in (7, 21, 42):
-        process = warm.start([*FLAGS, "--run.out-dir", str(tmp_path / "parts")])
-        wait_for_step(tmp_path / "parts", step, process)
-        time.sleep(chance.uniform(0, 0.3))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not (tmp_path / "parts" / "start").exists()
-    again = warm.start([*FLAGS, "--run.out-dir", str(tmp_path / "parts")])
-    printed, errors = again.communicate()
-    assert again.returncode == 0, errors
-    assert "resuming the fine-tuning from step" in printed
-    assert model(tmp_path / "parts") == model(tmp_path / "whole")
-    assert not list((tmp_path / "parts").glob("start.*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

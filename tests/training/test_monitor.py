@@ -26,10 +26,9 @@ from rlvr.core.types import Completion, Group, Problem, Status, Task, Verdict, c
 from rlvr.launch import launch
 from rlvr.runs.log import read_events
 from rlvr.training.checkpoint.folders import list_checkpoints
-from rlvr.training.monitor.alarm import AlarmStop, alarm_record, find_fast_signs, find_signs, is_alarming
-from rlvr.training.monitor.guards import GuardStop
+from rlvr.training.monitor.alarm import AlarmStop, GuardStop, alarm_record, find_fast_signs, find_signs, is_alarming
 from rlvr.training.monitor.monitor import monitor_metrics, repeated_ngrams, spearman
-from tests.helpers.runs import change
+from tests.helpers.runs import with_settings
 from tests.helpers.verifiers import registered_share_of_sevens, share_of_ones
 
 STEPS = 60
@@ -104,22 +103,11 @@ def test_the_same_verdicts_agree_in_everything():
     assert found["monitor/proxy"] == found["monitor/score"]
 
 
-def history(truth, hacked, *, agreement=0.8, seed=0, problems=16, size=16) -> list[dict[str, float]]:
-    """Metrics of steps in which completions are right with probability truth(t) at a problem of random difficulty.
-
-    The proxy of a completion is normal around hacked(t), and `agreement` higher where it is right.
-    """
+def history(truth, hacked, *, agreement=0.8, seed=0) -> list[dict[str, float]]:
+    """Metrics of steps of 16 groups of 16, whose proxy is normal around `hacked`, and higher where it is right."""
     chance = random.Random(seed)
-    rows = []
-    for t in range(STEPS):
-        ours, theirs = [], []
-        for _ in range(problems):
-            p = min(max(truth(t) + chance.gauss(0, 0.2), 0), 1)
-            right = [chance.random() < p for _ in range(size)]
-            theirs.append(group([float(r) for r in right], binary=True))
-            ours.append(group([hacked(t) + agreement * r + chance.gauss(0, 0.5) for r in right]))
-        rows.append(monitor_metrics(ours, theirs))
-    return rows
+    run = Simulated(truth, agreement=constant(agreement), drift=hacked, noise=0.5, size=16)
+    return [run.metrics(step, chance) for step in range(STEPS)]
 
 
 def suspicious(rows, **settings) -> dict[int, set[str]]:
@@ -128,7 +116,8 @@ def suspicious(rows, **settings) -> dict[int, set[str]]:
     return {t: signs for t, signs in found.items() if signs}
 
 
-def ramp(start, end):
+def ramp(start: float, end: float) -> Callable[[float], float]:
+    """From one value to another over the whole run."""
     return lambda t: start + (end - start) * t / STEPS
 
 
@@ -252,7 +241,7 @@ def watched(out_dir: Path, verifier: str, **groups) -> Config:
         eval=EvalConfig(num_problems=4, samples=4, k=(1,)),
         monitor=MonitorConfig("seven_is_in_it", window=3, patience=2, noise=1.0),
     )
-    return change(config, **groups)
+    return with_settings(config, **groups)
 
 
 def task(verifier) -> Task:
@@ -350,7 +339,7 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
     assert (tmp_path / "parts" / "alarms.jsonl").read_bytes() == alarms
 
 
-PROBLEMS, SIZE, RUNS = 8, 8, 20
+RUNS = 20
 CONFIG = MonitorConfig("math")
 SERIES = Path(__file__).parents[1] / "golden" / "alarm_series.jsonl"
 RECORDED = [json.loads(line) for line in SERIES.read_text().splitlines()]
@@ -373,14 +362,9 @@ def rise(start: float, end: float, middle: float, width: float) -> Callable[[flo
     return lambda t: start + (end - start) / (1 + math.exp((middle - t) / width))
 
 
-def ramp_between(start: float, end: float) -> Callable[[float], float]:
-    """From one value to another over the whole run."""
-    return lambda t: start + (end - start) * t / STEPS
-
-
 @dataclass
 class Simulated:
-    """A run, by functions of the step.
+    """A run of steps of `size` groups of as many completions, by functions of the step.
 
     truth: chance that a completion is right; form: chance that it has the form; the proxy is agreement * right
     + bonus * form + drift + noise * normal. form_first: only what has the form can be right. lenient: the proxy is 1
@@ -395,21 +379,22 @@ class Simulated:
     noise: float = 0.0
     form_first: bool = False
     lenient: bool = False
+    size: int = 8
 
     def metrics(self, step: int, chance: random.Random) -> dict[str, float]:
         """What is logged of a step."""
         proxy, monitor = [], []
-        for _ in range(PROBLEMS):
+        for _ in range(self.size):
             ours, theirs = [], []
             difficulty = min(max(self.truth(step) + chance.gauss(0, 0.2), 0), 1)
-            for _ in range(SIZE):
+            for _ in range(self.size):
                 formed = chance.random() < self.form(step)
                 right = chance.random() < difficulty and (formed or not self.form_first)
                 noise = self.noise * chance.gauss(0, 1)
                 score = self.agreement(step) * right + self.bonus * formed + self.drift(step) + noise
                 ours.append(Verdict.of(right or formed if self.lenient else score))
                 theirs.append(correct() if right else incorrect())
-            completions = tuple(Completion("x", (1, 2)) for _ in range(SIZE))
+            completions = tuple(Completion("x", (1, 2)) for _ in range(self.size))
             proxy.append(Group(Problem("1", "?"), (1,), completions, tuple(ours)))
             monitor.append(Group(Problem("1", "?"), (1,), completions, tuple(theirs)))
         return monitor_metrics(proxy, monitor)
@@ -449,7 +434,7 @@ def exploited(seed: int) -> Simulated:
     """Something that has nothing to do with being right raises a learned score without bound; the truth stays."""
     chance = random.Random(2000 + seed)
     truth = constant(chance.uniform(0.2, 0.6))
-    return Simulated(truth, agreement=constant(0.8), drift=ramp_between(0, chance.uniform(1.5, 3)), noise=0.5)
+    return Simulated(truth, agreement=constant(0.8), drift=ramp(0, chance.uniform(1.5, 3)), noise=0.5)
 
 
 def ruined(seed: int) -> Simulated:

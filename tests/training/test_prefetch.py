@@ -26,6 +26,7 @@ from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import Plain, logs, make_run, threads
 from tests.helpers.runs import AfterStep, weights_of
+from tests.helpers.turns import played_groups
 from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -223,15 +224,6 @@ def test_importance_weight_corrects_the_age(tmp_path, minibatches):
         torch.testing.assert_close(weight.grad, gradient, atol=1e-6, rtol=1e-4)
 
 
-def test_batches_ahead_are_stored_without_durations(tmp_path):
-    """A checkpoint is the same bytes however long its verdicts took."""
-    groups = collect(make_run(tmp_path).worker, 0)
-    for name, seconds in (("quick", 0.1), ("slow", 7.0)):
-        timed = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(seconds) for v in g.verdicts)) for g in groups]
-        write_groups(tmp_path / name, {7: timed})
-    assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
-
-
 def resume(run: Run, step: int) -> None:
     """Puts a run where its last checkpoint is, as the command line does."""
     folder = checkpoint_folder(run.reporter.log.out_dir, step)
@@ -277,14 +269,21 @@ def test_lengthened_run_equals_a_longer_one(tmp_path):
 
 
 def test_groups_are_stored_to_the_last_bit(tmp_path):
-    """Written and read again they are equal; a problem that the task has no more is named."""
-    groups = collect(make_run(tmp_path).worker, 0)
+    """With turns, verdicts of environments and process rewards, but without durations: a checkpoint is the same bytes
+    however long its verdicts took. A problem that the task has no more is named."""
+    groups, played = collect(make_run(tmp_path).worker, 0), played_groups(3, 20, void=True)
     groups = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(0.0) for v in g.verdicts)) for g in groups]
     odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é", steps=((1, 0.1),))
-    groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]))
+    groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]), own_verdicts=(odd,))
     groups[1] = dataclasses.replace(groups[1], kept=False, round=2)
-    write_groups(tmp_path / AHEAD, {7: groups, 8: groups[:2]})
-    assert read_groups(tmp_path / AHEAD, PROBLEMS) == {7: groups, 8: groups[:2]}
+    judged = dataclasses.replace(played[0].completions[0], verdict=odd)
+    played[0] = dataclasses.replace(played[0], completions=(judged, *played[0].completions[1:]))
+    write_groups(tmp_path / AHEAD, {7: groups, 8: played})
+    problems = [*PROBLEMS, *(group.problem for group in played)]
+    assert read_groups(tmp_path / AHEAD, problems) == {7: groups, 8: played}
+    slow = [dataclasses.replace(g, verdicts=tuple(v.with_seconds(7.0) for v in g.verdicts)) for g in groups]
+    write_groups(tmp_path / "slow", {7: slow, 8: played})
+    assert (tmp_path / "slow").read_bytes() == (tmp_path / AHEAD).read_bytes()
     with pytest.raises(ValueError, match=f"problem '{groups[0].problem.id}' is not among"):
         read_groups(tmp_path / AHEAD, [])
 

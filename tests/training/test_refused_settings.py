@@ -22,7 +22,6 @@ FLAGS = [
     ("--sampler vllm --sampler.max-staleness 1 --algo.importance none", "nothing would correct"),
     ("--sampler vllm --sampler.max-staleness 1 --sampler.sleep 1", "an engine that samples meanwhile cannot sleep"),
     ("--sampler vllm-server --sampler.sleep 1", "--sampler.sleep exists with --sampler vllm"),
-    ("--sampler vllm --sampler.sleep 2 --sampler.lora adapter --model.lora-rank 2", "set --sampler.sleep 1"),
     ("--model.weights bfloat16 --model.dtype float32", "dtype float32 with weights stored in bfloat16"),
     ("--model.weights bfloat16 --model.lora-rank 4", "--model.lora-rank 0"),
     ("--optim.offload --model.device cpu", "the model is on cpu; leave it out"),

@@ -106,7 +106,7 @@ def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypa
     )
     launch(whole)
     with pytest.raises(KeyboardInterrupt, match=r"run the same command without --run\.overwrite to resume"):
-        launch(changed(parts, run={"overwrite": True}), callbacks=[InterruptAfter(2)])
+        launch(with_settings(parts, run={"overwrite": True}), callbacks=[InterruptAfter(2)])
     launch(parts)
     assert (tmp_path / "whole" / "eval.jsonl").read_bytes() == (tmp_path / "parts" / "eval.jsonl").read_bytes()
 
@@ -219,11 +219,6 @@ def test_only_the_last_checkpoints_are_kept_and_transformers_loads_them(tmp_path
     assert model.config.vocab_size >= len(tokenizer.get_vocab()) > 10
 
 
-def changed(config: Config, **groups) -> Config:
-    """A config with other settings in some groups."""
-    return with_settings(config, **groups)
-
-
 # What rescues a run that ran out of memory, or that a limit ended.
 RESCUE = {
     "model": {"gradient_checkpointing": True},
@@ -236,11 +231,11 @@ RESCUE = {
 
 def test_a_run_is_resumed_with_what_rescues_it_and_keeps_the_history(tmp_path, capsys):
     """Memory, limits and evaluation may change; evaluations stay, and config.json says what changed at which step."""
-    config = changed(small(tmp_path, steps=1), eval={"every": 0, "num_problems": 4, "samples": 8})
+    config = with_settings(small(tmp_path, steps=1), eval={"every": 0, "num_problems": 4, "samples": 8})
     launch(config)
     first = (tmp_path / "eval.jsonl").read_bytes()
-    rescued = changed(config, **{**RESCUE, "eval": {"num_problems": 2, "samples": 4, "k": (1,)}})
-    launch(changed(rescued, run={**RESCUE["run"], "steps": 2}))
+    rescued = with_settings(config, **{**RESCUE, "eval": {"num_problems": 2, "samples": 4, "k": (1,)}})
+    launch(with_settings(rescued, run={**RESCUE["run"], "steps": 2}))
     said = " ".join(capsys.readouterr().out.split())
     assert "resuming from step 1" in said
     assert "2 to 4 held-out problems" in said
@@ -254,7 +249,7 @@ def test_a_run_is_resumed_with_what_rescues_it_and_keeps_the_history(tmp_path, c
     assert entry["changed"]["eval.k"] == [[1, 8], [1]]
     assert entry["changed"]["run.steps"] == [1, 2]
     assert not any(name.startswith("algo.") for name in entry["changed"])
-    launch(changed(rescued, run={**RESCUE["run"], "steps": 2}))
+    launch(with_settings(rescued, run={**RESCUE["run"], "steps": 2}))
     assert json.loads((tmp_path / "config.json").read_text())["history"] == [entry]
 
 
@@ -263,9 +258,9 @@ def test_microbatches_and_recomputation_change_rounding_alone(tmp_path):
     from safetensors.torch import load_file
 
     launch(small(tmp_path / "one", steps=2))
-    launch(changed(small(tmp_path / "other", steps=1)))
+    launch(with_settings(small(tmp_path / "other", steps=1)))
     rescue = {name: RESCUE[name] for name in ("model", "optim", "rollout", "sampler")}
-    launch(changed(small(tmp_path / "other", steps=2), **rescue))
+    launch(with_settings(small(tmp_path / "other", steps=2), **rescue))
     one, other = (load_file(checkpoint_folder(tmp_path / n, 2) / "model.safetensors") for n in ("one", "other"))
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
 
@@ -288,7 +283,7 @@ def test_settings_are_compared_by_what_they_do():
     base = record_of(CONFIG)
 
     def against(**groups) -> str | None:
-        return find_difference(base, record_of(changed(CONFIG, **groups)))
+        return find_difference(base, record_of(with_settings(CONFIG, **groups)))
 
     assert against(algo={"loss": "clip", "advantage_scale": "none"}) is None
     assert against(algo={"kl_estimator": "k1", "kl_in": "reward"}) is None
@@ -332,7 +327,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_leaves_the_folder_free(tm
     assert json.loads((tmp_path / "config.json").read_text())["history"] == []
     (tmp_path / "checkpoints" / "step-000001").rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=r"sft\.steps is 6 there and 7 here"):
-        launch(changed(small(tmp_path, steps=1, minibatches=2), sft={"steps": 7}))
+        launch(with_settings(small(tmp_path, steps=1, minibatches=2), sft={"steps": 7}))
 
 
 @contextmanager
@@ -356,11 +351,11 @@ def full_disk(folder: Path) -> Iterator[None]:
 
 def test_fewer_steps_than_were_done_are_refused(tmp_path):
     """The weights of step 2 would be measured as those of step 1."""
-    config = changed(small(tmp_path, steps=2), eval={"every": 0, "num_problems": 4, "samples": 8})
+    config = with_settings(small(tmp_path, steps=2), eval={"every": 0, "num_problems": 4, "samples": 8})
     launch(config)
     before = [(tmp_path / name).read_bytes() for name in ("eval.jsonl", "config.json")]
     with pytest.raises(ValueError, match=r"holds a run that has done 2 steps, and run\.steps is 1"):
-        launch(changed(config, run={"steps": 1}))
+        launch(with_settings(config, run={"steps": 1}))
     assert [(tmp_path / name).read_bytes() for name in ("eval.jsonl", "config.json")] == before
 
 
@@ -393,7 +388,7 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("rlvr.training.run.evaluate", measured)
     monkeypatch.setattr("rlvr.launch.execute.Display.start", start)
-    config = changed(
+    config = with_settings(
         small(tmp_path, steps=4, keep_checkpoints=1), eval={"every": 1, "num_problems": 4, "samples": 8, "k": (1,)}
     )
     with pytest.raises(KeyboardInterrupt):
@@ -404,7 +399,7 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert f"last checkpoint: {tmp_path}/checkpoints/step-000004, held-out pass@1 0.300" in said
     assert f"best checkpoint: {tmp_path}/checkpoints/step-000002, held-out pass@1 0.900" in said
-    launch(changed(config, run={"steps": 7}))
+    launch(with_settings(config, run={"steps": 7}))
     assert kept(tmp_path) == [6, 7]
     assert "best checkpoint" in capsys.readouterr().out
 

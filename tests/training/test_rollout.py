@@ -48,23 +48,6 @@ def group(scores, tokens=3):
     return Group(PROBLEMS[0], (1,), tuple(completions), tuple(verdicts))
 
 
-def test_an_epoch_shows_each_problem_once():
-    """Five steps of two draw all ten; the next epoch has another order."""
-    first = [p.id for step in range(5) for p in items_of_step(PROBLEMS, 2, seed=7, step=step)]
-    second = [p.id for step in range(5, 10) for p in items_of_step(PROBLEMS, 2, seed=7, step=step)]
-    assert sorted(first) == sorted(second) == sorted(p.id for p in PROBLEMS)
-    assert first != second
-
-
-def test_a_step_is_a_function_of_seed_and_step():
-    """What was drawn before does not matter, the seed does."""
-    alone = items_of_step(PROBLEMS, 4, seed=1, step=9)
-    for step in range(9):
-        items_of_step(PROBLEMS, 4, seed=1, step=step)
-    assert items_of_step(PROBLEMS, 4, seed=1, step=9) == alone
-    assert items_of_step(PROBLEMS, 4, seed=2, step=9) != alone
-
-
 def test_a_step_may_be_larger_than_the_data():
     """25 of 10: two epochs and a half."""
     assert len(items_of_step(PROBLEMS, 25, seed=0, step=0)) == 25

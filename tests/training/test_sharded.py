@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoModelForCausalLM
 
+from rlvr import distributed
 from rlvr.algo.batch import Batch
-from rlvr.config import Config, ModelConfig, VLLMConfig
+from rlvr.config import Config, ModelConfig, MonitorConfig, VLLMConfig
 from rlvr.core.files.models import Place
-from rlvr.core.types import RunError, Sampling
+from rlvr.core.types import Problem, RunError, Sampling, Verdict
 from rlvr.model.load.policy import load_policy
 from rlvr.model.load.pretrained import holds_every_weight, weight_files
 from rlvr.model.logprobs.critic import Critic
@@ -28,11 +30,13 @@ from rlvr.model.optim.sharding import check_shard, full, local, make_mesh
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import load_checkpoint, save_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
+from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.episodes import Play
 from rlvr.training.run import Run
 from rlvr.training.sft.sft import accumulate
 from rlvr.training.step.update import accumulate_gradient
 from tests.helpers import warm
+from tests.helpers.files import lines
 from tests.helpers.models import FAMILIES, make_model, make_tokens
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import AfterStep, with_settings
@@ -50,6 +54,7 @@ from tests.helpers.sharded import (
     weights,
 )
 from tests.helpers.turns import slow_digits
+from tests.helpers.verifiers import HasSeven, OddDigits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -129,24 +134,88 @@ def test_shards_train_as_replicas_do(tmp_path: Path, name: str, clip: float) -> 
         assert logs[0] == logs[1]
 
 
-@pytest.mark.parametrize("processes,shard", [(2, 2), (3, 3), (4, 2)], ids=["two", "three", "two replicas of two"])
-def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, processes: int, shard: int) -> None:
-    """Three Adam steps at a rate of 1e-3: weights within a tenth of it; a process holds 1/N of all, within 2 %."""
-    one = make_run(tmp_path / "one")
-    train(one)
+class Whitened(OddDigits):
+    """Scores that depend on the whole batch."""
+
+    whole_batch = True
+
+    def verify(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Return the length of each text less the mean."""
+        mean = sum(len(text) for _, text in pairs) / len(pairs)
+        return [Verdict("partial", len(text) - mean) for _, text in pairs]
+
+
+SEVERAL: dict[str, tuple[int, int, dict]] = {
+    "two shards": (2, 2, {}),
+    "three shards": (3, 3, {}),
+    "two replicas of two shards": (4, 2, {}),
+    "fewer problems than processes": (3, 1, {"rollout": {"problems_per_step": 2}, "algo": {"kl_coef": 0.1}}),
+    "kl in the reward": (2, 1, ALGORITHMS["kl in the reward"]),
+    "value head": (2, 1, ALGORITHMS["value head"]),
+    "curriculum with dynamic sampling": (
+        *(3, 1),
+        {"curriculum": {"draw": "signal", "half_life": 1.0}, "rollout": {"resample_rounds": 1}},
+    ),
+    "rewards of the whole batch, with a monitor": (2, 1, {"algo": {"name": "reinforce"}}),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, name: str) -> None:
+    """The same rollouts; after three Adam steps at a rate of 1e-3 weights within a tenth of it. A process holds 1/N of
+    all, within 2 %.
+    """
+    processes, shard, settings = SEVERAL[name]
+
+    def made(folder: str, shard: int) -> Run:
+        run = make_run(tmp_path / folder, shard, **settings)
+        if "monitor" in name:
+            run.worker.verifier, run.monitor = Whitened(), Monitor(HasSeven(), MonitorConfig("math"))
+        train(run)
+        return run
+
+    one = made("one", 1)
 
     def work(rank: int) -> tuple:
-        run = make_run(tmp_path / "many", shard)
-        train(run)
+        run = made("many", shard)
+        found = weights(run.learner.policy)
+        if settings:
+            return found, []
         held = run.learner.policy.parameters()
         accumulate_gradient(run.learner, uneven_batch(10))
         slopes = [weight.grad for weight in held]
         moments = [v for s in run.learner.optimizer.state.values() for v in s.values() if v.dim()]
-        return weights(run.learner.policy), [share_here(tensors) for tensors in (held, slopes, moments)]
+        return found, [share_here(tensors) for tensors in (held, slopes, moments)]
 
     for found, shares in run_processes(processes, work):
         assert largest_difference(found, weights(one.learner.policy)) < 1e-4
-        assert shares == pytest.approx([1 / shard] * 3, rel=0.02)
+        assert shares == pytest.approx([1 / shard] * len(shares), rel=0.02)
+    texts = [[row["completion"] for row in lines(tmp_path / run / "rollouts.jsonl")] for run in ("one", "many")]
+    assert texts[0] == texts[1] != []
+
+
+def test_collective_calls_of_three_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares are parts in order, gathering keeps the order, gradients (also missing ones) and sums add up."""
+    monkeypatch.setattr(distributed, "BUCKET_ELEMENTS", 5)  # several buckets
+
+    def work(rank: int) -> tuple:
+        accelerator = Accelerator(cpu=True)
+        kinds = ((3, torch.float32), (4, torch.float32), (2, torch.float64))
+        held = [torch.nn.Parameter(torch.zeros(n, dtype=kind)) for n, kind in kinds]
+        held[0].grad = torch.full((3,), 10.0**rank)
+        held[2].grad = torch.full((2,), rank + 1.0, dtype=torch.float64)  # the second has none
+        distributed.sum_gradients(held, accelerator)
+        return (
+            list(distributed.share(list("abcde"), accelerator)),
+            distributed.gather([rank] * rank, accelerator),
+            distributed.sum_tensor(torch.tensor([rank + 1.0]), accelerator).tolist(),
+            [weight.grad.tolist() for weight in held],
+            distributed.sum_stats({"b": 1.0, "a": float(rank)}, accelerator, "cpu"),
+        )
+
+    gradients = [[111.0] * 3, [0.0] * 4, [6.0] * 2]
+    for part, found in zip((["a"], ["b", "c"], ["d", "e"]), run_processes(3, work), strict=True):
+        assert found == (part, [1, 2, 2], [6.0], gradients, {"a": 3.0, "b": 3.0})
 
 
 def share_here(tensors) -> float:

@@ -33,7 +33,7 @@ from rlvr.training.step.update import to_batch
 from rlvr.training.supervision.signals import StopRequest
 from tests.helpers import warm
 from tests.helpers.files import GOLDEN, ROOT, lines
-from tests.helpers.runs import batch_of, gradient_of, make_run, tiny
+from tests.helpers.runs import Warned, batch_of, gradient_of, make_run, tiny
 from tests.helpers.verifiers import PROBLEMS, FailsOnThree, HasSeven, OddDigits, seven_with_parts, share_of_sevens, sums
 
 
@@ -515,13 +515,8 @@ def test_an_alarm_is_told(tmp_path):
 
 def test_warnings_go_to_callbacks_that_take_them_else_to_python(tmp_path):
     """A callback without on_warning does not swallow one."""
-    told = []
-
-    class Warned(TrainerCallback):
-        def on_warning(self, text):
-            told.append(text)
-
-    Reporter(RunLog(tmp_path), Accelerator(cpu=True), [Recorder(), Warned()]).warn("look")
-    assert told == ["look"]
+    heard = Warned()
+    Reporter(RunLog(tmp_path), Accelerator(cpu=True), [Recorder(), heard]).warn("look")
+    assert heard.told == ["look"]
     with pytest.warns(RuntimeWarning, match="look again"):
         Reporter(RunLog(tmp_path), Accelerator(cpu=True), [Recorder()]).warn("look again")

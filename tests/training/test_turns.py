@@ -19,14 +19,13 @@ from torch import Tensor
 
 from rlvr.algo.batch import collate
 from rlvr.config import Config, RolloutConfig, VLLMConfig
-from rlvr.core.types import Completion, Group, Problem, Reply, RunError, Sampling, Status, Task, Verdict, correct, error
+from rlvr.core.types import Completion, Group, Problem, Reply, RunError, Sampling, Status, Task, correct, error
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.sharding import fill
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.base import build_task
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import read_groups, write_groups
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.records import rollout_metrics
 from rlvr.training.rollout.episodes import Play
@@ -499,15 +498,6 @@ def test_metrics_tell_turns_and_tokens_by_whom(tmp_path: Path):
     ]
     assert sum(value for name, value in metrics.items() if name.startswith("finish/")) == pytest.approx(1)
     assert before["num_samples"] == after["num_samples"] == 16
-
-
-def test_groups_are_read_as_they_were_written(tmp_path: Path):
-    """With turns and verdicts of environments; durations are left out."""
-    groups = played_groups(3, 20, void=True)
-    judged = dataclasses.replace(groups[0].completions[0], verdict=Verdict("partial", 0.5, parts={"a": 1.0}))
-    groups[0] = dataclasses.replace(groups[0], completions=(judged, *groups[0].completions[1:]))
-    write_groups(tmp_path / "ahead", {4: groups})
-    assert read_groups(tmp_path / "ahead", [group.problem for group in groups]) == {4: groups}
 
 
 def test_the_environments_verdict_comes_before_the_verifiers():

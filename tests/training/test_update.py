@@ -40,7 +40,7 @@ from rlvr.training.sft.sft import accumulate_mix, add_gradient, demonstration_ba
 from rlvr.training.step.update import SHARE, UpdateSize, measure_mismatch, to_batch, update, warn_of_mismatch
 from rlvr.verifiers.runner import Runner
 from tests.helpers.models import shake
-from tests.helpers.runs import CHARACTERS, batch_of, build_run, gradient_of, make_run
+from tests.helpers.runs import CHARACTERS, Warned, batch_of, build_run, gradient_of, make_run
 from tests.helpers.verifiers import PROBLEMS, HasSeven, odd_length
 
 
@@ -185,16 +185,6 @@ def test_intended_age_raises_the_bound():
         warn_of_mismatch(measure_mismatch(torch.full((3,), 0.31)), 4, bound=0.1, staleness=2)
 
 
-class Warnings(TrainerCallback):
-    """Collects what a person should look at."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def on_warning(self, text: str) -> None:
-        self.texts.append(text)
-
-
 def step_of(
     tmp_path: Path,
     model: ModelConfig,
@@ -256,10 +246,10 @@ def test_torch_sampler_in_bfloat16_is_corrected(tmp_path: Path, wide: str) -> No
 
 def test_callbacks_are_warned_of_a_mismatch(tmp_path: Path, wide: str) -> None:
     """The warning goes to the callbacks that take warnings, and not to Python's, which would be an error here."""
-    callback = Warnings()
+    callback = Warned()
     sampler = TorchSamplerConfig(mismatch_alarm=1e-5)
     step_of(tmp_path, ModelConfig(name=wide, device="cpu", dtype="bfloat16"), sampler, [callback])
-    [text] = callback.texts
+    [text] = callback.told
     assert text.startswith("step 1: logprobs of sampler and trainer differ by")
 
 

@@ -21,7 +21,7 @@ from rlvr.train import train
 from rlvr.training.run import Run
 from rlvr.training.supervision.watchdog import Judge, Sign, position, watching
 from tests.helpers.processes import run_processes
-from tests.helpers.runs import change
+from tests.helpers.runs import with_settings
 from tests.helpers.sharded import ALONE, make_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,7 +118,7 @@ def run_inside(call) -> None:
 def warm_run(folder: Path, shard: int = 1) -> Run:
     """Return a run of three steps that has trained the first one."""
     run = make_run(folder, shard)
-    steps, run.config = run.config, change(run.config, run={"steps": 1})
+    steps, run.config = run.config, with_settings(run.config, run={"steps": 1})
     train(run)
     run.config = steps
     return run

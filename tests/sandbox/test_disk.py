@@ -12,34 +12,6 @@ import pytest
 
 from rlvr.sandbox import Pool, RunStatus, host
 from tests.helpers.programs import available, outcome
-from tests.helpers.users import PLACES, place
-
-# Ways to keep space beyond the end of a file, which its size does not tell; each is refused.
-BEYOND = {
-    "keeping the size": "libc.fallocate64(f, 1, 0, 64 << 20)",
-    "by number": "libc.syscall(285, f, 1, ctypes.c_long(0), ctypes.c_long(64 << 20))",
-    "unsharing": "libc.fallocate64(f, 0x41, 0, 64 << 20)",
-    "beyond the limit": "libc.fallocate64(f, 0, ctypes.c_long(0), ctypes.c_long(64 << 20))",
-}
-
-
-@pytest.mark.parametrize("kind", BEYOND)
-@pytest.mark.parametrize(("user", "number"), PLACES)
-def test_no_space_is_kept_beyond_a_file(user: str, number: int, kind: str):
-    """Within the limit of a file, allocation works; beyond it, and hidden, it does not."""
-    program = f"""
-import ctypes, os, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-libc = ctypes.CDLL(None)
-libc.fallocate64.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
-f = os.open("f", os.O_RDWR | os.O_CREAT)
-print({BEYOND[kind]}, os.fstat(f).st_blocks)
-os.posix_fallocate(f, 0, 1 << 16)
-print(os.fstat(f).st_size)
-"""
-    with place(user, number) as pool:
-        assert pool.run(program).stdout == "-1 0\n65536\n"
-
 
 DELETED = {
     "held open": "held.append(open(f'f{n}', 'wb')); held[-1].write(bytes(4 << 20)); held[-1].flush()\n"

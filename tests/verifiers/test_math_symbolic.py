@@ -14,10 +14,10 @@ import sympy
 
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
-from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_sympy, verify_math, verify_math_batch
+from rlvr.verifiers.math import MathVerifier, parse_answer, verify_math, verify_math_batch
 from rlvr.verifiers.math.grammar.parse import parse
-from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluate_parts, time_limit, value_of
-from rlvr.verifiers.math.values.tree import ParseError, TooLarge
+from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluate_parts, time_limit
+from rlvr.verifiers.math.values.quadrature import value_of
 from rlvr.verifiers.runner.blame import Blame
 
 x, n, a = sympy.symbols("x n a")
@@ -217,16 +217,9 @@ def test_bound_variables_are_not_free():
         (r"e^{i\pi}", sympy.Integer(-1)),
         (r"\log_2 (x)", sympy.log(x, 2)),
         (r"\binom{n}{2}", sympy.binomial(n, 2)),
-        (r"1, 2", sympy.Tuple(1, 2)),
-        (r"\{1, 2\}", sympy.FiniteSet(1, 2)),
-        (r"[0, 1)", sympy.Interval.Ropen(0, 1)),
-        (r"x = 5", sympy.Eq(x, 5)),
-        (r"0 < x \le 1", sympy.And(sympy.Lt(0, x), x <= 1)),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", sympy.ImmutableMatrix([[1, 2], [3, 4]])),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{T}", sympy.ImmutableMatrix([[1, 3], [2, 4]])),
         (r"\begin{cases}x & x\ge0\\ -x & x<0\end{cases}", sympy.Piecewise((x, x >= 0), (-x, x < 0))),
-        (r"x<0 \text{ or } x>1", sympy.Or(x < 0, x > 1)),
-        (r"\mathbb{R}", sympy.S.Reals),
         (r"50\%", sympy.Rational(1, 2)),
     ],
 )
@@ -235,24 +228,11 @@ def test_parse_answer(text, expected):
     assert parse_answer(text) == expected
 
 
-def test_sets_of_parse_answer():
-    """(a, b) is an open interval in a union, and a tuple elsewhere."""
-    below, above = sympy.Interval.open(-sympy.oo, 1), sympy.Interval.open(2, sympy.oo)
-    assert parse_answer(r"(-\infty,1)\cup(2,\infty)") == sympy.Union(below, above)
-    assert parse_answer(r"x\in(1,2)\cup[3,4]") == sympy.Contains(
-        x, sympy.Union(sympy.Interval.open(1, 2), sympy.Interval(3, 4))
-    )
-    assert parse_answer("(1,2)") == sympy.Tuple(1, 2)
-    assert parse_answer(r"\{1,2\}\times\{3\}") == sympy.FiniteSet(sympy.Tuple(1, 3), sympy.Tuple(2, 3))
-    assert parse_answer(r"\gcd(4,6)") == sympy.Integer(2)
-
-
 @pytest.mark.parametrize(
     "text",
-    ["0^0", "0/0", "1/0", r"\frac{x}{0}", r"\ln 0", r"\infty-\infty", "(-1)!", r"\sqrt[0]{2}", r"\tan\frac\pi2",
-     "A^T", "(AB)^T", "2(1,2)", "(1,2)+(3,4)", r"(1,2)\cup x", r"A\cup B", "i<2",
-     r"\begin{pmatrix}1&2\end{pmatrix}+1", r"\begin{cases}1&x>0\\0&x<i\end{cases}", r"\max(i,2)",
-     r"\det\begin{pmatrix}1&2\end{pmatrix}"],
+    ["0^0", "0/0", r"\frac{x}{0}", r"\ln 0", r"\infty-\infty", r"\sqrt[0]{2}", r"\tan\frac\pi2", "(AB)^T", "2(1,2)",
+     r"\begin{pmatrix}1&2\end{pmatrix}+1", r"\begin{cases}1&x>0\\0&x<i\end{cases}", r"\max(i,2)", r"\pm 2", "5 or 6",
+     r"\det\begin{pmatrix}1&2\end{pmatrix}", "5 cm", "Paris (France", r"\{1, 2\}", "2^{10^{9}}"],
 )  # fmt: skip
 def test_what_has_no_form_is_a_value_error(text):
     """No other exception, no nan, and nothing with another meaning."""
@@ -265,19 +245,7 @@ def test_parse_answer_leaves_calculus_unevaluated():
     assert parse_answer(r"\int_0^1 x^2\,dx").doit() == sympy.Rational(1, 3)
     assert parse_answer(r"\lim_{x\to0}\frac{\sin x}{x}").doit() == 1
     assert parse_answer(r"\sum_{k=1}^{3} k") == parse_answer(r"\sum_{j=1}^{3} j")
-    assert to_sympy(parse(r"\frac{d}{dx}\sin x")).doit() == sympy.cos(x)
-
-
-def test_what_is_no_sympy_object():
-    """Each has one exception, and all of them are ValueErrors."""
-    for text, error in (("Paris (France", ParseError), (r"\pm 2", NoSymbolicForm), ("5 or 6", NoSymbolicForm)):
-        with pytest.raises(error):
-            parse_answer(text)
-    with pytest.raises(NoSymbolicForm, match="units"):
-        parse_answer("5 cm")
-    with pytest.raises(TooLarge):
-        parse_answer("2^{10^{9}}")
-    assert issubclass(NoSymbolicForm, ValueError)
+    assert parse_answer(r"\frac{d}{dx}\sin x").doit() == sympy.cos(x)
 
 
 def test_the_example_of_the_readme_prints_what_it_says(tmp_path):

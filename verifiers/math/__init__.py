@@ -30,7 +30,7 @@ from ..runner.base import check_choices
 from .answer import Symbolic, is_open, judge_answer, reconsider
 from .compare.comparison import Comparator
 from .symbolic.conversion import NoSymbolicForm
-from .symbolic.evaluation import parse_answer, to_sympy, warm_up
+from .symbolic.evaluation import parse_answer, warm_up
 from .text.readings import Reference, read_reference, readable
 from .text.repetition import is_number, read_prompt
 from .values.exact import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
@@ -39,7 +39,6 @@ __all__ = [
     "MathVerifier",
     "NoSymbolicForm",
     "parse_answer",
-    "to_sympy",
     "verify_math",
     "verify_math_async",
     "verify_math_batch",

@@ -21,11 +21,9 @@ from .compare.parameters import begins_somewhere, declares_integers, other_bound
 from .grammar.lex import to_latex, written_number
 from .symbolic.evaluation import (
     NotInTime,
-    agrees,
     difference_vanishes,
     evaluate_parts,
     is_antiderivative,
-    value_of,
 )
 from .text.formulas import is_formula, other_elements, same_formulas, same_substances
 from .text.normal import (
@@ -45,6 +43,7 @@ from .text.repetition import REPEATED, Given, refusal
 from .text.sentences import clean
 from .values.identity import Undecided
 from .values.numeric import literal
+from .values.quadrature import agrees, value_of
 from .values.tree import (
     Node,
     Num,

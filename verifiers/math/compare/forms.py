@@ -8,30 +8,27 @@ r"""Sums, products, integrals and limits that are not evaluated, compared by rul
 | with a constant factor moved | 2 times the integral of f, the integral of 2f |
 | written out | finite sums and products, at several values of the variables in their limits |
 
-An estimate in floats only refuses: 5 = \int_0^1 6 dx gives no value. It counts where two estimates of another fineness
-agree.
+An estimate only refuses: 5 = \int_0^1 6 dx gives no value.
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from ..values.exact import Inexact, Undefined, rational
 from ..values.identity import same_value
-from ..values.numeric import approximates, compile_tree, literal
+from ..values.numeric import FAILURES, approximates, literal
+from ..values.quadrature import estimate
 from ..values.tree import (
     BOUND,
-    MINUS_OO,
     OO,
     Node,
     Num,
     Op,
     Sym,
     TooLarge,
-    Words,
     children,
     is_binder,
     is_op,
@@ -51,21 +48,13 @@ from .rules import Rules
 
 # --- estimates --------------------------------------------------------------------------------------------------------
 
-MAX_ESTIMATED = 4
-MAX_DEPTH = 2  # of integrals within integrals
 APART = 1e-3  # relative difference of a contradiction
 _POINTS = 2  # values of the free variables
-_GAUSS = ((-(0.6**0.5), 5 / 9), (0.0, 8 / 9), (0.6**0.5, 5 / 9))  # places in [-1, 1] and weights
-_TERMS = 200  # of an infinite sum; twice as many must give the same
-_FAILURES = (ValueError, ZeroDivisionError, OverflowError, TypeError)
-
-_Function = Callable[[float], float]
-_Point = Mapping[str, float]
 
 
 def contradicts_estimate(side: Node, value: Node, rounding: float) -> bool:
     """Whether a side that is not evaluated differs from a value, by more than its rounding, at two random points."""
-    if is_unevaluated(value) or sum(1 for _ in outermost(side)) > MAX_ESTIMATED:
+    if is_unevaluated(value):
         return False
     if is_op(side, "int") and len(side.args) == 2 and not is_unevaluated(side.args[0]):
         return contradicts_estimate(Op("diff", (value, side.args[1])), side.args[0], rounding)
@@ -76,118 +65,12 @@ def contradicts_estimate(side: Node, value: Node, rounding: float) -> bool:
     try:
         for _ in range(_POINTS):
             point = {name: rng.randrange(2, 12) if name in counts else 0.3 + 1.4 * rng.random() for name in names}
-            left, right = _at_point(side, point), _at_point(value, point)
+            left, right = (estimate(tree, point, APART / 10) for tree in (side, value))
             if not abs(left - right) > rounding + APART * max(abs(left), abs(right), 1e-3):
                 return False
-    except (*_FAILURES, TooLarge, RecursionError):
+    except FAILURES:
         return False
     return True
-
-
-def _at_point(node: Node, point: _Point, depth: int = 0) -> float:
-    """Return the value of a tree at a point. Raise ValueError where there is no estimate."""
-    values: dict[Node, Node] = {}
-    filled = dict(point)
-    for place, part in enumerate(dict.fromkeys(outermost(node))):
-        name = f"part {depth} {place}"
-        values[part], filled[name] = Sym(name), _estimate(part, point, depth + 1)
-    tree = replace_parts(node, values) if values else node
-    places = {name: place for place, name in enumerate(filled)}
-    result = float(compile_tree(tree, places)(tuple(filled.values())))
-    if not math.isfinite(result):
-        raise ValueError("no number")
-    return result
-
-
-def _estimate(part: Op, point: _Point, depth: int) -> float:
-    if depth > MAX_DEPTH:
-        raise Inexact
-    if part.head == "diff":
-        return _derivative(part, point, depth)
-    if len(part.args) != 4:
-        raise Inexact
-    height = _function(open_body(part, f"bound {depth}"), f"bound {depth}", point, depth)
-    if part.head == "lim":
-        return _limit(height, part, point, depth)
-    low, high = (_end(limit, point, depth) for limit in part.args[2:])
-    return _integral(height, low, high) if part.head == "int" else _series(height, part.head, low, high)
-
-
-def _function(body: Node, variable: str, point: _Point, depth: int) -> _Function:
-    """Return the body as a function of its variable."""
-    if is_unevaluated(body):
-        return lambda x: _at_point(body, {**point, variable: x}, depth)
-    closure = compile_tree(body, {name: place for place, name in enumerate((*point, variable))})
-    values = tuple(point.values())
-    return lambda x: float(closure((*values, x)))
-
-
-def _end(limit: Node, point: _Point, depth: int) -> float:
-    if limit in (OO, MINUS_OO):
-        return math.inf if limit == OO else -math.inf
-    return _at_point(limit, point, depth)
-
-
-def _require_agreement(first: float, second: float, tolerance: float) -> float:
-    """Return the second estimate. Raise Inexact where the first is another."""
-    if not abs(first - second) <= tolerance * max(abs(first), abs(second), 1e-6):
-        raise Inexact
-    return second
-
-
-def _integral(height: _Function, low: float, high: float) -> float:
-    """Gauss's rule of three points on each of several panels."""
-    if math.isinf(low) or math.isinf(high):
-        raise Inexact
-
-    def by_panels(count: int) -> float:
-        half = (high - low) / (2 * count)
-        return half * sum(w * height(low + half * (2 * k + 1 + x)) for k in range(count) for x, w in _GAUSS)
-
-    return _require_agreement(by_panels(8), by_panels(16), APART / 10)
-
-
-def _series(height: _Function, head: str, low: float, high: float) -> float:
-    if low != int(low):
-        raise Inexact
-    start = int(low)
-    if math.isinf(high):
-        first = _total(height, head, start, start + _TERMS)
-        return _require_agreement(first, _total(height, head, start, start + 2 * _TERMS), 1e-9)
-    if high != int(high) or not 0 <= high - low + 1 <= 2 * _TERMS:
-        raise Inexact
-    return _total(height, head, start, int(high) + 1)
-
-
-def _total(height: _Function, head: str, start: int, end: int) -> float:
-    terms = (height(k) for k in range(start, end))
-    return sum(terms) if head == "sum" else math.prod(terms)
-
-
-def _limit(height: _Function, part: Op, point: _Point, depth: int) -> float:
-    """The value near the target, where it is the same at three distances from it."""
-    target, side = _end(part.args[2], point, depth), part.args[3]
-    if math.isinf(target):
-        near = [math.copysign(size, target) for size in (1e3, 1e4, 1e5)]
-    else:
-        sign = -1 if isinstance(side, Words) and side.text in ("-", "below", "left") else 1
-        near = [target + sign * size for size in (1e-2, 1e-3, 1e-4)]
-    first, second, third = map(height, near)
-    _require_agreement(first, second, 0.03)
-    return _require_agreement(second, third, APART / 3)
-
-
-def _derivative(part: Op, point: _Point, depth: int) -> float:
-    variable = part.args[1]
-    if not isinstance(variable, Sym) or (len(part.args) > 2 and _at_point(part.args[2], {}) != 1):
-        raise Inexact
-    place = point[variable.name]
-
-    def slope(step: float) -> float:
-        up, down = (_at_point(part.args[0], {**point, variable.name: place + sign * step}, depth) for sign in (1, -1))
-        return (up - down) / (2 * step)
-
-    return _require_agreement(slope(1e-3), slope(1e-4), APART / 3)
 
 
 # --- equal forms ------------------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ..grammar.operands import OTHERWISE
-from ..values.exact import Inexact, Undefined, bits, exact, rational
-from ..values.matrices import is_transposed_letter
+from ..values.exact import bits, rational
 from ..values.tree import (
     BOUND,
     CALCULUS_HEADS,
@@ -29,7 +28,6 @@ from ..values.tree import (
     number,
     symbols,
     walk,
-    with_children,
 )
 from ..values.units import UNITS
 
@@ -50,9 +48,7 @@ _FUNCTIONS = {
     "mul": "Mul",
 }  # fmt: skip
 _HEADS = {name: head for head, name in _FUNCTIONS.items() if head != "log"}
-_DOMAINS = {"reals": "Reals", "integers": "Integers", "naturals": "Naturals", "rationals": "Rationals"}
 _RELATIONS = {"=": "Eq", "<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge", "!=": "Ne"}
-OPEN_INTERVAL = "open interval"  # (a, b) where it is no tuple
 
 
 class NoSymbolicForm(ValueError):
@@ -175,18 +171,11 @@ class Converter:
         return self._sympy.Dummy(name, **assumptions) if self._real else self._sympy.Symbol(name)
 
     def _relation(self, node: Rel) -> Any:
-        s = self._sympy
+        if not _RELATIONS.keys() >= {*node.ops}:
+            raise NoSymbolicForm("this relation has no form in sympy")
         sides = [self.convert(side) for side in node.sides]
-        links = []
-        for op, left, right in zip(node.ops, sides, sides[1:], strict=False):
-            if op in ("in", "notin"):
-                inside = s.Contains(left, right)
-                links.append(inside if op == "in" else s.Not(inside))
-            elif op in _RELATIONS:
-                links.append(getattr(s, _RELATIONS[op])(left, right))
-            else:
-                raise NoSymbolicForm("an approximation has no form in sympy")
-        return links[0] if len(links) == 1 else s.And(*links)
+        links = zip(node.ops, sides, sides[1:], strict=False)
+        return self._sympy.And(*(getattr(self._sympy, _RELATIONS[op])(*pair) for op, *pair in links))
 
     def _piecewise(self, node: Op) -> Any:
         cases = []
@@ -194,14 +183,8 @@ class Converter:
             value, condition = case.args if isinstance(case, Op) else (case, OTHERWISE)
             if isinstance(condition, Words) and condition != OTHERWISE:
                 raise NoSymbolicForm("a condition in words has no form in sympy")
-            cases.append((self.convert(value), True if condition == OTHERWISE else self._condition(condition)))
+            cases.append((self.convert(value), True if condition == OTHERWISE else self.convert(condition)))
         return self._sympy.Piecewise(*sorted(cases, key=lambda case: case[1] is True))
-
-    def _condition(self, node: Node) -> Any:
-        if is_op(node, "both", "either"):
-            join = self._sympy.And if node.head == "both" else self._sympy.Or
-            return join(*map(self.convert, node.args))
-        return self.convert(node)
 
 
 def _is_unknown_function(node: Node, variable: Node) -> bool:
@@ -299,33 +282,6 @@ def _power(s: Any, base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-def _interval(left_open: bool, right_open: bool) -> Callable[..., Any]:
-    def interval(s: Any, low: Any, high: Any, *more: Any) -> Any:
-        if more:
-            raise NoSymbolicForm("a list in square brackets has no form in sympy")
-        return s.Interval(low, high, left_open, right_open)
-
-    return interval
-
-
-def _domain(s: Any, name: str) -> Any:
-    if name not in _DOMAINS:
-        raise NoSymbolicForm("this set has no form in sympy")
-    return getattr(s.S, _DOMAINS[name])
-
-
-def _ratio(s: Any, *parts: Any) -> Any:
-    if len(parts) != 2:
-        raise NoSymbolicForm("a ratio of more than two numbers has no form in sympy")
-    return parts[0] / parts[1]
-
-
-def _either(s: Any, *parts: Any) -> Any:
-    if not all(isinstance(part, s.logic.boolalg.Boolean) for part in parts):
-        raise NoSymbolicForm("alternatives have no form in sympy")
-    return s.Or(*parts)
-
-
 def _integers(name: str) -> Callable[..., Any]:
     def of_integers(s: Any, *args: Any) -> Any:
         if not all(arg.is_Integer for arg in args):
@@ -346,19 +302,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "arccot": lambda s, x: s.pi / 2 - s.atan(x),
     "gcd": _integers("gcd"),
     "lcm": _integers("lcm"),
-    "ratio": _ratio,
-    **dict.fromkeys(("list", "()"), lambda s, *items: s.Tuple(*items)),
-    "either": _either,
-    "set": lambda s, *items: s.FiniteSet(*items),
-    "[]": _interval(False, False),
-    "[)": _interval(False, True),
-    "(]": _interval(True, False),
-    OPEN_INTERVAL: _interval(True, True),
     "both": lambda s, *relations: s.And(*relations),
-    "union": lambda s, *sets: s.Union(*sets),
-    "inter": lambda s, *sets: s.Intersection(*sets),
-    "minus": lambda s, left, right: s.Complement(left, right),
-    "domain": _domain,
+    "either": lambda s, *relations: s.Or(*relations),
     "matrix": lambda s, *rows: s.ImmutableMatrix(rows),
     "det": lambda s, matrix: matrix.det(),
     "trace": lambda s, matrix: matrix.trace(),
@@ -398,46 +343,3 @@ def _from_power(expression: Any, names: Mapping[Any, str]) -> Node:
 
 
 _CONSTANTS: dict[str, Node] = {"pi": PI, "E": E, "I": IMAGINARY, "oo": OO, "-oo": Op("neg", (OO,))}
-
-
-_SETS = frozenset(("union", "inter", "minus"))
-_OF_VALUES = frozenset(("add", "mul", "div", "neg", "pow", "root", "abs"))
-_NO_VALUES = frozenset(("()", "[]", "[)", "(]", "set", "list", "either", "both", "such", *_SETS))
-
-
-def prepare(node: Node) -> Node:
-    """Return the tree for Converter.convert. Raise NoSymbolicForm for 0/0, A^T and arithmetic of sets."""
-    if isinstance(node, Op):
-        _check(node)
-    below = tuple(map(prepare, children(node)))
-    if is_op(node, *_SETS):
-        below = tuple(map(_open_interval, below))
-    elif isinstance(node, Rel):
-        below = (
-            *below[:1],
-            *(
-                _open_interval(side) if op in ("in", "notin") else side
-                for op, side in zip(node.ops, below[1:], strict=True)
-            ),
-        )
-    return with_children(node, below) if below else node
-
-
-def _check(node: Op) -> None:
-    if node.head in ("div", "pow", "ln", "log"):
-        try:
-            exact(node)
-        except Undefined as error:
-            raise NoSymbolicForm(str(error)) from None
-        except (Inexact, TooLarge):
-            pass
-    if node.head == "pow" and is_transposed_letter(node):
-        raise NoSymbolicForm("the transpose of a letter has no form in sympy")
-    if node.head in _OF_VALUES:
-        heads = [arg.head if isinstance(arg, Op) else "" for arg in node.args]
-        if not _NO_VALUES.isdisjoint(heads) or (node.head == "add" and "matrix" in heads and len(set(heads)) > 1):
-            raise NoSymbolicForm("arithmetic of tuples, lists and sets has no form in sympy")
-
-
-def _open_interval(node: Node) -> Node:
-    return Op(OPEN_INTERVAL, node.args) if is_op(node, "()") and len(node.args) == 2 else node

@@ -391,7 +391,7 @@ def same_value(gold: Node, answer: Node) -> bool:
     Undecided where 500 digits do not decide.
     """
     if gold == answer:
-        return not _is_undefined(answer)
+        return not is_undefined(answer)
     try:
         return exact(gold) == exact(answer)
     except (Inexact, TooLarge):
@@ -428,7 +428,8 @@ def proportional(gold: Node, answer: Node) -> bool:
     return True
 
 
-def _is_undefined(node: Node) -> bool:
+def is_undefined(node: Node) -> bool:
+    """Whether a tree has no value, as 0/0."""
     try:
         exact(node)
     except Undefined:

@@ -7,8 +7,8 @@ A vector is a tuple of at least two entries. A^{-1}B is not BA^{-1}: the letters
 - letters A to D as in A^2B and AB = C.
 
 Then a small letter at the end of a product is a vector, A/B is A B^{-1}, and I is the unit matrix. Two such
-expressions are equal where they are for random 3 x 3 matrices modulo a prime near 2**127 (Schwartz 1980): matrices of
-that size satisfy no polynomial identity of a degree below 6 (Amitsur and Levitzki 1950).
+expressions are equal where they are for 3 x 3 matrices of large random numbers (Schwartz 1980): matrices of that size
+satisfy no polynomial identity of a degree below 6 (Amitsur and Levitzki 1950).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import functools
 import itertools
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .exact import PRIMES, Inexact, Undefined, rational
+from .exact import Inexact, Undefined, rational
 from .tree import (
     CONSTANTS,
     Node,
@@ -297,17 +297,16 @@ _HANDLERS: dict[str, Callable[..., _Value]] = {
 
 # --- products whose order counts --------------------------------------------------------------------------------------
 
-SIZE = 3
+_ROWS = range(3)
+LARGEST_ENTRY = 2**61
 MAX_ORDERED_NODES = 400
-MAX_MATRIX_POWER = 64
+_ONE = number(1)
 _TRANSPOSE_SIGN = Sym("T")
 _MINUS_ONE = Op("neg", (number(1),))
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb)\s*(?:\{\s*([A-Za-z ]+)\}|([A-Za-z]))")
 _ORDERED = frozenset(("matmul", "det", "trace", "pow", "mul"))
 _MATRIX_NAMES = frozenset("ABCD")
 _OF_MATRICES = frozenset(("add", "mul", "matmul", "neg", "pow", "div"))
-
-_Matrix = list[list[int]]
 
 
 def with_bold_products(text: str, tree: Node) -> Node:
@@ -399,121 +398,46 @@ def same_ordered(gold: Node, answer: Node) -> bool:
     if sum(1 for tree in (gold, answer) for _ in itertools.islice(walk(tree), MAX_ORDERED_NODES)) >= MAX_ORDERED_NODES:
         raise Inexact
     rng = random.Random(f"{gold}*{answer}")
-    algebra = _Algebra(gold, answer, rng)
-    for _ in range(2):
-        algebra.draw()
-        left, right = algebra.value(gold), algebra.value(answer)
-        if algebra.matrix(left) != algebra.matrix(right):
-            return False
-    return True
+    names = sorted(symbols(gold) | symbols(answer))
+    turned = {part.args[0] for tree in (gold, answer) for part in walk(tree) if is_op(part, "pow")}
+    vectors = _vectors(gold)
+
+    def draw(name: str) -> _Grid:
+        if name in ("I", "I_n") and Sym(name) not in turned:
+            return _multiple_of_unit(_ONE)
+        if not (name[0].isupper() or name.startswith("hat ") or name in vectors):
+            return _multiple_of_unit(Num(Fraction(rng.randrange(1, LARGEST_ENTRY))))
+        return _Grid(tuple(tuple(Num(Fraction(rng.randrange(1, LARGEST_ENTRY))) for _ in _ROWS) for _ in _ROWS))
+
+    values = {name: draw(name) for name in names}
+    try:
+        return _in_matrices(gold, values) == _in_matrices(answer, values)
+    except _NoArithmetic:
+        raise Inexact from None
 
 
-class _Algebra:
-    """Values of trees in matrices and scalars modulo a prime."""
+def _multiple_of_unit(scalar: Node) -> _Grid:
+    return _Grid(tuple(tuple(scalar if i == j else number(0) for j in _ROWS) for i in _ROWS))
 
-    def __init__(self, gold: Node, answer: Node, rng: random.Random) -> None:
-        self._rng = rng
-        self._names = sorted(symbols(gold) | symbols(answer))
-        parts = [part for tree in (gold, answer) for part in walk(tree) if isinstance(part, Op)]
-        turned = {part.args[0] for part in parts if part.head == "pow"}
-        self._matrices = {name for name in self._names if name[0].isupper() or name.startswith("hat ")} | _vectors(gold)
-        self._unit = {name for name in ("I", "I_n") if Sym(name) not in turned}
-        self._prime = 2
-        self._at: dict[str, Any] = {}
 
-    def draw(self) -> None:
-        """Choose a prime, and a value for each name."""
-        self._prime = PRIMES[self._rng.randrange(len(PRIMES))][0]
-        self._at = {name: self._draw_value(name) for name in self._names}
-
-    def _draw_value(self, name: str) -> Any:
-        if name in self._unit:
-            return self.matrix(1)
-        if name not in self._matrices:
-            return self._rng.randrange(1, self._prime)
-        return [[self._rng.randrange(1, self._prime) for _ in range(SIZE)] for _ in range(SIZE)]
-
-    def matrix(self, value: Any) -> _Matrix:
-        """Return a scalar as a multiple of the unit matrix."""
-        if isinstance(value, int):
-            return [[value % self._prime if i == j else 0 for j in range(SIZE)] for i in range(SIZE)]
-        result: _Matrix = value
-        return result
-
-    def value(self, node: Node) -> Any:
-        """Return the value of a tree: an integer or a matrix. Raise Inexact or Undefined."""
-        exact = rational(node)
-        if exact is not None:
-            return exact.numerator * pow(exact.denominator, -1, self._prime) % self._prime
-        if isinstance(node, Sym) and node.name in self._at:
-            return self._at[node.name]
-        if not isinstance(node, Op):
-            raise Inexact
-        if node.head == "pow":
-            return self._power(node.args[0], node.args[1])
-        values = [self.value(arg) for arg in node.args]
-        if node.head in ("mul", "matmul"):
-            return functools.reduce(self._product, values)
-        if node.head == "add":
-            return functools.reduce(self._sum, values)
-        if node.head == "neg":
-            return self._product(self._prime - 1, values[0])
-        if node.head == "div":
-            return self._product(values[0], self._inverse(values[1]))
-        if node.head == "det":
-            return _determinant_of_three(self.matrix(values[0])) % self._prime
-        if node.head == "trace":
-            return sum(self.matrix(values[0])[k][k] for k in range(SIZE)) % self._prime
+def _in_matrices(node: Node, values: Mapping[str, _Grid]) -> _Grid:
+    """The value of a tree, of which a scalar is a multiple of the unit matrix. Raise Inexact or Undefined."""
+    if rational(node) is not None:
+        return _multiple_of_unit(_simple(node))
+    if isinstance(node, Sym) and node.name in values:
+        return values[node.name]
+    if not isinstance(node, Op) or node.head not in _ALGEBRA:
         raise Inexact
-
-    def _power(self, base: Node, exponent: Node) -> Any:
-        value = self.value(base)
-        if exponent == _TRANSPOSE_SIGN:
-            return value if isinstance(value, int) else [list(column) for column in zip(*value, strict=True)]
-        power = rational(exponent)
-        if power is None or power.denominator != 1 or abs(power) > MAX_MATRIX_POWER:
-            raise Inexact
-        if power < 0:
-            value = self._inverse(value)
-        return functools.reduce(self._product, [value] * abs(int(power)), 1)
-
-    def _sum(self, left: Any, right: Any) -> Any:
-        if isinstance(left, int) and isinstance(right, int):
-            return (left + right) % self._prime
-        rows = zip(self.matrix(left), self.matrix(right), strict=True)
-        return [[(a + b) % self._prime for a, b in zip(*pair, strict=True)] for pair in rows]
-
-    def _product(self, left: Any, right: Any) -> Any:
-        if isinstance(left, int) and isinstance(right, int):
-            return left * right % self._prime
-        if isinstance(left, int) or isinstance(right, int):
-            scalar, rows = (left, right) if isinstance(left, int) else (right, left)
-            return [[scalar * entry % self._prime for entry in row] for row in rows]
-        columns = list(zip(*right, strict=True))
-        return [
-            [sum(a * b for a, b in zip(row, column, strict=True)) % self._prime for column in columns] for row in left
-        ]
-
-    def _inverse(self, value: Any) -> Any:
-        determinant = (value if isinstance(value, int) else _determinant_of_three(value)) % self._prime
-        if not determinant:
-            raise Undefined("the inverse of a singular matrix")
-        inverse = pow(determinant, -1, self._prime)
-        return inverse if isinstance(value, int) else self._product(inverse, _adjugate(value))
+    parts = [_in_matrices(arg, values) for arg in (node.args[:1] if node.head == "pow" else node.args)]
+    found = _pow(parts[0], node.args[1]) if node.head == "pow" else _ALGEBRA[node.head](*parts)
+    return found if isinstance(found, _Grid) else _multiple_of_unit(found)
 
 
-def _determinant_of_three(rows: _Matrix) -> int:
-    (a, b, c), (d, e, f), (g, h, i) = rows
-    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
-
-
-def _adjugate(rows: _Matrix) -> _Matrix:
-    (a, b, c), (d, e, f), (g, h, i) = rows
-    return [
-        [e * i - f * h, c * h - b * i, b * f - c * e],
-        [f * g - d * i, a * i - c * g, c * d - a * f],
-        [d * h - e * g, b * g - a * h, a * e - b * d],
-    ]
+_ALGEBRA: dict[str, Callable[..., _Value]] = {
+    **_HANDLERS,
+    "matmul": _mul,
+    "div": lambda top, bottom: _product(top, _inverse(bottom.rows)),
+}
 
 
 def _vectors(gold: Node) -> set[str]:

@@ -358,7 +358,12 @@ def compile_tree(node: Node, places: Mapping[str, int], numbers: Floats | None =
         return builder(numbers, *arguments)
     if (operation := _OPERATIONS.get(node.head)) is None:
         raise Inexact
-    return lambda p: operation(numbers, *(argument(p) for argument in arguments))
+    if len(arguments) > 2:
+        return lambda p: operation(numbers, *[argument(p) for argument in arguments])
+    first, last = arguments[0], arguments[-1]
+    if len(arguments) == 1:
+        return lambda p: operation(numbers, first(p))
+    return lambda p: operation(numbers, first(p), last(p))
 
 
 def _symbol(node: Sym, places: Mapping[str, int], numbers: Floats) -> Closure:

@@ -137,17 +137,6 @@ def test_a_closed_pool_says_so() -> None:
         pass
 
 
-def test_a_closed_session_begins_anew() -> None:
-    """Closing it twice does nothing more; another program has a new process, and closing ends that too."""
-    session = Session()
-    session.run("x = 1")
-    for _ in range(2):
-        session.close()
-        session.close()
-        assert session.run("print('x' in globals())").stdout == "False\n"
-    session.close()
-
-
 @pytest.mark.parametrize("wall", [math.nan, math.inf, 0, -1, True, "1"])
 def test_the_time_of_one_program_of_a_session(wall: Any) -> None:
     """A number within bounds; the session goes on."""

@@ -50,44 +50,39 @@ CANNOT = {
 }
 
 
-@pytest.mark.parametrize("what", CANNOT)
-def test_what_a_program_cannot_do(pool: Pool, what: str):
+def test_what_a_program_cannot_do(pool: Pool):
     """Each is refused by an error, which an honest program survives."""
     program = f"""
 import ctypes, fcntl, os, resource, signal, socket, subprocess
 libc = ctypes.CDLL(None)
 def error(result):
     if result: raise OSError
-try:
-    {CANNOT[what]}
-except (OSError, ValueError):
-    print('refused')
+for what, attempt in {CANNOT!r}.items():
+    try: exec(attempt)
+    except (OSError, ValueError): continue
+    print("it can", what)
+print("end")
 """
-    prints_only(pool, program, "refused\n")
+    prints_only(pool, program, "end\n")
 
 
-MODES = {
-    "by name": "os.chmod('f', 0o6777)",
-    "by descriptor": "os.fchmod(f, 0o6777)",
-    "by descriptor, as a path": "os.chmod(f, 0o6777)",
-    "by a path object": "pathlib.Path('f').chmod(0o6777)",
-    "like another file": "shutil.copymode('.', 'f')",
-    "of a copy": "shutil.copy('f', 'g'); os.replace('g', 'f')",
-    "of its directory": "os.chmod('.', 0o6777)",
-}
-
-
-@pytest.mark.parametrize("how", MODES)
-def test_modes_stay_as_they_are(pool: Pool, how: str):
-    """Python's functions succeed, so that copies of files do, and change nothing."""
-    program = f"""
+# Python's functions succeed, so that copies of files do, and change no modes.
+MODES = """
 import os, pathlib, shutil
 f = os.open("f", os.O_CREAT | os.O_RDWR, 0o640)
-before = os.stat("f").st_mode, os.stat(".").st_mode
-{MODES[how]}
-print((os.stat("f").st_mode & 0o7022, os.stat(".").st_mode) == (0, before[1]))
+before = os.stat(".").st_mode
+for change in (
+    lambda: os.chmod("f", 0o6777), lambda: os.fchmod(f, 0o6777), lambda: os.chmod(f, 0o6777),
+    lambda: pathlib.Path("f").chmod(0o6777), lambda: shutil.copymode(".", "f"), lambda: os.chmod(".", 0o6777),
+    lambda: (shutil.copy("f", "g"), os.replace("g", "f")),
+):
+    change()
+    print(os.stat("f").st_mode & 0o7022, os.stat(".").st_mode == before)
 """
-    prints_only(pool, program, "True\n")
+
+
+def test_modes_stay_as_they_are(pool: Pool):
+    prints_only(pool, MODES, "0 True\n" * 7)
 
 
 def test_no_capabilities_no_new_privileges_no_descriptors(pool: Pool):

@@ -164,23 +164,3 @@ def test_a_limit_by_the_clock_of_one_program():
         ended = session.run("import time; time.sleep(60)", wall=0.5)
         assert (ended.status, ended.detail.split(";")[0]) == (RunStatus.TIMEOUT, "over 0.5 s by the clock")
         assert session.run("print(1)", wall=30.0).stdout == "1\n"
-
-
-def test_a_forked_child_lets_go_of_a_session():
-    """The process stays the parent's; the child's next program starts one of its own."""
-    with Session() as session:
-        session.run("x = 1")
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                result = session.run("print('x' in globals())")
-                session.close()
-                os.write(writing, result.stdout.encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        os.waitpid(child, 0)
-        with os.fdopen(reading) as told:
-            assert told.read() == "False\n"
-        assert session.run("print(x)").stdout == "1\n"

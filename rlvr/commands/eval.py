@@ -78,7 +78,7 @@ class ModelOnTask(
 
     # Settings of a sampler that serve training.
     NOT_READ: ClassVar = {
-        "sampler": ("max_staleness", "sync_check_every", "mismatch_alarm", "lora", "sleep"),
+        "sampler": ("max_staleness", "sync_check_every", "mismatch_alarm", "sleep"),
     }
     USES: ClassVar = {
         **dict.fromkeys(("attention", "dtype", "device"), WITHOUT_URL),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from .settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, RESUMABLE, SECONDS, WORKERS, Group, Rules, Used
-from .shared import WITH_LORA, BatchSizeSetting
+from .shared import BatchSizeSetting
 
 
 def starts_engine(config: Any) -> bool:
@@ -70,8 +70,6 @@ class VLLMConfig(EngineSettings):
     sleep: Annotated[Literal[0, 1, 2], RESUMABLE] = 0
     """Free vLLM's GPU memory while the trainer trains. 1: move its weights to CPU memory; 2: drop them, as they are
     sent before each use. 0: off."""
-    lora: Annotated[Literal["merge", "adapter"], ADVANCED, WITH_LORA] = "merge"
-    """Merge LoRA adapters into the weights that are sent to vLLM, or send only the adapter and let vLLM apply it."""
 
     def rules(self, at: str) -> Rules:
         """Return rules about when the engine can sleep."""
@@ -79,10 +77,6 @@ class VLLMConfig(EngineSettings):
             (
                 self.sleep == 0 or self.max_staleness == 0,
                 f"{at}sleep {self.sleep} needs {at}max_staleness 0: an engine that samples meanwhile cannot sleep",
-            ),
-            (
-                self.sleep < 2 or self.lora == "merge",
-                f"{at}sleep 2 drops the base weights, and {at}lora adapter sends only adapters; set --{at}sleep 1",
             ),
         ]
 
@@ -104,7 +98,6 @@ class VLLMServerConfig(EngineSettings):
     """Servers that may be started anew for lost ones, all together."""
 
     sleep = 0
-    lora = "merge"
 
     def __post_init__(self) -> None:
         if self.url is None or isinstance(self.url, str):  # one URL may be a plain text

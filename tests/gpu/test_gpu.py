@@ -276,7 +276,7 @@ def test_vllm_sleeps_and_wakes_with_new_weights(cuda, measured: Measured, level:
         sampler.load_weights(policy)
         assert sampler.check_sync().passed
         with torch.no_grad():
-            next(iter(policy.parameters())).mul_(1.5)
+            next(iter(policy.parameters())).zero_()
         with pytest.raises(Exception, match="does not sample from the trainer's weights"):
             sampler.check_sync()
 

@@ -26,8 +26,7 @@ def receive_sabotaged(self: Any, update_info: Any, consume: Any) -> None:
 
     def pass_on(weights: receive.Weights) -> None:
         received = list(weights)
-        comparing = getattr(consume, "__self__", None) is not None  # a dict's update: tensors that are read back
-        if comparing or kind == "":
+        if kind == "":
             consume(received)
         elif kind == "half":
             consume([(name, value) for name, value in received if ".layers.0." not in name])

@@ -26,6 +26,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.sampling.vllm.proof import greedy
 from rlvr.sampling.vllm.transfer import address_towards, broadcast, join_group, open_store
+from rlvr.sampling.vllm.weights import engine_weights
 
 Fault = Callable[["VLLMLike", "Handler"], bool]
 """What a route does in place of its own: it returns whether the request has been dealt with."""
@@ -101,9 +102,9 @@ class VLLMLike(ThreadingHTTPServer):
                 if not (tied and name == "lm_head.weight"):
                     held[name].copy_(value)
 
-    def differing(self, received: dict[str, torch.Tensor]) -> list[str]:
+    def has_weights_of(self, policy: Policy) -> bool:
         held = self.policy.causal.state_dict()
-        return [name for name, value in received.items() if not torch.equal(held[name], value)]
+        return all(torch.equal(held[name], value) for name, value in engine_weights(policy))
 
     def score(self, prompt: list[int]) -> list[dict[str, Any] | None]:
         """The logprobs of a prompt's tokens, in vLLM's form."""
@@ -212,18 +213,12 @@ def finish(server: VLLMLike, body: dict[str, Any]) -> Any:
     server.version = body.get("weight_version") or server.version
 
 
-def call_worker(server: VLLMLike, body: dict[str, Any]) -> Any:
-    if body["method"] == "describe_transfer":
-        return {"results": [server.about]}
-    return {"results": [server.differing(server.receive(body["kwargs"]["update_info"]))]}
-
-
 ROUTES: dict[str, Callable[[VLLMLike, dict[str, Any]], Any]] = {
     "/health": lambda server, body: None,
     "/version": lambda server, body: {"version": "0.32.0"},
     "/v1/models": lambda server, body: {"data": [{"max_model_len": server.length}]},
     "/get_world_size": lambda server, body: {"world_size": 1},
-    "/collective_rpc": call_worker,
+    "/collective_rpc": lambda server, body: {"results": [server.about]},
     "/init_weight_transfer_engine": join,
     "/start_weight_update": lambda server, body: None,
     "/update_weights": lambda server, body: server.load(server.receive(body["update_info"])),
@@ -336,11 +331,6 @@ def loads_the_push_before(server: VLLMLike) -> None:
         held.update(received)
 
     server.load = late  # type: ignore[method-assign]
-
-
-def claims_equality(server: VLLMLike) -> None:
-    """From now on the server says of all tensors that they are those of the trainer."""
-    server.differing = lambda received: []  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

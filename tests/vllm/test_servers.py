@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from rlvr.core.types import RunError, Sampling
-from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.sampling.vllm.server import StaleWeights
-from rlvr.sampling.vllm.weights import engine_weights
 from tests.helpers.models import shake
 from tests.helpers.vllm_servers import (
     GENERATE,
@@ -31,10 +29,6 @@ from tests.helpers.vllm_servers import (
 )
 
 SAMPLING = Sampling(max_new_tokens=12)
-
-
-def same_weights(server: VLLMLike, policy: Policy) -> bool:
-    return server.differing(dict(engine_weights(policy))) == []
 
 
 def test_answers_do_not_depend_on_the_number_of_servers(policy, open_sampler):
@@ -59,10 +53,10 @@ def test_answers_do_not_depend_on_the_number_of_servers(policy, open_sampler):
 
 def test_every_push_reaches_all_servers_and_names_its_version(policy, servers, open_sampler):
     """Weights are random before the first push and the trainer's after each; every answer is of the last version."""
-    assert not any(same_weights(server, policy) for server in servers)
+    assert not any(server.has_weights_of(policy) for server in servers)
     sampler = open_sampler(policy, servers)
     for number in (1, 2, 3):
-        assert all(same_weights(server, policy) for server in servers)
+        assert all(server.has_weights_of(policy) for server in servers)
         assert {server.version for server in servers} == {f"{sampler.engine.run}-{number}"}
         for server in servers:
             server.answered.clear()
@@ -85,7 +79,7 @@ def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault, o
     assert [server.url for server in sampler.engine.servers] == [servers[1].url]
     shake(policy, 0.05, 0)
     sampler.load_weights(policy)
-    assert same_weights(servers[1], policy)
+    assert servers[1].has_weights_of(policy)
     assert servers[1].version == sampler.engine.version
     assert draw(sampler) != expected
 
@@ -118,7 +112,7 @@ def test_server_lost_in_a_push_leaves_the_other_with_its_weights(policy, servers
         sampler = open_sampler(policy, servers, timeout=seconds)
     other = servers[1 - place]
     assert [server.url for server in sampler.engine.servers] == [other.url]
-    assert same_weights(other, policy)
+    assert other.has_weights_of(policy)
     assert other.version == sampler.engine.version
     other.answered.clear()
     servers[place].answered.clear()
@@ -126,7 +120,7 @@ def test_server_lost_in_a_push_leaves_the_other_with_its_weights(policy, servers
     assert servers[place].answered == []
     shake(policy, 0.05, 1)
     sampler.load_weights(policy)
-    assert same_weights(other, policy)
+    assert other.has_weights_of(policy)
 
 
 @pytest.mark.parametrize("fault", [dies, fails, is_silent], ids=lambda fault: fault.__name__)

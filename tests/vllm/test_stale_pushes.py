@@ -19,7 +19,6 @@ from tests.helpers.vllm_servers import (
     VLLMLike,
     agrees,
     babbles,
-    claims_equality,
     dies,
     draw,
     fails,
@@ -40,17 +39,12 @@ def train(policy: Policy, sampler: VLLMSampler, size: float, seed: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("lies", [False, True], ids=["honest", "lies"])
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_server_without_the_pushed_weights_is_refused_before_it_samples(
-    policy, servers, sabotage, lies, place, open_sampler
-):
-    """It reports the new version, and that all tensors are equal; the warning names it, and the other samples all."""
+def test_server_without_the_pushed_weights_is_refused_before_it_samples(policy, servers, sabotage, place, open_sampler):
+    """It reports the new version; the warning names it, and the other samples all."""
     sampler = open_sampler(policy, servers, sync_check_every=0)
     train(policy, sampler, 0.01, 0)
     sabotage(servers[place])
-    if lies:
-        claims_equality(servers[place])
     servers[place].answered.clear()
     with pytest.warns(RuntimeWarning, match=rf"{servers[place].url} does not have the weights of push 3.*1 of 2 are"):
         train(policy, sampler, 0.01, 1)
@@ -73,30 +67,13 @@ def test_only_server_without_the_pushed_weights_ends_the_run_with_one_line(polic
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_where_logprobs_do_not_tell_the_tensors_do(policy, servers, sabotage, open_sampler):
-    """Of a push that moves logprobs hardly more than rounding the tensors are compared, and those that differ named."""
-    sampler = open_sampler(policy, servers, sync_check_every=0)
-    train(policy, sampler, 0.01, 0)
-    before = torch.tensor(own_logprobs(policy, sampler.engine.text))
-    sabotage(servers[1])
-    shake(policy, 1e-3, 1)
-    moved = float((torch.tensor(own_logprobs(policy, sampler.engine.text)) - before).square().mean().sqrt())
-    sampler.engine.proof.rounding = moved / (8 if sabotage is loads_half else 2)
-    with pytest.warns(RuntimeWarning, match=r"does not have the weights of push 3: tensors that differ: \S+\."):
-        sampler.load_weights(policy)
-    assert [server.url for server in sampler.engine.servers] == [servers[0].url]
-    draw(sampler)
-
-
 @pytest.mark.filterwarnings(LOSES)
 @pytest.mark.parametrize("sabotage", SABOTAGES[:2], ids=lambda sabotage: sabotage.__name__)
 def test_small_pushes_add_up(policy, servers, sabotage, open_sampler):
-    """A server that says of all tensors that they are equal is refused once logprobs tell that they are not."""
+    """A server that stays behind is refused once logprobs tell."""
     sampler = open_sampler(policy, servers, sync_check_every=0)
     sampler.engine.proof.rounding = 0.01
     sabotage(servers[0])
-    claims_equality(servers[0])
     left = []
     for _ in range(30):
         train(policy, sampler, 2e-3, 0)  # in one direction
@@ -136,26 +113,22 @@ def bf16_engine(policy: Policy) -> Callable[[list[int]], list[float]]:
 def test_rounding_of_bfloat16_is_no_reason_to_refuse(policy, rate):
     """Every weight moves by the rate at each of 30 pushes, as Adam's do; the engine rounds otherwise than the trainer.
 
-    Beside it one that stays at push 10: never trusted once logprobs tell, and doubted before.
+    Beside it one that stays at push 10, which is refused once logprobs tell.
     """
     policy.dtype = torch.bfloat16
     text, proof = proof_text(policy, 200), Proof(torch.bfloat16)
     generator = torch.Generator().manual_seed(0)
-    doubted, stays, held = 0, "", list[float]()
+    stays, held = "", list[float]()
     for push in range(30):
         proof.begin(push, own_logprobs(policy, text))
         found = bf16_engine(policy)(text)
         assert proof.judge("healthy", found) == ""
-        if not push:
-            proof.trust()
-        doubted += "healthy" in proof.doubtful
         held = found if push <= 10 else held
         if not stays:
             stays = proof.judge("stays", held)
         with torch.no_grad():
             for weight in policy.parameters():
                 weight.add_(torch.randn(weight.shape, generator=generator).sign(), alpha=rate)
-    assert doubted <= 3
     if rate >= 1e-3:
         assert "since push" in stays or "differ from the trainer's" in stays
     if rate == 0:

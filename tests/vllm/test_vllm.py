@@ -5,7 +5,6 @@ Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 
 import pytest
@@ -40,7 +39,7 @@ except ImportError as error:
 )
 def test_agrees_with_transformers(open_vllm, family, tied):
     """Groups of the asked sizes; logprobs within 1e-4 of transformers with top-p and without; greedy tokens equal,
-    before a push and after; no tensor differs."""
+    before a push and after."""
     policy = make_policy(family, tied=tied)
     sampler = open_vllm(policy)
     for shaken in (False, True):
@@ -57,7 +56,6 @@ def test_agrees_with_transformers(open_vllm, family, tied):
                 for completion in group:
                     expected = transformers_logprobs(policy, prompt, completion.token_ids, sampling)
                     torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
-    assert sampler.engine.differing(policy) == []
 
 
 def test_seeds_decide_whatever_the_batch(vllm_tied):
@@ -93,10 +91,8 @@ def test_endings_are_those_of_the_torch_sampler(vllm_tied):
 
 
 def test_bad_calls_say_what_is_wrong(vllm_tied):
-    """A prompt without tokens, one too long, missing seeds, an adapter or a GPU that is not there."""
+    """A prompt without tokens, one too long, missing seeds, a GPU that is not there."""
     policy, sampler = vllm_tied.policy, vllm_tied
-    with pytest.raises(ValueError, match="no adapter"):
-        VLLMSampler(policy, VLLMConfig(lora="adapter"))
     with pytest.raises(ValueError, match=r"sampler\.sleep 1 frees GPU memory, and the model is on cpu"):
         VLLMSampler(policy, VLLMConfig(sleep=1))
     sampling = Sampling(max_new_tokens=20)
@@ -109,7 +105,6 @@ def test_bad_calls_say_what_is_wrong(vllm_tied):
     assert sampler.generate([], sampling, []) == []
     with pytest.raises(ValueError, match="did not start"):
         VLLMSampler(policy, VLLMConfig(max_model_len=10**6))
-    assert dataclasses.asdict(VLLMConfig())["lora"] == "merge"
 
 
 def test_groups_are_handed_over_as_they_finish(vllm_tied):

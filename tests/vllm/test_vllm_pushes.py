@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 
 import pytest
-import torch
 
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, shake, with_lora
@@ -34,7 +33,7 @@ def test_cache_that_is_not_reset_is_caught(vllm_tied, monkeypatch):
         sampler.load_weights(policy)
 
 
-def test_tied_head_that_is_not_pushed_is_caught_and_named(vllm_tied, monkeypatch):
+def test_tied_head_that_is_not_pushed_is_caught(vllm_tied, monkeypatch):
     """With the head left out of a push the engine's logits come from the old one."""
     policy, sampler = vllm_tied.policy, vllm_tied
     push = sampler.engine.push
@@ -42,7 +41,7 @@ def test_tied_head_that_is_not_pushed_is_caught_and_named(vllm_tied, monkeypatch
         sampler.engine, "push", lambda weights: push((k, v) for k, v in weights if k != "lm_head.weight")
     )
     shake(policy)
-    with pytest.raises(WeightsDiffer, match=r"tensors that differ: lm_head.weight \(1 tensors\)"):
+    with pytest.raises(WeightsDiffer, match="did not load a push"):
         sampler.load_weights(policy)
 
 
@@ -81,51 +80,22 @@ def recording(calls: list, name: str, call):
     return noted
 
 
-def test_one_stale_matrix_is_named(open_vllm, monkeypatch):
-    """A single matrix that was not pushed, one of three that vLLM joins, is named as transformers names it."""
+def test_one_stale_matrix_is_caught(open_vllm, monkeypatch):
+    """A single matrix that was not pushed, one of three that vLLM joins."""
     policy = make_policy("llama", tied=False)
     sampler = open_vllm(policy, sync_check_every=1)
     push, stale = sampler.engine.push, "model.layers.1.self_attn.k_proj.weight"
     held = dict(engine_weights(policy))[stale].clone()
     monkeypatch.setattr(sampler.engine, "push", lambda weights: push({**dict(weights), stale: held}.items()))
     shake(policy)
-    with pytest.raises(WeightsDiffer, match=rf"{stale} \(1 tensors\)"):
+    with pytest.raises(WeightsDiffer, match="did not load a push"):
         sampler.load_weights(policy)
 
 
-def test_in_bfloat16_a_stale_tensor_is_found_that_logprobs_do_not_show(open_vllm):
-    """A norm that is 3 % off changes no logprob by more than bfloat16 does: the tensors are compared."""
-    policy = make_policy("llama", tied=False)
-    policy.dtype = torch.bfloat16
-    sampler = open_vllm(policy, sync_check_every=1)
-    name = "model.layers.1.post_attention_layernorm.weight"
-    with torch.no_grad():
-        policy.causal.get_parameter(name).mul_(1.03)
-    with pytest.raises(WeightsDiffer, match=rf"{name} \(1 tensors\)"):
-        sampler.check_sync()
-    sampler.load_weights(policy)
-    assert sampler.check_sync().passed
-
-
-def test_weights_that_cannot_be_read_back_are_named_at_the_start(vllm_tied, monkeypatch):
-    """In one line; afterwards they are left out of the comparison, and others still fail it."""
-    sampler, names = vllm_tied, ["model.hidden.weight"]
-    monkeypatch.setattr(sampler, "_unreadable", None)
-    monkeypatch.setattr(sampler.engine, "differing", lambda policy: names)
-    with pytest.warns(RuntimeWarning, match=r"checked by logprobs only: model.hidden.weight \(1 tensors\)"):
-        sampler.check_sync()
-    sampler.policy.dtype = torch.bfloat16
-    assert sampler.check_sync().passed
-    names.append("model.norm.weight")
-    with pytest.raises(WeightsDiffer, match=r"differ: model.norm.weight \(1 tensors\)"):
-        sampler.check_sync()
-
-
-@pytest.mark.parametrize("lora", ["merge", "adapter"])
-def test_adapter_pushed_twice_takes_effect_twice(open_vllm, lora):
-    """Merged or applied by vLLM: greedy tokens are the trainer's after each push, and change with it."""
+def test_adapter_pushed_twice_takes_effect_twice(open_vllm):
+    """Greedy tokens are the trainer's after each push, and change with it."""
     policy = with_lora()
-    sampler = open_vllm(policy, lora=lora, sync_check_every=1)
+    sampler = open_vllm(policy, sync_check_every=1)
     seen = [greedy_tokens(sampler, policy)]
     assert seen[0] == greedy_tokens(TorchSampler(policy), policy)
     for _ in range(2):

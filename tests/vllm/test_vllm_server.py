@@ -421,7 +421,7 @@ def test_doctor_finds_all_well():
     """Every check of the table holds for the tiny model."""
     checks = list(check_engine(ModelConfig(name="tiny", device="cpu", dtype="float32")))
     assert [check.name for check in checks if not check.holds] == []
-    assert len(checks) == 6
+    assert len(checks) == 3
 
 
 def test_error_of_a_log_is_the_cause():

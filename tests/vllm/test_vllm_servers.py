@@ -78,9 +78,6 @@ for step in range(3):
     compare()
     shake(policy, 0.1, step)
     compare()
-found.append(sampler.engine.differing(policy))
-sampler.load_weights(policy)
-found.append(sampler.engine.differing(policy))
 sampler.close()
 Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(found))
 accelerator.wait_for_everyone()
@@ -89,7 +86,7 @@ accelerator.end_training()
 
 
 def test_two_trainers_push_to_two_servers(fine_tuned, two_servers, tmp_path):
-    """The logprobs of both servers are the trainer's after each push, and not before; so are all tensors."""
+    """The logprobs of both servers are the trainer's after each push, and not before."""
     urls, _ = two_servers
     (tmp_path / "program.py").write_text(LOGPROBS)
     command = torchrun(2, "program.py", ".", str(fine_tuned / "start"), *urls)
@@ -97,12 +94,9 @@ def test_two_trainers_push_to_two_servers(fine_tuned, two_servers, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert results[0] == results[1]
-    *differences, before, after = results[0]
-    for pushed, stale in zip(differences[::2], differences[1::2], strict=True):
+    for pushed, stale in zip(results[0][::2], results[0][1::2], strict=True):
         assert len(pushed) == len(stale) == 2
         assert max(pushed) <= 2e-3 < min(stale)
-    assert "model.norm.weight" in before
-    assert after == []
 
 
 def outcome(folder: Path) -> tuple[list, list]:

@@ -143,7 +143,7 @@ class Engine(Protocol):
     """vLLM, wherever it runs, made from a policy and an EngineConfig with the policy's weights.
 
     max_model_len: tokens of prompt and completion together. Methods raise RunError where the engine fails. Every rank
-    of a run calls `sample_everywhere`, `load` and `differing`, and all get the same.
+    of a run calls `sample_everywhere` and `load`, and all get the same.
     """
 
     max_model_len: int
@@ -168,11 +168,7 @@ class Engine(Protocol):
         ...
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
-        ...
-
-    def differing(self, policy: Policy) -> list[str]:
-        """Return the names of the policy's tensors whose values differ in the engine, or are missing there."""
+        """Sample from the policy's weights from now on; adapters are merged into them."""
         ...
 
     def measures(self) -> dict[str, float]:
@@ -233,9 +229,6 @@ def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:
     )
     if config.sleep:
         options["enable_sleep_mode"] = True
-    if config.lora == "adapter":
-        rank = max(policy.model.peft_config[name].r for name in policy.model.active_adapters)
-        options |= {"enable_lora": True, "max_lora_rank": lora_rank_for(rank), "max_loras": 1}
     return options
 
 
@@ -272,12 +265,6 @@ def server_options(
     if tensor_parallel > 1:
         options["tensor_parallel_size"] = tensor_parallel
     return options
-
-
-def lora_rank_for(rank: int) -> int:
-    """Return the smallest max_lora_rank of vLLM that holds an adapter of this rank."""
-    ranks = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-    return next((r for r in ranks if r >= rank), rank)
 
 
 def start_failure(message: str) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import importlib
-import shutil
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError
@@ -34,8 +31,8 @@ from .engine import (
     start_failure,
     start_options,
 )
-from .weights import engine_weights, layers, shared_folder, write_model
-from .worker import differing_weights, reload
+from .weights import engine_weights, shared_folder, write_model
+from .worker import reload
 
 
 class LocalEngine(Engine):
@@ -47,11 +44,8 @@ class LocalEngine(Engine):
             warnings.simplefilter("ignore", FutureWarning)  # vLLM's, about torch's names
             self._start(import_vllm(), policy)
         self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
-        self.adapter: Any = None
         self.sleeping = False
         self._interrupted = threading.Event()
-        self._adapters = TemporaryDirectory(prefix="rlvr-adapter-")
-        self._adapter_number = 0
 
     def _start(self, vllm: Any, policy: Policy) -> None:
         """Start the engine with the policy's weights. Raises ValueError with vLLM's reason where it does not start."""
@@ -61,7 +55,7 @@ class LocalEngine(Engine):
         self._params = vllm.SamplingParams
         set_num_threads = torch.set_num_threads
         with shared_folder() as folder:
-            write_model(policy, engine_weights(policy, merged=self.config.lora == "merge"), folder)
+            write_model(policy, engine_weights(policy), folder)
             try:
                 options = start_options(policy, self.config)
                 self.llm = vllm.LLM(model=str(folder), disable_log_stats=True, use_tqdm_on_load=False, **options)
@@ -103,7 +97,6 @@ class LocalEngine(Engine):
             [{"prompt_token_ids": list(request.prompt)} for _, request in taken],
             [self._params(**request.parameters()) for _, request in taken],
             use_tqdm=False,
-            lora_request=self.adapter,
         )
         # The names are "number-random"; outputs have the number.
         return {name.partition("-")[0]: (number, name) for name, (number, _) in zip(names, taken, strict=True)}
@@ -117,31 +110,13 @@ class LocalEngine(Engine):
         self._interrupted.set()
 
     def load(self, policy: Policy) -> None:
-        if self.config.lora == "merge":
-            self.push(engine_weights(policy))
-        else:
-            self._push_adapter(policy)
+        self.push(engine_weights(policy))
 
     def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Load weights in place, each as it is asked for, and reset the prefix cache. A sleeping engine wakes up."""
         with self._waking():
             self.llm.collective_rpc(reload, args=(weights,))
         self.reset_cache()
-
-    def _push_adapter(self, policy: Policy) -> None:
-        """Load the policy's adapter under a new number: for a number that vLLM knows it would keep the old weights."""
-        self._adapter_number += 1
-        number = self._adapter_number
-        folder = Path(self._adapters.name) / str(number)
-        policy.model.save_pretrained(folder)
-        request = importlib.import_module("vllm.lora.request").LoRARequest(f"adapter-{number}", number, str(folder))
-        with self._waking():
-            self.llm.llm_engine.add_lora(request)
-            if self.adapter is not None:
-                self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
-        self.adapter = request
-        self.reset_cache()
-        shutil.rmtree(folder.with_name(str(number - 1)), ignore_errors=True)
 
     def sleep(self, level: int) -> None:
         """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.
@@ -168,19 +143,9 @@ class LocalEngine(Engine):
         if not self.llm.reset_prefix_cache():
             raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
-    def differing(self, policy: Policy) -> list[str]:
-        weights = engine_weights(policy, merged=self.config.lora == "merge")
-
-        def compare(model: nn.Module) -> list[str]:
-            return [name for layer in layers(weights) for name in differing_weights(model, layer)]
-
-        names: list[str] = self.llm.apply_model(compare)[0]
-        return names
-
     def close(self) -> None:
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
-        self._adapters.cleanup()
         gc.collect()
 
 

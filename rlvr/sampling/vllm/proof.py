@@ -89,15 +89,10 @@ def compare_continuations(policy: Policy, prompt: list[int], tokens: list[int], 
     return SyncCheck(difference, same, TOLERANCE[policy.dtype])
 
 
-def shorten_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many there are."""
-    return f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"
-
-
 TEXT_TOKENS = 128
 # Root mean square by which two implementations differ at equal weights, at least. More is measured.
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-TOLD, DOUBTED, REFUSED = 3.0, 3.0, 10.0  # times the rounding
+TOLD, REFUSED = 3.0, 10.0  # times the rounding
 STAYED = 0.25  # of the trainer's move
 RECENT, MOST = 3, 32  # pushes that are remembered
 
@@ -114,21 +109,21 @@ class Push:
 class Proof:
     """Compares engines with the trainer after each push.
 
-    rounding: root mean square of their difference where the tensors have been compared and are equal. doubtful: the
-    engines whose tensors are to be compared, since their logprobs do not tell.
+    rounding: root mean square of their difference at equal weights, measured after the first push: engines are started
+    with other weights, so that a first push which fails shows in every comparison.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.rounding = ROUNDING.get(dtype, ROUNDING[torch.bfloat16])
         self.pushes: list[Push] = []
-        self.doubtful: dict[str, float] = {}
         self.seen = 0.0  # largest difference of an engine since the push
 
     def begin(self, number: int, own: Sequence[float]) -> None:
         """Take the trainer's logprobs (n) under the weights of push `number`, which engines are compared with."""
+        if len(self.pushes) == 1:
+            self.rounding = max(self.rounding, self.seen)
         self._forget()
         self.pushes.append(Push(number, torch.tensor(own, dtype=torch.float64)))
-        self.doubtful.clear()
         self.seen = 0.0
 
     def measures(self) -> dict[str, float]:
@@ -151,10 +146,7 @@ class Proof:
         return len(self.pushes) < 2
 
     def judge(self, engine: str, logprobs: Sequence[float]) -> str:
-        """Return why an engine with these logprobs (n) does not have the last push's weights; "" where it may.
-
-        It may and is `doubtful` where both moved so little, or differ so little, that only the tensors tell.
-        """
+        """Return why an engine with these logprobs (n) does not have the last push's weights; "" where it may."""
         last = self.pushes[-1]
         found = torch.tensor(logprobs, dtype=torch.float64)
         if not bool(last.own.isfinite().all()):
@@ -166,23 +158,9 @@ class Proof:
         reason = self._stale(engine, found) or self._partial(difference, known=known)
         if reason:
             return reason
-        if not self.first and not difference <= DOUBTED * self.rounding:
-            self.doubtful[engine] = difference
         last.engines[engine] = found
         self.seen = max(self.seen, difference)
         return ""
-
-    def trust(self) -> None:
-        """Count the last push's differences as rounding, and clear all doubts: the tensors were compared and are equal.
-
-        Differences as large as what pushes have moved are not taken: an engine that says so without having loaded them
-        is refused when they add up.
-        """
-        last = self.pushes[-1].own
-        moved = max((size(last - push.own) for push in self.pushes[:-1]), default=float("inf"))
-        if self.seen <= STAYED * moved:
-            self.rounding = max(self.rounding, self.seen)
-        self.doubtful.clear()
 
     def _stale(self, engine: str, found: Tensor) -> str:
         """Return the push since which the engine has not moved, though the trainer has.
@@ -194,13 +172,11 @@ class Proof:
             if engine not in push.engines:
                 continue
             expected, moved = size(own - push.own), size(found - push.engines[engine])
-            if moved < STAYED * expected:
-                if expected > TOLD * self.rounding:
-                    return (
-                        f"its logprobs of a fixed text have moved by {moved:.2g} since push {push.number}, the "
-                        f"trainer's by {expected:.2g}"
-                    )
-                self.doubtful[engine] = expected
+            if moved < STAYED * expected and expected > TOLD * self.rounding:
+                return (
+                    f"its logprobs of a fixed text have moved by {moved:.2g} since push {push.number}, the "
+                    f"trainer's by {expected:.2g}"
+                )
         return ""
 
     def _partial(self, difference: float, *, known: bool) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .transfer import address_towards, broadcast, join_group, open_store
-from .worker import differing_weights, prepare_weights, settle
+from .worker import prepare_weights, settle
 
 try:
     from vllm.distributed.weight_transfer.base import (
@@ -51,11 +51,10 @@ class GlooUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class Receiving:
-    """What both engines do with tensors: load them in place, or compare them with those in place."""
+    """What both engines do with tensors: load them in place."""
 
     model: Any
     model_config: Any
-    parallel_config: Any
     unfinished = False
 
     def start_weight_update(self) -> None:
@@ -72,17 +71,6 @@ class Receiving:
         finalize_layerwise_reload(self.model, self.model_config)
         settle(self.model, self.sinks)
         self.unfinished = False
-
-    def differing(self, update_info: dict[str, Any]) -> list[str]:
-        """Receive tensors, and return the names of those whose values differ here, or that are missing.
-
-        A worker of several holds parts of matrices, which are not compared: it returns all names.
-        """
-        received: dict[str, Tensor] = {}
-        self.take(self.parse_update_info(update_info), received.update)  # type: ignore[attr-defined]
-        if self.parallel_config.world_size > 1:
-            return list(received)
-        return differing_weights(self.model, received)
 
     def receive_weights(self, update_info: Any) -> None:
         """Receive the tensors of one part, and load them."""

@@ -14,7 +14,7 @@ import secrets
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
 
 from .engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, start_options
-from .proof import Proof, own_logprobs, proof_text, shorten_names
+from .proof import Proof, own_logprobs, proof_text
 from .server import (
     HOW_TO_START,
     Server,
@@ -50,7 +50,6 @@ CONNECTIONS = 256  # requests that a server has at once; its own scheduler batch
 S = TypeVar("S")
 R = TypeVar("R")
 Numbered = tuple[int, Request]
-Act = Callable[[Transfer, Iterable[tuple[str, Tensor]]], None]
 
 
 def count_ranks() -> int:
@@ -288,7 +287,6 @@ class ServersEngine(Engine):
         self.report: Report = warn_of_lost
         self.kept: dict[str, Tensor] = {}  # the last push's weights, for servers started here that must be replaced
         self.proof = Proof(policy.dtype)
-        self.unreadable: set[str] | None = None  # tensors that servers do not give back; known after a first comparison
         self.transfer: Transfer | None = None
         self.starter: Starter | None = None
         self._interrupted = threading.Event()
@@ -337,14 +335,8 @@ class ServersEngine(Engine):
         self.report = report
 
     def load(self, policy: Policy) -> None:
-        """See Engine. Adapters are merged. A server that does not sample from the weights is lost before it samples."""
-        own = own_logprobs(policy, self.text)
-        self.push(lambda: engine_weights(policy), own)
-        while doubtful := on_first(lambda: list(self.proof.doubtful)):
-            found = self._compare(lambda: engine_weights(policy))
-            if not on_first(partial(self._settle, doubtful, found)):
-                return
-            self.push(lambda: engine_weights(policy), own)
+        """See Engine. A server that does not sample from the weights is lost before it samples."""
+        self.push(lambda: engine_weights(policy), own_logprobs(policy, self.text))
 
     def push(self, source: Source, own: Sequence[float]) -> None:
         """Load the weights that `source` yields, each time anew, in place on all servers; reset the prefix caches.
@@ -363,49 +355,13 @@ class ServersEngine(Engine):
             self.kept = {name: value.detach().to("cpu", self.dtype, copy=True) for name, value in source()}
             urls = on_first(self._push_kept).urls
         elif self.config.url:
-            urls = self._with_all(source, lambda t, weights: t.push(weights, self.version), proves=True).urls
+            urls = self._push_from(source).urls
         else:  # the first rank has servers of its own, and the weights that this one helps to gather
             for _ in source():
                 pass
             urls = on_first(Outcome).urls
         self._adopt(urls)
         self.lost = set()
-
-    def differing(self, policy: Policy) -> list[str]:
-        found = self._compare(lambda: engine_weights(policy))
-        names = list(dict.fromkeys(name for of_server in found.values() for name in of_server))
-        if self.unreadable is None:
-            self.unreadable = set(names)
-        if self.unreadable.issuperset(names):
-            self.proof.trust()
-        return names
-
-    def _compare(self, source: Source) -> dict[str, list[str]]:
-        """Return by server's URL the names of the weights that differ there, to all ranks."""
-        found: dict[str, list[str]] = {}
-
-        def compare(transfer: Transfer, weights: Iterable[tuple[str, Tensor]]) -> None:
-            found.clear()
-            found.update(transfer.differing(weights))
-
-        self._with_all(source, compare)
-        return on_first(lambda: found)
-
-    def _settle(self, doubtful: Sequence[str], found: dict[str, list[str]]) -> bool:
-        """Give up the doubtful servers whose tensors differ; return whether there was one."""
-        lost = False
-        for server in [server for server in self.servers if server.url in doubtful]:
-            names = [name for name in found.get(server.url, ()) if name not in (self.unreadable or ())]
-            if names:
-                reason = f"tensors that differ: {shorten_names(names)}"
-                self._lose(server, ServerLost(self._describe_refusal(server, reason)), replaces=False)
-                lost = True
-        if not lost and all(server.workers == 1 for server in self.servers):  # one of several compares nothing
-            self.proof.trust()
-        return lost
-
-    def _describe_refusal(self, server: Server, reason: str) -> str:
-        return f"{server.name} does not have the weights of push {self.pushes}: {reason}"
 
     def measures(self) -> dict[str, float]:
         return self.proof.measures() if is_first() else {}
@@ -444,8 +400,8 @@ class ServersEngine(Engine):
     def _ask(self, server: Server, request: Request) -> Output:
         return server.sample(request, self.version)
 
-    def _with_all(self, source: Source, act: Act, *, proves: bool = False) -> Outcome:
-        """Let the first rank act with a transfer to all servers; repeat while one is lost during it.
+    def _push_from(self, source: Source) -> Outcome:
+        """Let the first rank push what its `source` yields; repeat while a server is lost during it.
 
         Every rank takes each weight from its `source`.
         """
@@ -456,7 +412,7 @@ class ServersEngine(Engine):
             error: Exception | None = None
             if is_first():
                 try:
-                    outcome = self._act_first(act, weights, proves=proves)
+                    outcome = self._attempt(weights)
                 except (ValueError, RunError) as caught:
                     error = caught
             for _ in weights:
@@ -465,15 +421,10 @@ class ServersEngine(Engine):
             if not outcome.again:
                 return outcome
 
-    def _act_first(self, act: Act, weights: Iterator[tuple[str, Tensor]], *, proves: bool) -> Outcome:
-        if not self.servers:
-            self._push_kept()
-        return self._attempt(lambda transfer: act(transfer, weights), proves=proves)
+    def _attempt(self, weights: Iterable[tuple[str, Tensor]]) -> Outcome:
+        """Push once to all servers that are left, and ask each for its proof.
 
-    def _attempt(self, act: Callable[[Transfer], object], *, proves: bool) -> Outcome:
-        """Act once with a transfer to all servers that are left. The outcome says `again` if one was lost during it.
-
-        proves: each is to prove afterwards that it has the weights. Raises RunError where none is left.
+        The outcome says `again` if one was lost during it. Raises RunError where none is left.
         """
         try:
             if self.transfer is None:
@@ -481,8 +432,8 @@ class ServersEngine(Engine):
                     if not server.workers:
                         server.look()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
-            act(self.transfer)
-            failed = self._reset_caches() | (self._ask_for_proof() if proves else {})
+            self.transfer.push(weights, self.version)
+            failed = self._reset_caches() | self._ask_for_proof()
         except TransferBroken as broken:
             self.transfer = None
             for server, reason in broken.lost.items():
@@ -519,7 +470,7 @@ class ServersEngine(Engine):
             if isinstance(answer, ServerLost):
                 failed[server] = answer
             elif reason := self.proof.judge(server.url, answer.prompt_logprobs):
-                failed[server] = ServerLost(self._describe_refusal(server, reason))
+                failed[server] = ServerLost(f"{server.name} does not have the weights of push {self.pushes}: {reason}")
         return failed
 
     def _push_kept(self) -> Outcome:
@@ -532,7 +483,7 @@ class ServersEngine(Engine):
                 self.report(f"a vLLM server was started at {url}, in place of a lost one", REPLACED)
                 self._leave_group()
                 self._adopt([*(server.url for server in self.servers), url])
-            outcome = self._attempt(lambda transfer: transfer.push(self.kept.items(), self.version), proves=True)
+            outcome = self._attempt(self.kept.items())
             if not outcome.again:
                 return outcome
 

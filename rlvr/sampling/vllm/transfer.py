@@ -211,36 +211,16 @@ class Transfer:
         """
         self._together("/start_weight_update", lambda server: {})
         for part in parts(weights, PART_BYTES):
-            self._exchange(part, "/update_weights", lambda info: {"update_info": info})
+            self._send(part)
         self._together("/finish_weight_update", lambda server: {"weight_version": version})
-
-    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> dict[str, list[str]]:
-        """Return by server's URL the tensors whose values differ there, or are missing. Raises TransferBroken."""
-        names: dict[str, list[str]] = {server.url: [] for server in self.servers}
-        for part in parts(weights, PART_BYTES):
-            answers = self._exchange(
-                part,
-                "/collective_rpc",
-                lambda info: {"method": "differing_weights", "kwargs": {"update_info": info}},
-            )
-            for server, answer in answers.items():
-                try:
-                    of_workers: list[str] = server.read(
-                        "/collective_rpc", answer, lambda found: sum(found["results"], [])
-                    )
-                except ServerLost as error:
-                    self.close()
-                    raise TransferBroken({server: str(error)}) from error
-                names[server.url] += dict.fromkeys(of_workers)
-        return names
 
     def close(self) -> None:
         """Leave the group, and have the servers leave it; those that do not answer are left alone."""
         self.channel.close()
         leave(self.servers, "/shutdown_weight_transfer_engine")
 
-    def _exchange(self, part: dict[str, Tensor], path: str, body: Callable[[dict[str, Any]], Any]) -> dict[Server, Any]:
-        """Send one part while all servers answer a call that receives it; return their answers."""
+    def _send(self, part: dict[str, Tensor]) -> None:
+        """Send one part while all servers answer a call that receives it."""
         channel = self.channel
         ready = [(name, channel.prepare(value.detach().to(self.dtype))) for name, value in part.items()]
         info = {
@@ -250,19 +230,18 @@ class Transfer:
         }
         if ready and ready[0][1].is_cuda:
             torch.cuda.synchronize()  # the thread that sends has a stream of its own
-        return self._together(path, lambda server: body(info), lambda: channel.send(ready))
+        self._together("/update_weights", lambda server: {"update_info": info}, lambda: channel.send(ready))
 
     def _together(
         self, path: str, body: Callable[[Server], Any], collective: Callable[[], object] | None = None
-    ) -> dict[Server, Any]:
-        """Return the answers of all servers to a call, beside which this process's part of a collective runs."""
+    ) -> None:
+        """Have all servers answer a call, while this process's part of a collective runs."""
         calls = {server: run_in_thread(partial(server.post, path, body(server))) for server in self.servers}
         own = [run_in_thread(collective)] if collective is not None else []
         limit = max(server.timeout for server in self.servers)
         done, left = wait([*calls.values(), *own], timeout=limit, return_when=FIRST_EXCEPTION)
         if left or any(future.exception() is not None for future in done):
             raise self._broken(path, calls, own)
-        return {server: call.result() for server, call in calls.items()}
 
     def _broken(self, path: str, calls: dict[Server, Future[Any]], own: list[Future[Any]]) -> TransferBroken:
         """Return which servers are to be given up, after the group has been left.

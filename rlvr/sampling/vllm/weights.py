@@ -28,18 +28,18 @@ PART_BYTES = 2**30
 LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
 
 
-def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str, Tensor]]:
+def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield the policy's weights by their names in a checkpoint, a tied output head under its own name too.
 
-    Adapters are merged, or left out with `merged` False. Weights without an adapter are not copied; a merged one is
-    made when it is asked for, and not kept; so is a sharded one, for which all processes must ask together. The tensors
+    Adapters are merged. Weights without an adapter are not copied; a merged one is made when it is asked for, and not
+    kept; so is a sharded one, for which all processes must ask together. The tensors
     of a decoder layer follow one another.
     """
     causal = policy.causal
     head, embedding = causal.get_output_embeddings(), causal.get_input_embeddings()
     tied = head is not None and head.weight is embedding.weight
     held = {_without_layers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
-    adapters = _adapters(causal) if merged else {}
+    adapters = _adapters(causal)
     for names in _convert_groups(causal, held):
         for name, value in _convert(
             causal, {name: gather_whole(_add_adapters(held[name], adapters.get(name, ()))) for name in names}

@@ -147,7 +147,7 @@ class UnitTests:
     The completion is a program, or its last Python fence is one; it may have 1,048,576 characters. timeout (seconds, as
     Limits.seconds) and memory_mb apply to each run. partial: the score is the share of tests that pass, instead of all
     or nothing. slots (0: one for each core), preload (modules to import in advance), packages (what programs may import
-    besides the standard library, numpy and preload), level, allow_weak and unsafe are settings of rlvr.sandbox.Pool.
+    besides the standard library, numpy and preload), level and allow_weak are settings of rlvr.sandbox.Pool.
     Programs see neither other installed packages nor this project. Raises ValueError if a package is not installed
     here.
     """
@@ -163,7 +163,6 @@ class UnitTests:
         packages: tuple[str, ...] = (),
         level: int | None = None,
         allow_weak: bool = False,
-        unsafe: bool = False,
     ) -> None:
         self.limits = Limits(seconds=timeout, memory_mb=memory_mb)
         if packages or preload:
@@ -175,7 +174,6 @@ class UnitTests:
             "packages": packages,
             "level": level,
             "allow_weak": allow_weak,
-            "unsafe": unsafe,
         }
         self._executor: Executor | None = None
         self._lock = threading.Lock()

@@ -87,9 +87,28 @@ def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Mo
     With the names of a program an assert that fails, outside `try` and `with`, does not end the tests, but becomes a
     call of FAILED with the calls of the program in it, as text.
     """
+    leave_out_calls(tree)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
     mains = {alias.asname or alias.name for node in imports for alias in node.names if alias.name == "main"}
     return ast.fix_missing_locations(_Instrument(mains, names).visit(tree))
+
+
+def leave_out_calls(tree: ast.Module) -> None:
+    """Leave out calls such as `test_a()` at the end of test code: its test functions are run after it in any case."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
+    names = [node.name for node in functions]
+    own = {
+        node.name for node in functions if not (node.args.args or node.decorator_list) and names.count(node.name) == 1
+    }
+    for number in reversed(range(len(tree.body))):
+        node = tree.body[number]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in own:
+            tree.body[number] = ast.copy_location(ast.Pass(), node)
+        elif isinstance(node, ast.If):
+            leave_out_calls(inner := ast.Module([*functions, *node.body], []))
+            node.body = inner.body[len(functions) :]
+        elif not isinstance(node, (ast.Expr, ast.FunctionDef)):
+            break
 
 
 def is_check(node: ast.stmt) -> bool:

@@ -14,6 +14,7 @@ import io
 import itertools
 import operator
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,7 +36,7 @@ class NotPlain(Uncatchable):
     """A value that cannot cross, or an operation on an answer that is no plain value."""
 
 
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _refuse(*args: Any, **kwargs: Any) -> Any:
     raise NotPlain("an answer is no plain value")
 
 
@@ -63,10 +64,15 @@ for _name in (
     setattr(Unknown, f"__{_name}__", _refuse)
 
 
-class _WithDefaults(dict[Any, Any]):
-    """A dict of the program that makes values for missing keys: the tests cannot know which."""
+class _Set(set[Any]):
+    """A set of the program: its items come in the program's order."""
 
-    __missing__ = _refuse
+    def __init__(self, items: list[Any]) -> None:
+        super().__init__(items)
+        self._order = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._order)
 
 
 class RaisedByProgram(Exception):
@@ -196,11 +202,15 @@ class Link:
         if tag == "g":
             return decoder.any(["A", *rest], depth - 1)[()]
         if tag == "m":
-            return _WithDefaults(decoder.mapping(rest, depth))
+            factory = decoder.any(rest[0], depth)
+            return defaultdict(factory if isinstance(factory, type) else _refuse, decoder.mapping(rest[1:], depth))
         number, *data = rest
         if tag not in ("&", "e") or type(number) is not int:
             raise values.PlainError("malformed container")
-        value = Stream(self, number) if tag == "e" else decoder.any(data[0], depth - 1)
+        if tag == "&" and data[0][0] == "s":
+            value: Any = _Set(decoder.read_hashable(data[0][1:], depth))
+        else:
+            value = Stream(self, number) if tag == "e" else decoder.any(data[0], depth - 1)
         if not isinstance(value, _IMMUTABLE):
             self._given[id(value)] = number, value
         return value

@@ -64,11 +64,13 @@ class _Items:
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
-_NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a"))
-# A class may set these without acting otherwise; how a value is shown, no strong tests ask.
+_NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a", "W"))
+# A class may set these without acting otherwise: strong tests neither ask how an answer is shown, nor change it.
 _TRIVIAL = frozenset(
+    "__setitem__ __delitem__ add append clear discard extend insert pop remove setdefault sort update "
     "__init__ __new__ __repr__ __str__ __format__ __module__ __doc__ __slots__ __dict__ __weakref__ __annotations__ "
-    "__qualname__ __getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__".split()
+    "__abstractmethods__ _abc_impl __qualname__ "
+    "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__".split()
 )
 
 
@@ -114,8 +116,8 @@ class Server:
         {"h": number of the object that a class has made, or of a method}
         {"x": names of an exception's types, "m": its arguments, "s": its text}
     with "a", the arguments after the call, where they were asked for. In both, ["&", n, data] is a container, which is
-    called ["*", n] from then on. ["g", ...] is a number of numpy's, ["m", ...] a dict with default values, ["e", n] an
-    iterator: it is read when the tests ask for its first item.
+    called ["*", n] from then on. ["g", ...] is a number of numpy's, ["m", factory, ...] a dict with default values,
+    ["e", n] an iterator: it is read when the tests ask for its first item.
     """
 
     def __init__(self, names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
@@ -198,7 +200,7 @@ class Server:
         differs = _acts_otherwise(kind)  # type: ignore[arg-type]
         written = encoder.opaque(value) if differs else encoder.write(value, depth)
         if isinstance(value, defaultdict) and value.default_factory is not None and written[0] == "d":
-            written = ["m", *written[1:]]
+            written = ["m", self._encode(value.default_factory), *written[1:]]
         if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:
             return written
         number = next(self._numbers)

@@ -7,12 +7,14 @@ size: a subclass arrives as its base class, a generator as its items, anything e
 from __future__ import annotations
 
 import builtins
+import collections
 import contextlib
 import importlib
 import json
 import math
 import re
 import time
+import types
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -93,21 +95,8 @@ def _is_harmless(key: Any) -> bool:
     return kind in (str, bytes, bool, _NONE) or (kind is int and -_SMALL_KEY < key < _SMALL_KEY)
 
 
-# Stand-ins for values that have no exact builtin type: objects, iterators, named tuples, arrays.
-#
-# They are made by the reader of plain data (plain.py), and hold only what it has checked.
-
-_PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
-METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
-_METHODS_OF_ARRAYS = (
-    "all any argmax argmin astype dot equals isin item max mean min reshape std sum take tolist trace var"
-)
-# Those of numbers, dates and paths that are given what is expected, or that some type answers like a value.
-_METHODS_OF_OTHERS = (
-    "compare compare_signal compare_total is_relative_to joinpath limit_denominator match max_mag min_mag quantize "
-    "relative_to same_quantum samefile strftime with_name with_suffix"
-)
-_UNCALLABLE = METHODS_OF_VALUES | frozenset(f"{_METHODS_OF_ARRAYS} {_METHODS_OF_OTHERS}".split())
+# Stand-ins for values that have no exact builtin type: objects, iterators, named tuples. They are made by the reader of
+# plain data, and hold only what it has checked.
 
 
 class Opaque:
@@ -140,13 +129,6 @@ class Opaque:
         return f"<{self.kind}>"
 
 
-def uncallable(name: str, value: Any) -> Any:
-    """Return a value, or where it could be called as a method of the value that a test expects, an Opaque."""
-    if not callable(value) or name not in _UNCALLABLE:
-        return value
-    return Opaque(type(value).__name__, None, True)
-
-
 class CutShort(ValueError):
     """An iterator has more items than were read."""
 
@@ -158,13 +140,7 @@ class Yielded:
     """
 
     def __init__(self, items: list[Any], more: bool = False) -> None:
-        self._all = items
-        self._more = more
         self._items = _cut_short(items) if more else iter(items)
-
-    def again(self) -> Yielded:
-        """Return the same items, none consumed."""
-        return Yielded(self._all, self._more)
 
     def __iter__(self) -> Iterator[Any]:
         return self._items
@@ -189,7 +165,7 @@ class Fields(tuple):
         fields = tuple.__getattribute__(self, "__dict__").get("_fields", ())
         if name not in fields:
             return tuple.__getattribute__(self, name)
-        return uncallable(name, tuple.__getitem__(self, fields.index(name)))
+        return tuple.__getitem__(self, fields.index(name))
 
     def _asdict(self) -> dict[str, Any]:
         return dict(zip(self._fields, self))
@@ -215,53 +191,7 @@ def make_named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]
     return made
 
 
-class Array:
-    """Stand-in for a numpy array where numpy is not at hand: its items, in nested lists.
-
-    Compared as an array is: only one of a single item has a truth value.
-    """
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, kind: str, shape: tuple[int, ...], items: list[Any]) -> None:
-        for length in reversed(shape[1:]):
-            items = [items[i : i + length] for i in range(0, len(items), length)] if length else []
-        self._items: Any = items if shape else items[0]
-
-    def tolist(self) -> Any:
-        """Return the nested lists; of an array without dimensions its item."""
-        return self._items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, key: Any) -> Any:
-        found = self._items[key]
-        if not isinstance(found, list):
-            return found
-        part = Array("", (0,), [])
-        part._items = found
-        return part
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[number] for number in range(len(self._items)))
-
-    def __bool__(self) -> bool:
-        return bool(self._only())
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._only() == other)
-
-    def _only(self) -> Any:
-        item = self._items
-        while isinstance(item, list) and len(item) == 1:
-            item = item[0]
-        if isinstance(item, list):
-            raise ValueError("the truth value of an array with more than one element is ambiguous")
-        return item
-
-
-__all__ = ["Array", "Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
+__all__ = ["Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
 
 # Of numpy's types those whose items are plain data; a type's size is its number of bytes, or of characters.
 _ARRAY_KINDS = "biufcSU"
@@ -461,6 +391,11 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("decimal", "Decimal"): lambda e, v, d: ["D", str(v)],
     ("fractions", "Fraction"): lambda e, v, d: ["q", e.integer(v.numerator, d), e.integer(v.denominator, d)],
     ("datetime", "datetime"): lambda e, v, d: ["T", v.isoformat()],
+    ("collections", "UserDict"): lambda e, v, d: ["W", "UserDict", e.all([v.data], d)],
+    ("collections", "UserList"): lambda e, v, d: ["W", "UserList", e.all([v.data], d)],
+    ("collections", "UserString"): lambda e, v, d: ["W", "UserString", e.all([v.data], d)],
+    ("collections", "ChainMap"): lambda e, v, d: ["W", "ChainMap", e.all(v.maps, d)],
+    ("builtins", "mappingproxy"): lambda e, v, d: ["W", "MappingProxyType", e.all([dict(v)], d)],
     ("datetime", "date"): lambda e, v, d: ["E", v.isoformat()],
     ("datetime", "time"): lambda e, v, d: ["H", v.isoformat()],
     ("datetime", "timedelta"): lambda e, v, d: ["I", v.days, v.seconds, v.microseconds],
@@ -485,13 +420,14 @@ def loads(data: bytes) -> Any:
 def decode(
     data: Any,
     opaque: Callable[[str, int | None, bool | None], Any] = Opaque,
-    array: Callable[[str, tuple[int, ...], list[Any]], Any] = Array,
+    array: Callable[[str, tuple[int, ...], list[Any]], Any] = lambda *data: Opaque("ndarray"),
     other: Callable[..., Any] | None = None,
 ) -> Any:
     """Return the value of tagged data in exact builtin types. Raises PlainError if it is malformed or too large.
 
     `opaque` creates the stand-in for a value that is not plain data, `array` an array of numpy's from its type, shape
-    and items. `other(tag, rest, decode, depth)` decodes what a caller's `other` in `encode` has written.
+    and items; by default that is no plain data. `other(tag, rest, decode, depth)` decodes what a caller's `other` in
+    `encode` has written.
     """
     try:
         return _Decoder(opaque, array, other).any(data, 0)
@@ -501,6 +437,10 @@ def decode(
         raise TooLarge(TOO_LARGE) from None
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise PlainError(f"malformed plain data: {type(error).__name__}") from error
+
+
+# Types of the standard library that wrap a value, and the type of that value.
+_WRAPPED = {"UserDict": dict, "UserList": list, "UserString": str, "ChainMap": dict, "MappingProxyType": dict}
 
 
 class _Decoder:
@@ -570,11 +510,19 @@ class _Decoder:
             raise PlainError("malformed opaque value")
         return self.make_opaque(kind[:80], handle, truth)
 
+    def wrapper(self, rest: list[Any], depth: int) -> Any:
+        name, parts = rest
+        found = self.all([parts], depth)
+        if any(type(part) is not _WRAPPED[name] for part in found) or (len(found) != 1 and name != "ChainMap"):
+            raise PlainError("malformed wrapper")
+        return getattr(types if name == "MappingProxyType" else collections, name)(*found)
+
     def record(self, rest: list[Any], depth: int) -> Fields:
         name, fields, items = rest
         values = tuple(self.all([items], depth))
         known = type(name) is str and name.isidentifier() and all(map(is_field, fields))
-        if not known or len(fields) != len(values):
+        # A field that can be called would answer for a method of the value that tests expect.
+        if not known or len(fields) != len(values) or any(map(callable, values)):
             raise PlainError("malformed named tuple")
         return make_named_tuple(name, tuple(fields), values)
 
@@ -670,6 +618,7 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "A": _Decoder.ndarray,
     "a": _Decoder.numbers,
     "k": lambda d, r, n: _TYPES[r[0]],
+    "W": _Decoder.wrapper,
 }
 
 

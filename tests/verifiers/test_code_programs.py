@@ -50,6 +50,7 @@ def test_right_programs_pass_and_forged_ones_do_not(verifier: UnitTests, kind: s
     assert len(pairs) > 20
 
 
+@runs_programs
 def test_the_integrity_of_tests_of_many_styles() -> None:
     """What is looked at by the tests alone."""
     assert {row["id"]: strength(row["reference"]) for row in ROWS} == {row["id"]: row["integrity"] for row in ROWS}

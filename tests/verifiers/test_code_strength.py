@@ -27,12 +27,14 @@ from tests.helpers.programs import ADD, asserts, runs_programs
 ROWS = lines(GOLDEN / "strength.jsonl")
 
 
+@runs_programs
 def test_strong_tests_are_those_that_are_proved() -> None:
     """Tests that a constant, an echo or an exception passes are weak; so are those that could be forged."""
     assert len(ROWS) > 190
     assert [row["id"] for row in ROWS if integrity(row["reference"]) != row["integrity"]] == []
 
 
+@runs_programs
 def test_weak_tests_say_why() -> None:
     """The first thing that is not proved, in words."""
     found = {row["id"]: why_weak(row["reference"]) for row in ROWS if "why" in row}
@@ -54,14 +56,14 @@ def test_null_answers_pass_weak_tests(verifier: UnitTests) -> None:
     [
         asserts(ADD),
         asserts("for n in range(1, 4):\n    assert add(n, 1) == n + 1"),
-        asserts("s = Stack()\ns.push(1)\nassert s.pop() == 1 and s.size() == 0"),
+        asserts("s = Stack()\ns.push(5)\nassert s.pop() == 5 and s.size() == 0"),
         {"type": "check", "entry": "f", "code": "def check(candidate):\n    assert candidate(2) == 4\n"},
         {"type": "calls", "entry": "f", "cases": [{"args": [n], "expected": 2 * n} for n in (1, 2)]},
         {"type": "stdio", "cases": [{"input": f"{n}\n", "output": f"{2 * n}\n"} for n in (1, 2)]},
     ],
 )
 def test_null_programs_pass_no_strong_tests(verifier: UnitTests, reference: dict[str, Any]) -> None:
-    """Empty, constant, echo, raise, exit, an object that answers everything: none is called right, none is an error."""
+    """Empty, constant, echo, raise: none is called right, none is an error."""
     assert integrity(reference) == "strong"
     programs = null_programs(make_plan(reference).defined)
     verdicts = verifier.verify_batch([(Problem("p", "", reference), text) for text in programs.values()])

@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 from rlvr.sandbox.testcode.instrument import called_name
 
-_LONGEST = 300  # characters
-
 Key = tuple[int, str]  # a variable: the number of its scope, its name
 Kind = Literal["own", "answer", "object", "lazy"]
 
@@ -33,17 +31,13 @@ class Value:
     """A value of the test code, as far as it is known.
 
     places: the numbers of the containers that it may be; numbers, texts and tuples of these are not containers. answer:
-    it was computed from an answer of the program. text: the literal; or how it was computed; or, if that is not known,
-    a name of its own ("?7"; a number or text "?n7"; drawn at random "?r7" and "?rn7"). origin: the function or method
-    of the program that answered it. given: the texts of that call's arguments, and what the same computation makes of
-    them.
+    it was computed from an answer of the program. text: the literal; if that is not known "?", or "?n" for a number or
+    text; "?r" and "?rn" if it was drawn at random.
     """
 
     places: frozenset[int] = frozenset()
     answer: bool = False
     text: str = ""
-    origin: str = ""
-    given: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,16 +66,20 @@ class Container:
 
 @dataclass
 class State:
-    """The variables and containers at one place in the code, and how often the program was called so far."""
+    """The variables and containers at one place in the code, and how often the program was called so far.
+
+    views: containers may be arrays, of which a part is a view.
+    """
 
     variables: dict[Key, Value] = field(default_factory=dict)
     containers: dict[int, Container] = field(default_factory=dict)
     calls: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    views: bool = False
 
     def copy(self) -> State:
         """Return an independent copy. It shares the numbering, so no number of a container is used twice."""
-        return State(dict(self.variables), dict(self.containers), self.calls, self.numbers)
+        return State(dict(self.variables), dict(self.containers), self.calls, self.numbers, self.views)
 
     def join(self, other: State) -> None:
         """Merge the other state into this one: what holds at a place that is reached in either state."""
@@ -123,7 +121,7 @@ class State:
         found: set[int] = set()
         for place in value.places:
             container = self.containers[place]
-            found |= {place} if container.kind == "answer" else container.parts
+            found |= {place} if container.kind == "answer" else container.parts | ({place} if self.views else set())
         return frozenset(found)
 
     def parts_at(self, value: Value, number: int, count: int = 0) -> frozenset[int]:
@@ -147,22 +145,21 @@ class State:
         return sum(place in places for places in (*held, *(each.parts for each in self.containers.values())))
 
 
-def shorten_text(text: str) -> str:
-    """Return a text, or a short one in place of a long text that is not a literal: texts are only compared."""
-    return text if len(text) < _LONGEST or "?" not in text else f"{text[:2]}{hash(text)}"
-
-
 def is_scalar(value: Value) -> bool:
     """Whether a value is known to be a number, text or None."""
     return not value.places and (value.text[:1] not in "?({[" or value.text.startswith(("?n", "?rn")))
 
 
+def unknown(*parts: Value) -> str:
+    """Return the text of what is made of values, and not known."""
+    return "?r" if any("?r" in part.text for part in parts) else "?"
+
+
 def either(one: Value, other: Value) -> Value:
     """Return the value that may be either of two."""
-    same = one.text == other.text
-    kind = "?n" if is_scalar(one) and is_scalar(other) else "?"
-    text, origin = (one.text, one.origin) if same else (shorten_text(f"{kind}({one.text}|{other.text})"), "")
-    return Value(one.places | other.places, one.answer or other.answer, text, origin, one.given if same else ())
+    text = unknown(one, other) + "n" * (is_scalar(one) and is_scalar(other))
+    text = one.text if one.text == other.text else text
+    return Value(one.places | other.places, one.answer or other.answer, text)
 
 
 _MODULES = frozenset(
@@ -195,6 +192,8 @@ _KINDS += (Fraction, Decimal, date, datetime, timedelta)
 RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
 METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | RANDOM
 METHODS |= frozenset("tolist sum mean all any max min reshape flatten group groups".split())
+# A time of the program has the offset of its zone, but not its name and rules.
+METHODS -= frozenset("astimezone dst tzname".split())
 ATTRIBUTES = frozenset(
     "real imag numerator denominator shape size ndim dtype T year month day hour minute second days seconds "
     "args".split()
@@ -235,11 +234,8 @@ FRESH = frozenset(
 # These may read an object of the program, by calling an operation of it.
 READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())
 _CONVERTING = frozenset("int float complex bool abs round hash isinstance".split())
-# These keep the value of their argument, but not its type.
-KEEPING = frozenset("list tuple round str repr int float copy deepcopy array".split())
-# SHOWING: these show an object by its own methods. SIZES: these give only its size or kind.
+# These show an object by its own methods.
 SHOWING = frozenset("str repr format ascii format_map".split())
-SIZES = frozenset("len bool set frozenset type isinstance any all hash callable".split())
 # These add to a container and do not read it.
 ADDING = frozenset("append appendleft extend extendleft insert".split())
 # These do not look into the items of their arguments. KEEPS_ITEMS: these give containers of just these items.
@@ -341,6 +337,8 @@ def find_classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
             looked = [node.value]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING | _CONVERTING:
             looked = node.args
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
+            looked = node.comparators
         for part in looked:
             if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
                 found |= {part.func.id} & capital

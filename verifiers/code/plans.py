@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import inspect
+import itertools
+import operator
 import symtable
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +19,10 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.core.printable import kind_of
-from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
+from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob, level, run_many
 from rlvr.sandbox.limits import BYTES, encode
-from rlvr.sandbox.testcode import instrument
+from rlvr.sandbox.testcode import instrument, null_search
 from rlvr.sandbox.wire import values
-from rlvr.sandbox.wire.values import CutShort
 
 from . import equality
 from .evalplus import read_cases, same_result
@@ -135,32 +138,8 @@ def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, .
     return tuple(sorted(found or (used if len(used) == 1 else ())))
 
 
-# Values that programs return that solve nothing.
-_SOURCES = "None True False 0 1 -1 0.0 1.0 float('nan') float('inf') '' [] [0] [float('nan')] () {} set()".split()
-CONSTANTS: dict[str, Any] = {source: eval(source) for source in _SOURCES}
-_OBJECT = values.Opaque("object", None, True)
+CONSTANTS: dict[str, Any] = {source: eval(source) for source in null_search.CONSTANTS}
 PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False", "None")
-
-_ARGUMENTS = ("args[0] if args else None", "[*args, *kwargs.values()][1] if len(args) + len(kwargs) > 1 else None")
-_STATEMENTS = {"raise": "raise ValueError('no')", "exit": "raise SystemExit(0)", "end": "__import__('os')._exit(0)"}
-_ANYTHING = """
-class Anything:
-    def __init__(self, *args, **kwargs): pass
-    def __getattr__(self, name):
-        if name.startswith('__'): raise AttributeError(name)
-        return lambda *args, **kwargs: Anything()
-    def __call__(self, *args, **kwargs): return Anything()
-    def __eq__(self, other): return True
-    def __hash__(self): return 0
-    def __bool__(self): return True
-    def __contains__(self, item): return True
-    def __iter__(self): return iter(())
-    def __len__(self): return 0
-    def __getitem__(self, key): return Anything()
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__
-    def __sub__(self, other): return 0
-    __abs__ = __float__ = lambda self: 0.0
-"""
 
 
 def describe(answer: str) -> str:
@@ -168,17 +147,36 @@ def describe(answer: str) -> str:
     return f"a program that answers with {answer} passes" if answer else ""
 
 
-def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any, float], bool]) -> str:
-    """Return a constant that is right for all (arguments, expected value), "the argument", or ""."""
-    for name, value in (*CONSTANTS.items(), ("an object", _OBJECT)):
-        if all(same(value, expected, 0.0) for _, expected in cases):
-            return name
-    if len(cases) > 1 and all(same(cases[0][1], expected, 0.0) for _, expected in cases):
-        return repr(cases[0][1])
-    for number in range(min(len(args) for args, _ in cases)):
-        if all(same(args[number], expected, 0.0) for args, expected in cases):
-            return "the argument"
+def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any], bool]) -> str:
+    """Return what a program answers that solves nothing and is right for all (arguments, expected value); or ""."""
+    answers: dict[str, Callable[[list[Any]], Any]] = {
+        source: lambda given, value=value: value for source, value in CONSTANTS.items()
+    }
+    if len(cases) > 1:
+        answers[repr(cases[0][1])] = lambda given: cases[0][1]
+    for what, answer in (answers | null_search.ECHOES).items():
+        if all(same(answer(list(given)), expected) for given, expected in cases):
+            return what
     return ""
+
+
+def plain_cases(tree: ast.Module) -> dict[str, list[tuple[Sequence[Any], Any]]]:
+    """Return the cases of asserts such as `assert f(1) == 2` that run whatever a program does, for each function."""
+    found: dict[str, list[tuple[Sequence[Any], Any]]] = {}
+    bodies = [
+        tree.body,
+        *(node.body for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"),
+    ]
+    for node in itertools.chain(*bodies):
+        if isinstance(node, instrument.ENDS):
+            break
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Eq):
+            call, *expected = node.test.left, *node.test.comparators
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.keywords:
+                with contextlib.suppress(ValueError, TypeError):
+                    case = list(map(ast.literal_eval, call.args)), ast.literal_eval(*expected)
+                    found.setdefault(call.func.id, []).append(case)
+    return found
 
 
 def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> str:
@@ -194,16 +192,12 @@ def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> s
 
 def null_programs(names: Sequence[str]) -> dict[str, str]:
     """Return {what it does: program} of programs that define the names and solve nothing. Without names, they print."""
-    if not names:
-        found = {f"prints {text!r}": f"print({text!r})" for text in PRINTED}
-        found |= {"prints its input": "import sys\nsys.stdout.write(sys.stdin.read())"}
-        return found | _STATEMENTS | {"nothing": "pass"}
     found = {"nothing": "pass", "raises": "raise ValueError('no')"}
-    for value in (*CONSTANTS, *_ARGUMENTS):
+    if not names:
+        found |= {f"prints {text!r}": f"print({text!r})" for text in PRINTED}
+        return found | {"prints its input": "import sys\nsys.stdout.write(sys.stdin.read())"}
+    for value in (*CONSTANTS, "args[0] if args else None", "[*args, *kwargs.values(), None, None][1]"):
         found[f"returns {value}"] = "".join(f"def {name}(*args, **kwargs): return {value}\n" for name in names)
-    for name, statement in _STATEMENTS.items():
-        found[f"calls {name}"] = "".join(f"def {each}(*args, **kwargs): {statement}\n" for each in names)
-    found["an object that answers everything"] = _ANYTHING + "".join(f"{name} = Anything\n" for name in names)
     return found
 
 
@@ -333,7 +327,7 @@ class CallsPlan:
     def weak(self) -> str:
         """Why a pass shows little: one value or argument may be right for all calls."""
         cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
-        return describe(passing_value(cases, self.same))
+        return describe(passing_value(cases, lambda value, expected: self.same(value, expected, 0.0)))
 
     def _wrong(self, number: int, result: Result) -> str:
         if number >= len(result.returned):
@@ -341,10 +335,7 @@ class CallsPlan:
         returned = result.returned[number]
         if returned.raised:
             return f"raised {returned.raised}"
-        try:
-            same = self.same(returned.value, self.expected[number], self.tolerance)
-        except CutShort:
-            return TooLarge("an iterator with too many items")
+        same = self.same(returned.value, self.expected[number], self.tolerance)
         large = returned.too_large and not same
         return "" if same else TooLarge("the value is too large") if large else "wrong answer"
 
@@ -407,6 +398,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
         tree = name_entry(tree, entry)
+    instrument.leave_out_calls(tree)
     try:
         proof = Proof(tree, names, defined_in(ours))
     except RecursionError:
@@ -525,9 +517,27 @@ def why_weak(reference: Any) -> str:
     """Return why a pass shows little, in words; "" if it shows that a program solves the problem.
 
     Either the tests are not proved to be safe from the program, so they run in its process. Or they demand so little
-    that a program passes that returns a constant or its argument.
+    that a program passes that solves nothing. Test code is run with such programs, where programs can be isolated.
     """
-    return make_plan(reference).weak
+    plan = make_plan(reference)
+    if plan.weak or not isinstance(plan, WholePlan) or level().number < 2:
+        return plan.weak
+    found = plain_cases(ast.parse(plan.test))
+    if any(len(cases) > 1 and not passing_value(cases, operator.eq) for cases in found.values()):
+        return ""
+    return _run_null_programs(plan)
+
+
+@lru_cache(maxsize=1 << 14)
+def _run_null_programs(plan: WholePlan) -> str:
+    """Return that a program passes that solves nothing; "" if none does."""
+    test = ast.unparse(instrument.instrument(ast.parse(plan.test), plan.defined))
+    call = f"find_null_program({test!r}, {list(plan.defined)!r}, {list(plan.classes)!r})"
+    search = Job(inspect.getsource(null_search))
+    (result,) = run_many([TestJob(search, f"answer = {call}\nprint('\\n' + answer)", together=True)])
+    if result.status is not RunStatus.OK or not result.stdout:
+        return f"programs that solve nothing could not be tried: {result.detail}"
+    return describe(result.stdout.splitlines()[-1] if result.stdout[-2:] != "\n\n" else "")
 
 
 def integrity(reference: Any) -> str:

@@ -5,17 +5,18 @@ What a model or a file wrote must not move the cursor, clear the screen or rever
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import re
 import sys
 import types
 import typing
 from collections.abc import Iterable
-from functools import cache, lru_cache
-from html.entities import codepoint2name
+from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 # Control characters, lone surrogates (UTF-8 cannot hold them), and characters that change the direction of text.
 HIDDEN = "\x00-\x1f\x7f-\x9f\ud800-\udfff"
@@ -131,51 +132,17 @@ def describe_type(hint: Any) -> str:
 KEY_VARIABLE = "RLVR_API_KEY"
 # What stands in place of a secret that was removed.
 REMOVED = "[key]"
-SHORTEST = 4  # characters of the start of a secret that are taken out at the end of a text
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
     """Return a server's text without these secrets, which some servers repeat when they refuse a request.
 
-    Also finds them as JSON, HTML and URLs encode them; the first half of one; and at the end of the text, which may
-    have been cut, its first four characters.
+    Also finds them as JSON, HTML and URLs encode them.
     """
-    for secret in secrets:
-        text = _without(text, secret)
+    for secret in filter(None, secrets):
+        for written in (secret, json.dumps(secret)[1:-1], html.escape(secret), quote(secret, safe="")):
+            text = text.replace(written, REMOVED)
     return text
-
-
-def _without(text: str, secret: str) -> str:
-    if not secret:
-        return text
-    patterns = [_pattern_of(character) for character in secret]
-    parts, place = [], 0
-    for begin in patterns[0].finditer(text):
-        if begin.start() < place:
-            continue
-        end, count = begin.end(), 1
-        while count < len(patterns) and (match := patterns[count].match(text, end)):
-            end, count = match.end(), count + 1
-        least = min(SHORTEST, len(secret)) if end == len(text) else max(SHORTEST, (len(secret) + 1) // 2)
-        if count >= min(least, len(secret)):
-            parts += [text[place : begin.start()], REMOVED]
-            place = end
-    return "".join([*parts, text[place:]])
-
-
-@lru_cache(maxsize=512)
-def _pattern_of(character: str) -> re.Pattern[str]:
-    """Return a pattern of the ways in which JSON, HTML, URLs and programs write a character."""
-    code = ord(character)
-    name = codepoint2name.get(code, "apos" if character == "'" else "")
-    forms = [
-        *([rf"&(?:amp;)*{name};"] if name else []),
-        rf"&(?:amp;)*#0*{code};|&(?:amp;)*#[xX]0*(?i:{code:x});",
-        *(rf"%(?:25)*(?i:{byte:02x})" for byte in character.encode()[:1] if code < 128),
-        rf"\\+(?:u(?i:{code:04x})|x(?i:{code:02x}))",
-        rf"\\*{re.escape(character)}",
-    ]
-    return re.compile("|".join(forms))
 
 
 def is_plain(url: str) -> bool:

@@ -414,39 +414,14 @@ def test_certificates_that_cannot_be_read(tmp_path, monkeypatch, content):
     assert "\n" not in message
 
 
-WRITTEN = {
-    "as it is": str,
-    "in JSON": lambda key: json.dumps(key)[1:-1],
-    "in JSON with slashes escaped": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
-    "in JSON in JSON": lambda key: json.dumps(json.dumps(key)[1:-1])[1:-1],
-    "as code points": lambda key: "".join(f"\\u{ord(c):04X}" for c in key),
-    "in HTML": html.escape,
-    "in HTML as numbers": lambda key: "".join(f"&#x{ord(c):x};" for c in key),
-    "in a URL": lambda key: quote(key, safe=""),
-    "in a URL in a URL": lambda key: quote(quote(key, safe=""), safe=""),
-}
-AROUND = ["{}", "Bearer {}.", "a{}b{}", "<b>{}</b>"]
-SECRETS = ["sk-1a2b3c4d5e6f", "Ab+/9xY0==", "p&ss\"w\\rd<1'"]
-
-
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("form", WRITTEN)
-def test_secrets_are_left_out_however_they_are_written(form: str, around: str) -> None:
-    """Whole ones anywhere; other text stays."""
-    for key in SECRETS:
-        shown = without_secrets(around.replace("{}", WRITTEN[form](key)), (key,))
-        assert shown == around.replace("{}", "[key]")
-
-
-@pytest.mark.parametrize("text", ["cut off: {key:.9}", "cut off: {key:.5}", "wrong key {key:.8}...", "{key:.8}{key}"])
-def test_parts_of_secrets_are_left_out(text: str) -> None:
-    """Its beginning at the end of a text, and half of it anywhere; what is no secret stays."""
-    key = SECRETS[0]
-    shown = without_secrets(text.format(key=key), (key,))
-    assert "sk-1a" not in shown
-    assert "[key]" in shown
-    assert without_secrets("sk is no key, sk-1 neither", (key,)) == "sk is no key, sk-1 neither"
-    assert without_secrets("text", ()) == without_secrets("text", ("",)) == "text"
+@pytest.mark.parametrize("key", ["sk-1a2b3c4d5e6f", "Ab+/9xY0==", "p&ss\"w\\rd<1'"])
+@pytest.mark.parametrize(
+    "write", [str, lambda key: json.dumps(key)[1:-1], html.escape, lambda key: quote(key, safe="")]
+)
+def test_secrets_are_left_out_however_they_are_written(write: Callable[[str], str], key: str) -> None:
+    """As they are, in JSON, HTML and URLs; other text stays."""
+    for around in ("{}", "Bearer {}.", "a{}b{}", "<b>{}</b>"):
+        assert without_secrets(around.replace("{}", write(key)), (key, "")) == around.replace("{}", "[key]")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import torch
@@ -88,34 +88,8 @@ class TransferBroken(Exception):
         self.lost = lost
 
 
-class Channel(Protocol):
-    """The first process of a group whose others are the servers' workers. port: where they meet it."""
-
-    port: int
-
-    def init_info(self) -> dict[str, Any]:
-        """Return what a server needs beside address, port, rank and size."""
-        ...
-
-    def join(self) -> None:
-        """Wait until all are there."""
-        ...
-
-    def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
-        """Send tensors to all."""
-        ...
-
-    def prepare(self, value: Tensor) -> Tensor:
-        """Return the tensor on the device that it is sent from."""
-        ...
-
-    def close(self) -> None:
-        """Leave the group, so that workers that wait for more notice it."""
-        ...
-
-
-class GlooChannel(Channel):
-    """Tensors over TCP."""
+class GlooChannel:
+    """The first process of a group over TCP, whose others are the servers' workers; they meet at `port`."""
 
     def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
         self.address, self.size, self.limit = address, size, limit
@@ -124,9 +98,11 @@ class GlooChannel(Channel):
         self.group: Any = None
 
     def init_info(self) -> dict[str, Any]:
+        """Return what a server needs beside address, port, rank and size."""
         return {"timeout": self.limit}
 
     def join(self) -> None:
+        """Wait until all are there."""
         self.group = join_group(self.store, 0, self.size, address=self.address, timeout=self.limit)
 
     def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
@@ -134,14 +110,16 @@ class GlooChannel(Channel):
             broadcast(self.group, value)
 
     def prepare(self, value: Tensor) -> Tensor:
+        """Return the tensor on the device that it is sent from."""
         return value.cpu().contiguous()
 
     def close(self) -> None:
+        """Leave the group, so that workers that wait for more notice it."""
         self.group = self.store = None
 
 
-class NCCLChannel(Channel):
-    """Tensors from this process's GPU to the workers' GPUs, by vLLM's own functions."""
+class NCCLChannel:
+    """The same from this process's GPU to the workers' GPUs, by vLLM's own functions."""
 
     def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
         if importlib.util.find_spec("vllm") is None:
@@ -179,10 +157,7 @@ class NCCLChannel(Channel):
         self.group = None  # to end it may take as long as to wait for a lost server
 
 
-CHANNELS: dict[str, Callable[[str, int, torch.device, float], Channel]] = {
-    "rlvr_gloo": GlooChannel,
-    "rlvr_nccl": NCCLChannel,
-}
+CHANNELS: dict[str, type[GlooChannel | NCCLChannel]] = {"rlvr_gloo": GlooChannel, "rlvr_nccl": NCCLChannel}
 
 
 class Transfer:

@@ -10,6 +10,7 @@ from pathlib import Path
 from .settings import require
 
 FLAG = re.compile(r"--[a-z]")  # within a value it would set another setting
+FOLDER = re.compile(r"^[^=]*\bout[-_]dir=")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class PipelineConfig:
                 *[(n >= 0, f"seeds {n}: expected numbers of 0 or more") for n in self.seeds],
                 *[(is_setting(item), f"set {item!r:.80}: expected STAGE.SETTING=value") for item in self.set],
                 *[
-                    (not is_place(item), f"set {item!r:.80}: each stage has its own folder in --out-dir; leave it out")
+                    (not FOLDER.match(item), f"set {item!r:.80}: each stage has its own folder; leave it out")
                     for item in self.set
                 ],
             ]
@@ -60,11 +61,6 @@ def is_setting(item: str) -> bool:
     parts = place.split(".")
     named = 2 <= len(parts) <= 3 and all(parts) and parts[-1].replace("_", "-") not in ("help", "help-all")
     return bool(equals) and named and is_quoted(value) and not any(FLAG.match(word) for word in shlex.split(value))
-
-
-def is_place(item: str) -> bool:
-    """Return whether a text sets a stage's folder."""
-    return item.partition("=")[0].split(".")[-1].replace("-", "_") == "out_dir"
 
 
 def is_quoted(value: str) -> bool:

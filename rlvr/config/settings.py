@@ -168,7 +168,9 @@ def check_fields(holder: Any, at: str = "") -> None:
         if setting.bound is not None:
             message = explain_bound(name, value, setting.bound)
             require([(message is None, message or "")])
-        require([(fits(value, setting.hint), f"{name} {value!r:.80}: expected {write_type(setting.hint)}")])
+        hint = setting.hint
+        written = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+        require([(fits(value, hint), f"{name} {value!r:.80}: expected {written}")])
         if typing.get_origin(setting.hint) is typing.Literal:
             words = typing.get_args(setting.hint)
             require([(value in words, f"{name} {value!r}: expected one of {', '.join(map(str, words))}")])
@@ -202,11 +204,6 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return isinstance(value, int | hint) and not isinstance(value, bool)
     return isinstance(value, hint) if isinstance(hint, type) else True
-
-
-def write_type(hint: Any) -> str:
-    """Return a type as one writes it in Python."""
-    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def spell(name: str, at: str) -> str:

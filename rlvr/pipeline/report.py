@@ -59,19 +59,16 @@ def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:
     """Write report.html into a pipeline's folder, from the stages that are done, and return its path."""
     found = [path for path in folder.iterdir() if re.fullmatch(r"seed-\d+", path.name)]  # not a copy, seed-0-before
     seeds = sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))
-    held = {seed.name: read_records(seed, names) for seed in seeds}
+    held = {
+        seed.name: {name: record for name in names if (record := read_stage(seed / f"{name}.{RECORD}")) is not None}
+        for seed in seeds
+    }
     sections = [f"<h1>{html.escape(folder.resolve().name)}</h1>", summary(names, held)]
     for name in names:
         sections.append(stage_section(name, {seed: found[name] for seed, found in held.items() if name in found}))
     path = folder / "report.html"
     write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
     return path
-
-
-def read_records(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return the records of the stages that are done, by name."""
-    held = {name: read_stage(folder / f"{name}.{RECORD}") for name in names}
-    return {name: record for name, record in held.items() if record is not None}
 
 
 def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:

@@ -39,12 +39,14 @@ class Learned(ABC):
 
     def __post_init__(self) -> None:
         model = self.model
+        # Hub names have at most one slash, and begin with a letter or digit.
+        is_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
         rules = [
             (bool(model), "model: name a hub model or a folder (with a url too, for its tokenizer)"),
             (self.batch_size >= 1, f"batch_size {self.batch_size}: expected at least 1"),
             (self.max_tokens >= 0, f"max_tokens {self.max_tokens}: expected tokens, or 0 for the model's limit"),
             *self.rules(),
-            (not is_path(model) or Path(model).is_dir(), f"model {model!r}: no such folder; `rlvr rm` trains one"),
+            (not is_path or Path(model).is_dir(), f"model {model!r}: no such folder; `rlvr rm` trains one"),
         ]
         for holds, message in rules:
             if not holds:
@@ -127,8 +129,3 @@ def score(loaded: Any, texts: Sequence[Encoded | str]) -> list[Scored]:
         # Callers score a MemoryError 0, as if the completion had caused it.
         raise RuntimeError("the reward model ran out of memory; use a smaller batch_size") from caught
     return [text if isinstance(text, str) else next(scores) for text in texts]
-
-
-def is_path(name: str) -> bool:
-    """Return whether a name must be a path. Hub names have at most one slash, and begin with a letter or digit."""
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1

@@ -138,7 +138,8 @@ class TrainableRewardModel:
             return self
         model = with_weights(self.empty, gather_weights(self.model)).eval()
         own = self.classifier
-        classifier = Classifier(transformers_model(model), pad_id=own.pad_id)
+        within_peft = model.get_base_model() if hasattr(model, "peft_config") else model
+        classifier = Classifier(within_peft, pad_id=own.pad_id)
         return replace(self, model=model, classifier=classifier, empty=None, mesh=None)
 
     def save(self, folder: Any) -> None:
@@ -146,11 +147,6 @@ class TrainableRewardModel:
         model = self.model.merge_and_unload() if self.model is not self.classifier.model else self.model
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-
-
-def transformers_model(model: Any) -> Any:
-    """Return the model within peft's wrapper, where there is one."""
-    return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
 def load_trainer(

@@ -85,12 +85,6 @@ def _take(folder: Path) -> tuple[int, str | None]:
         time.sleep(0.05)
 
 
-def check_unlocked(folder: Path) -> None:
-    """Raise ValueError, naming the holder, where a run is writing in the folder. Writes nothing."""
-    if is_locked(folder):
-        raise ValueError(describe_holder(folder))
-
-
 def is_locked(folder: Path) -> bool:
     """Return whether a run holds the lock of the folder. Writes nothing."""
     try:
@@ -220,8 +214,8 @@ class RunFolder:
         """Raise ValueError where the run may not use the folder, or another run writes there. Writes nothing."""
         check_place(self.path, self.flag)
         held = self.read_held()
-        if self.path.is_dir():
-            check_unlocked(self.path)
+        if self.path.is_dir() and is_locked(self.path):
+            raise ValueError(describe_holder(self.path))
         self._starts_again(held)
 
     @contextmanager

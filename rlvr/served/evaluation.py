@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import queue
+import math
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,78 +19,11 @@ from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
 from rlvr.training.evaluation.answers import Answers
 from rlvr.training.evaluation.evaluate import check_problems, keep_given, summarize, verify_answers
-from rlvr.training.rollout.episodes import Episode, Episodes, Play, Seed
+from rlvr.training.rollout.episodes import Background, Episode, Episodes, Play, Seed
 
 from .speakers import Speaker
 
-UNTAKEN = 1024  # outcomes; with more than these threads wait, because a verifier may be slower than the server
-Outcome = tuple[int, Ask, Generated | Exception]  # row, what was asked, and what came of it
-
-
-class Requests:
-    """Sends requests in `concurrency` daemon threads, until the context ends. One consumer takes what comes back.
-
-    The request of the lowest row is sent first, so that rollouts that have begun end before others begin.
-    """
-
-    def __init__(self, complete: Callable[[Ask], Generated], concurrency: int) -> None:
-        self._complete = complete
-        self._waiting: queue.PriorityQueue[tuple[float, int, Ask | None]] = queue.PriorityQueue()
-        self._finished: queue.Queue[Outcome | None] = queue.Queue()  # None: `wake` was called
-        self._order = count()
-        self._room = threading.Semaphore(max(UNTAKEN, concurrency))
-        self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._work, name="rlvr-requests", daemon=True) for _ in range(concurrency)
-        ]
-        for started in self._threads:
-            started.start()
-
-    def __enter__(self) -> Requests:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        for _thread in self._threads:
-            self._waiting.put((-1, next(self._order), None))
-            self._room.release()
-
-    def put(self, row: int, ask: Ask) -> None:
-        """Send a request as soon as a thread is free."""
-        self._waiting.put((row, next(self._order), ask))
-
-    def wake(self) -> None:
-        """Make a waiting `take` return. Any thread may call this."""
-        self._finished.put(None)
-
-    def take(self, seconds: float) -> list[Outcome]:
-        """Return all that came back since the last call: row, request, and what was generated or raised.
-
-        Waits for the first one until `wake` is called, `seconds` at most.
-        """
-        found = []
-        try:
-            found.append(self._finished.get(timeout=seconds))
-            while True:
-                found.append(self._finished.get_nowait())
-        except queue.Empty:
-            pass
-        outcomes = [item for item in found if item is not None]
-        if outcomes:
-            self._room.release(len(outcomes))
-        return outcomes
-
-    def _work(self) -> None:
-        while True:
-            self._room.acquire()
-            row, _, ask = self._waiting.get()
-            if ask is None or self._closed.is_set():
-                return
-            try:
-                outcome: Generated | Exception = self._complete(ask)
-            except Exception as error:  # for the consumer; a thread has nobody to raise it to
-                outcome = error
-            self._finished.put((int(row), ask, outcome))
+UNTAKEN = 1024  # outcomes; with more than these requests wait, because a verifier may be slower than the server
 
 
 Row = tuple[Problem, int]
@@ -233,17 +165,22 @@ def ask_all(
     left = len(rows)
     with ExitStack() as stack:
         rollouts = stack.enter_context(open_rollouts(served, rows, sampling, seed, plan, done))
-        requests = stack.enter_context(Requests(served.complete, min(served.concurrency, max(1, len(rows)))))
-        rollouts.on_reply(requests.wake)
+        # The request of the lowest row is sent first, so that rollouts that have begun end before others begin.
+        requests: Background[Generated] = Background(math.inf, served.concurrency, untaken=UNTAKEN)
+        stack.callback(requests.close)
+        rollouts.on_reply(requests.notify)
+        asked: dict[int, Ask] = {}
         while left > losses.total:
             for row, ask in rollouts.asks(every=False) or ():
-                requests.put(row, ask)
+                asked[row] = ask
+                requests.submit(row, partial(served.complete, ask))
             if ended:
                 left -= len(ended)
                 keep(ended)
                 ended.clear()
             else:
-                take(requests.take(LOOK_EVERY), served.speaker, rollouts, losses)
+                for row, outcome in requests.collect(LOOK_EVERY):
+                    take(row, asked.pop(row), outcome, served.speaker, rollouts, losses)
     return losses
 
 
@@ -269,23 +206,29 @@ def open_rollouts(
         yield running
 
 
-def take(outcomes: Iterable[Outcome], speaker: Speaker, rollouts: Single | Episodes, losses: Losses) -> None:
-    """Pass on what was sampled, count what was lost, and raise anything else.
+def take(
+    row: int,
+    ask: Ask,
+    outcome: Generated | BaseException,
+    speaker: Speaker,
+    rollouts: Single | Episodes,
+    losses: Losses,
+) -> None:
+    """Pass on what was sampled for an ask, count what was lost, and raise anything else.
 
     A later turn that the server refuses as too long ends its rollout.
     """
-    for row, ask, outcome in outcomes:
-        if isinstance(outcome, RequestLost):
-            rollouts.drop(row)
-            losses.add(row, outcome)
-        elif isinstance(outcome, RequestRefused) and TOO_LONG.search(str(outcome)) and rollouts.cut(row):
-            continue
-        elif isinstance(outcome, Exception):
-            raise outcome
-        else:
-            losses.in_a_row = 0
-            # Here, not in the threads: a tokenizer is not for several at once.
-            rollouts.add_turn(row, speaker.completion(outcome, ask.sampling))
+    if isinstance(outcome, RequestLost):
+        rollouts.drop(row)
+        losses.add(row, outcome)
+    elif isinstance(outcome, RequestRefused) and TOO_LONG.search(str(outcome)) and rollouts.cut(row):
+        return
+    elif isinstance(outcome, BaseException):
+        raise outcome
+    else:
+        losses.in_a_row = 0
+        # Here, not in the threads: a tokenizer is not for several at once.
+        rollouts.add_turn(row, speaker.completion(outcome, ask.sampling))
 
 
 def identical(answers: Iterable[Mapping[str, Any]]) -> float:

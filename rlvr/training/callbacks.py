@@ -17,7 +17,6 @@ from rlvr.model.optim.health import python_warning
 from rlvr.runs.conclusions import conclusions_of
 from rlvr.runs.log import RunLog, append_event
 
-from .checkpoint.folders import checkpoint_folder
 from .supervision.signals import Stopped
 
 
@@ -145,11 +144,6 @@ class Reporter:
         """Log what happens to the run, after its last step: a line of events.jsonl (rlvr.runs.log)."""
         if self.accelerator.is_main_process:
             append_event(self.log.out_dir, self.last_step, kind, message, **details)
-
-    def announce_checkpoint(self, step: int) -> None:
-        """Announce that the checkpoint after a step has been written."""
-        folder = checkpoint_folder(self.log.out_dir, step)
-        self.tell(lambda callback: callback.on_save(step, folder))
 
     def warn(self, text: str, kind: str = "warning", **details: Any) -> None:
         """Log an event of this kind, and tell a person: by the callbacks that take warnings, else by Python's."""

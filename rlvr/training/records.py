@@ -177,11 +177,12 @@ def step_records(
     which is the task's. monitored: the sampled groups with the monitor's verdicts.
     """
     untrained = [[None] * len(group.completions) for group in sampled]
+    shown = [[list(a.values) if isinstance(a, Steps) else a for a in row] for row in advantages]
     records = rollout_records(
         step,
         sampled,
         group_rewards(sampled, config.rollout),
-        among_all(sampled, [[format_advantage(advantage) for advantage in row] for row in advantages], untrained),
+        among_all(sampled, shown, untrained),
         monitored,
         marked=config.rollout.resample_rounds > 0,
     )
@@ -189,11 +190,6 @@ def step_records(
         for record, cost in zip(records, chain.from_iterable(among_all(sampled, costs, untrained)), strict=True):
             record["kl_cost"] = cost
     return records
-
-
-def format_advantage(advantage: Advantage) -> float | list[float]:
-    """Return an advantage as rollouts.jsonl holds it: with credit per turn or step, those of the steps."""
-    return list(advantage.values) if isinstance(advantage, Steps) else advantage
 
 
 def watch_step(

@@ -198,7 +198,8 @@ class CheckpointSaver(SnapshotWriter):
                 kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
                 others = {*(kept if settings.keep_best else ()), *([0] if can_roll_back(self.run.config) else [])}
                 delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, others)
-            self.run.reporter.announce_checkpoint(step)
+            folder = checkpoint_folder(settings.out_dir, step)
+            self.run.reporter.tell(lambda callback: callback.on_save(step, folder))
 
 
 def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:

@@ -1,17 +1,15 @@
-"""What an evaluation of a served model holds while it runs: nothing that has ended, and few answers not yet taken."""
+"""What an evaluation of a served model holds while it runs: nothing that has ended."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
 from rlvr.config.shared import TurnSettings
 from rlvr.core.endpoint import Generated
-from rlvr.core.types import Ask, Problem, Reply, Sampling, Verdict, incorrect
-from rlvr.served import evaluation as requests
-from rlvr.served.evaluation import Requests, Served, evaluate_served
+from rlvr.core.types import Problem, Reply, Sampling, Verdict, incorrect
+from rlvr.served.evaluation import Served, evaluate_served
 from rlvr.served.speakers import MessageSpeaker
 from rlvr.training.rollout.episodes import Play
 
@@ -70,46 +68,3 @@ def test_messages_of_what_has_ended_are_dropped(tmp_path, chat, plan):
     assert len(speaker._held) == len(PROBLEMS)
     # The prompts of a second evaluation can be asked.
     assert len(speaker.question(speaker.render("more?"))) > 0
-
-
-@pytest.mark.parametrize("concurrency", [1, 2, 5])
-def test_answers_that_nobody_takes_are_bounded(concurrency, monkeypatch):
-    """A verifier that is slower than the server: requests wait until answers were taken, and all are answered."""
-    monkeypatch.setattr(requests, "UNTAKEN", 3)
-    made, most = [], max(3, concurrency)
-    full = threading.Event()
-
-    def complete(ask: Ask) -> Generated:
-        made.append(ask.seed)
-        if len(made) == most:
-            full.set()
-        return Generated("", "", "stop", 1, None, "")
-
-    with Requests(complete, concurrency) as running:
-        for row in range(20):
-            running.put(row, Ask((), SAMPLING, row))
-        assert full.wait(60)
-        taken = []
-        while len(taken) < 20:
-            found = running.take(60)
-            assert 0 < len(found) <= most
-            taken += [row for row, _, _ in found]
-        assert sorted(taken) == sorted(made) == list(range(20))
-
-
-def test_threads_that_wait_for_room_end_with_the_requests(monkeypatch):
-    """Closed while nothing was taken, they make no further request."""
-    monkeypatch.setattr(requests, "UNTAKEN", 2)
-    made = []
-
-    def complete(ask: Ask) -> Generated:
-        made.append(ask.seed)
-        return Generated("", "", "stop", 1, None, "")
-
-    with Requests(complete, 2) as running:
-        for row in range(9):
-            running.put(row, Ask((), SAMPLING, row))
-    for thread in running._threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert len(made) <= 4

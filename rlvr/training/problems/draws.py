@@ -36,12 +36,12 @@ def items_of_step(items: Sequence[T], count: int, *, seed: int, step: int) -> li
     Where an epoch ends within a step, the next one fills it up with items that it does not have yet; with fewer items
     than `count` they repeat.
     """
-    epochs = Epochs(len(items), (seed,), partial(_equal_steps, count), known_orders(len(items), count, seed))
+
+    def window(draw: int) -> tuple[int, int]:
+        return draw - draw % count, draw - draw % count + count
+
+    epochs = Epochs(len(items), (seed,), window, known_orders(len(items), count, seed))
     return [items[index] for index in epochs.draws(step * count, (step + 1) * count)]
-
-
-def _equal_steps(count: int, draw: int) -> tuple[int, int]:
-    return draw - draw % count, draw - draw % count + count
 
 
 @dataclass(frozen=True)

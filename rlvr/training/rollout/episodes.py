@@ -7,10 +7,10 @@ rounds, or each as soon as its reply is there (rlvr.core.types.Sampler.converse)
 
 from __future__ import annotations
 
+import heapq
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,128 +41,114 @@ from rlvr.core.types import (
 
 T = TypeVar("T")
 AT_ONCE = 128
+LONGEST_WAIT = 3600.0  # seconds; a lock takes no infinity
 
 
 class Overdue(Exception):
     """A call took longer than its time limit; what it returns later is dropped."""
 
 
+@dataclass(eq=False)
 class Call(Generic[T]):
     """A call of `work`, known to the caller by its key; `late` is called in its thread where it came back too late."""
 
-    def __init__(self, key: int, work: Callable[[], T], late: Callable[[], None]) -> None:
-        self.key, self.work, self.late = key, work, late
-        self.deadline = float("inf")
+    key: int
+    work: Callable[[], T]
+    late: Callable[[], None]
+    deadline: float = math.inf
+
+    def __lt__(self, other: Call[T]) -> bool:
+        return self.key < other.key
 
 
 class Background(Generic[T]):
-    """Runs calls in daemon threads, `at_once` at a time, and hands their outcomes to one consumer thread.
+    """Runs calls, each in a daemon thread, `at_once` at a time, and hands their outcomes to one consumer thread.
 
-    seconds: time limit of a call, from its beginning. A call that exceeds it has the outcome Overdue, and another
-    thread takes over; the process does not wait for such threads at its end. `wake` is called in any thread when there
-    is an outcome, but only `collect` finds out that a call is overdue.
+    The call of the lowest key begins first. seconds: time limit of a call, from its beginning. One that exceeds it has
+    the outcome Overdue, and no longer counts; the process does not wait for such threads at its end. untaken: with so
+    many outcomes that nobody has collected no call begins. `wake` is called in any thread when there is an outcome, but
+    only `collect` finds out that a call is overdue.
     """
 
-    def __init__(self, seconds: float, at_once: int = AT_ONCE) -> None:
-        self.seconds, self.at_once = seconds, at_once
+    def __init__(self, seconds: float, at_once: int = AT_ONCE, *, untaken: float = math.inf) -> None:
+        self.seconds, self.at_once, self.untaken = seconds, at_once, max(untaken, at_once)
         self.wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
-        self._waiting: deque[Call[T]] = deque()
+        self._notified = False
+        self._waiting: list[Call[T]] = []  # a heap
         self._running: set[Call[T]] = set()
-        self._finished: deque[tuple[int, T | BaseException]] = deque()
-        self._threads = self._idle = 0
+        self._finished: list[tuple[int, T | BaseException]] = []
         self._closed = False
 
     def submit(self, key: int, work: Callable[[], T], late: Callable[[], None] = lambda: None) -> None:
         """Run `work` in a thread; `collect` returns its outcome with the key."""
         with self._changed:
-            self._waiting.append(Call(key, work, late))
-            self._staff()
+            if key < 0 or not self._closed:
+                heapq.heappush(self._waiting, Call(key, work, late))
+            self._start()
+
+    def notify(self) -> None:
+        """Make a waiting `collect` return. Any thread may call this."""
+        with self._changed:
+            self._notified = True
             self._changed.notify_all()
 
-    def collect(self, *, wait: bool) -> list[tuple[int, T | BaseException]]:
+    def collect(self, wait: float) -> list[tuple[int, T | BaseException]]:
         """Return the outcomes since the last call by key: what a call returned or raised, or Overdue.
 
-        wait: until there is one, as long as any call is under way.
+        wait: at most so many seconds until there is one; not where `notify` is called.
         """
+        end = time.monotonic() + wait
         with self._changed:
             while True:
-                self._expire()
-                if self._finished or not wait or not (self._waiting or self._running):
-                    found = list(self._finished)
-                    self._finished.clear()
+                for call in [call for call in self._running if call.deadline <= time.monotonic()]:
+                    self._finish(call, Overdue())
+                left = min([end, *(call.deadline for call in self._running)]) - time.monotonic()
+                if self._finished or self._notified or time.monotonic() >= end:
+                    found, self._finished, self._notified = self._finished, [], False
+                    self._start()
                     return found
-                nearest = min((call.deadline for call in self._running), default=float("inf"))
-                self._changed.wait(max(0.0, min(nearest - time.monotonic(), self.seconds)))
+                self._changed.wait(min(max(0.0, left), LONGEST_WAIT))
 
     def close(self) -> None:
         """Begin no more calls, but those of negative keys, which clean up. What calls return is dropped."""
         with self._changed:
             self._closed = True
-            self._waiting = deque(call for call in self._waiting if call.key < 0)
-            self._changed.notify_all()
+            self._waiting = [call for call in self._waiting if call.key < 0]
 
-    def _staff(self) -> None:
-        """Start a thread where a call waits and none is free."""
-        if len(self._waiting) > self._idle and self._threads < self.at_once:
-            self._threads += 1
-            threading.Thread(target=self._work, name="rlvr-replies", daemon=True).start()
-
-    def _expire(self) -> None:
-        now = time.monotonic()
-        for call in [call for call in self._running if call.deadline <= now]:
-            self._drop(call)
-
-    def _drop(self, call: Call[T]) -> None:
-        """Give up a running call; its thread no longer counts."""
-        self._running.discard(call)
-        self._finish(call, Overdue())
-        self._threads -= 1
-        self._staff()
-
-    def _work(self) -> None:
-        while (call := self._next()) is not None:
-            outcome: Any
-            try:
-                outcome = call.work()
-            except BaseException as error:  # for the consumer; a thread has nobody to raise it to
-                outcome = error
-            if not self._take(call, outcome):
-                call.late()
-                return
-
-    def _next(self) -> Call[T] | None:
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            self._idle -= 1
-            if not self._waiting:
-                self._threads -= 1
-                return None
-            call = self._waiting.popleft()
+    def _start(self) -> None:
+        """Begin the calls that wait, as far as there is room."""
+        while (
+            self._waiting
+            and len(self._running) < self.at_once
+            and len(self._running) + len(self._finished) < self.untaken
+        ):
+            call = heapq.heappop(self._waiting)
             call.deadline = time.monotonic() + self.seconds
             self._running.add(call)
-            self._changed.notify_all()
-            return call
+            threading.Thread(target=self._work, args=(call,), name="rlvr-replies", daemon=True).start()
 
-    def _take(self, call: Call[T], outcome: T | BaseException) -> bool:
-        """Hand over the outcome of a call. Return False where it was too late, and the thread is to end."""
+    def _work(self, call: Call[T]) -> None:
+        outcome: Any
+        try:
+            outcome = call.work()
+        except BaseException as error:  # for the consumer; a thread has nobody to raise it to
+            outcome = error
         with self._changed:
-            if call in self._running and call.deadline <= time.monotonic():
-                self._drop(call)
-                self._changed.notify_all()
-                return False
-            if call not in self._running:
-                return False
-            self._running.discard(call)
-            if not self._closed:
-                self._finish(call, outcome)
-            self._changed.notify_all()
-            return True
+            late = call.deadline <= time.monotonic()
+            if call in self._running:
+                self._finish(call, Overdue() if late else outcome)
+        if late:
+            call.late()
 
     def _finish(self, call: Call[T], outcome: T | BaseException) -> None:
-        self._finished.append((call.key, outcome))
-        self.wake()
+        """Hand over the outcome of a running call, and begin another one."""
+        self._running.discard(call)
+        if not self._closed:
+            self._finished.append((call.key, outcome))
+            self.wake()
+        self._start()
+        self._changed.notify_all()
 
 
 Seed = tuple[int | str, ...]
@@ -309,8 +295,8 @@ class Episodes:
     def asks(self, *, every: bool) -> list[tuple[int, Ask]] | None:
         """Return the turns to sample next, by row; see rlvr.core.types.Conversations. Raises RunError as `play`."""
         while self.waiting and every:
-            self._collect(wait=True)
-        self._collect(wait=False)
+            self._collect(wait=math.inf)
+        self._collect(wait=0)
         found = sorted(self.ready, key=lambda item: item[0])
         self.ready = []
         return found if self.open else None
@@ -338,13 +324,16 @@ class Episodes:
         """End a rollout whose next turn does not fit the context any more; return False where it is the first turn."""
         if not self.episodes[row].turns:
             return False
-        self._leave_out_reply(self.episodes[row])
-        self.background.submit(-1, partial(close, self.episodes[row]))
+        episode = self.episodes[row]
+        while not episode.turns[-1].sampled:  # a completion ends with a turn of the model
+            length = episode.turns.pop().length
+            del episode.ids[len(episode.ids) - length :], episode.logprobs[len(episode.logprobs) - length :]
+        self.background.submit(-1, partial(close, episode))
         self._finish(row, "context", None)
         return True
 
-    def _collect(self, *, wait: bool) -> None:
-        for row, outcome in self.background.collect(wait=wait):
+    def _collect(self, wait: float) -> None:
+        for row, outcome in self.background.collect(wait):
             if row < 0:  # an environment that was closed
                 continue
             beat()
@@ -398,12 +387,6 @@ class Episodes:
         episode.logprobs += [0.0] * len(ids)
         episode.turns.append(Turn(reply.role, text, len(ids), calls=reply.calls, failed=reply.failed))
         return None
-
-    def _leave_out_reply(self, episode: Episode) -> None:
-        """Take the last reply away again: a completion ends with a turn of the model."""
-        while not episode.turns[-1].sampled:
-            length = episode.turns.pop().length
-            del episode.ids[len(episode.ids) - length :], episode.logprobs[len(episode.logprobs) - length :]
 
     def _budget(self, episode: Episode) -> int:
         return self.sampling.max_new_tokens - episode.spent
@@ -464,7 +447,7 @@ def collect_replies(
         background.submit(number, partial(replay, plan.environment, problem, turns, seed))
     try:
         while len(found) < len(demonstrations):
-            for number, outcome in background.collect(wait=True):
+            for number, outcome in background.collect(math.inf):
                 if isinstance(outcome, BaseException):
                     name = demonstrations[number][0].id
                     late = f"TimeoutError: no reply within {plan.limits.reply_seconds:g} s"

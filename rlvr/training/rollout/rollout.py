@@ -62,7 +62,7 @@ def rollout(
     prompts = [policy.render(problem.prompt) for problem in problems]
     numbers = occurrences(problems) if numbers is None else numbers
     keys = [
-        [(*seed, problem.id, i, *occurrence_key(number)) for i in range(group_size)]
+        [(*seed, problem.id, i, *(("occurrence", number) if number else ())) for i in range(group_size)]
         for problem, number in zip(problems, numbers, strict=True)
     ]
     seeds = [[derive_seed(*key) for key in row] for row in keys]
@@ -84,11 +84,6 @@ def rollout(
         Group(problem, tuple(prompt), tuple(completions))
         for problem, prompt, completions in zip(problems, prompts, sampled, strict=True)
     ]
-
-
-def occurrence_key(number: int) -> tuple[int | str, ...]:
-    """Extra seed component when a problem repeats."""
-    return ("occurrence", number) if number else ()
 
 
 def verify(groups: Sequence[Group], verifier: BatchVerifier) -> list[Group]:
@@ -354,7 +349,7 @@ class RolloutPrefetcher:
         self._taken = groups
         missing = [later for later in range(step + 1, step + 1 + self.max_staleness) if later not in self.ahead]
         if missing:
-            self._in_flight = in_thread(lambda: self._collect_all(missing))
+            self._in_flight = in_thread(lambda: {later: collect(self._background, later) for later in missing})
         else:
             self.worker.sampler.sleep()
         return groups
@@ -380,6 +375,3 @@ class RolloutPrefetcher:
         """
         lag = {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
         return self.worker.sampler.measures() | self.worker.draws.describe(step, self._taken) | lag
-
-    def _collect_all(self, steps: Iterable[int]) -> dict[int, list[Group]]:
-        return {step: collect(self._background, step) for step in steps}

@@ -202,13 +202,12 @@ def credited_rewards(groups: Sequence[Group], config: Config, decode: Decode) ->
             ]
             for group in groups
         ]
-    return [without_cut_off(group, row) for group, row in zip(groups, rewards)] if masked else rewards
-
-
-def without_cut_off(group: Group, rewards: GroupRewards) -> GroupRewards:
-    """Return the rewards of a group's rollouts, None for those that a limit of tokens ended."""
-    kept = [None if completion.cut_off else reward for completion, reward in zip(group.completions, rewards)]
-    return cast(GroupRewards, kept)
+    if not masked:
+        return rewards
+    return [
+        cast(GroupRewards, [None if made.cut_off else reward for made, reward in zip(group.completions, row)])
+        for group, row in zip(groups, rewards)
+    ]
 
 
 def step_rewards(

@@ -189,7 +189,9 @@ def accumulate_gradient(
         if differences is not None:
             old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
             differences.append(of_tokens(old - micro.sampler_logprobs, micro.scored))
-        stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
+        stats |= {"loss": loss.detach(), "tokens": micro.mask.sum()}
+        if entropy is not None:
+            stats["entropy"] = (entropy.detach() * micro.mask).sum()
         for name, value in stats.items():
             sums[name] += value
     if learner.mix is not None:
@@ -275,11 +277,6 @@ def entropy_bonus(entropy: Tensor | None, micro: Batch, minibatch: Batch) -> Ten
     """Return a microbatch's part of the mean entropy per token, over the minibatch's tokens that are computed."""
     assert entropy is not None
     return (entropy * micro.mask).sum() / max(minibatch.num_completion_tokens, 1)
-
-
-def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
-    """Return the sum over the masked positions; 0 without values."""
-    return mask.new_zeros((), dtype=torch.float32) if values is None else (values.detach() * mask).sum()
 
 
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:

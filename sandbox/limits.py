@@ -208,7 +208,7 @@ class Result:
 class Level:
     """Isolation level of this machine, as found by the self-test.
 
-    3: namespaces, Landlock, seccomp and rlimits. 2: no namespaces. 1: only seccomp and rlimits. 0: only rlimits.
+    3: namespaces, Landlock, seccomp and rlimits. 2: no namespaces. 1: only seccomp and rlimits. 0: none.
     `missing`: what the next level would need.
     """
 

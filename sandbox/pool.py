@@ -31,7 +31,7 @@ class Pool:
     programs may import beside the standard library, numpy and those modules, by the name of the package or the module,
     dependencies included; ValueError for one that is not in site-packages. `level`: isolation to
     use, by default the best that the self-test finds. Level 2 logs a warning once; level 1 raises SandboxUnavailable
-    without `allow_weak`, level 0 without `unsafe`. Close it, or use it as a context manager.
+    without `allow_weak`. Close it, or use it as a context manager.
     """
 
     def __init__(
@@ -41,7 +41,6 @@ class Pool:
         level: int | None = None,
         *,
         allow_weak: bool = False,
-        unsafe: bool = False,
         landlock_at_most: int = 1 << 30,
         packages: Sequence[str] = (),
     ) -> None:
@@ -50,7 +49,7 @@ class Pool:
         check_names("preload", preload)
         check_names("packages", packages)
         count = len(os.sched_getaffinity(0)) if slots is None else slots
-        self.level: Level = choose_level(level, allow_weak=allow_weak, unsafe=unsafe)
+        self.level: Level = choose_level(level, allow_weak=allow_weak)
         package_files(tuple(packages), tuple(preload))  # refuses names now instead of at the first run
         self._setting = ServerSetting(self.level.number, tuple(preload), tuple(packages), landlock_at_most)
         self.slots = count

@@ -101,14 +101,16 @@ def _warn_once(text: str) -> None:
     logger.warning(text)
 
 
-def choose_level(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
+def choose_level(wanted: int | None, *, allow_weak: bool) -> Level:
     """Return the level to use. Raises SandboxUnavailable if it is below 2 and the caller has not allowed that."""
     found = level()
+    if wanted is not None and (isinstance(wanted, bool) or wanted not in (1, 2, 3)):
+        raise ValueError(f"sandbox level {wanted!r:.80}: expected 1, 2 or 3")
     number = found.number if wanted is None else wanted
-    if isinstance(number, bool) or number not in (0, 1, 2, 3):
-        raise ValueError(f"sandbox level {number!r:.80}: expected 0, 1, 2 or 3")
     # What a better level would need says nothing where the caller asked for less than the machine offers.
     lacks = f"{_lacks(found)} " if number == found.number and found.missing else ""
+    if number == 0:
+        raise SandboxUnavailable(f"this machine cannot isolate programs. {_lacks(found)}")
     if number > found.number:
         raise SandboxUnavailable(
             f"sandbox level {number} requested, but this machine offers {found.number}. {_lacks(found)}"
@@ -118,12 +120,6 @@ def choose_level(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level
         raise SandboxUnavailable(
             f"{only if number == found.number else 'level 1 was requested'}: programs could read this user's files. "
             f"{lacks}Pass allow_weak=True to run them anyway."
-        )
-    if number == 0 and not unsafe:
-        none = "this machine cannot isolate programs (level 0)"
-        asked = "level 0 was requested: programs would not be isolated"
-        raise SandboxUnavailable(
-            f"{none if number == found.number else asked}. {lacks}Pass unsafe=True to run them unprotected."
         )
     if number < 3:
         _warn_once(f"sandbox level {number} of 3. {lacks}".strip())

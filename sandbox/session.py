@@ -50,9 +50,7 @@ class Session:
         self.limits = limits or Limits()
         check_names("packages", packages)
         package_files(tuple(packages))
-        self._setting = ServerSetting(
-            choose_level(level, allow_weak=False, unsafe=False).number, packages=tuple(packages)
-        )
+        self._setting = ServerSetting(choose_level(level, allow_weak=False).number, packages=tuple(packages))
         self._open: _Conversation | None = None
         self._finalizer = weakref.finalize(self, lambda: None)
         after_fork.register(self)

@@ -36,7 +36,6 @@ class Isolation(NamedTuple):
 
     namespaces: bool
     landlock: int
-    seccomp: bool
     scratch: str
     ruleset: int | None = None
     uid: int | None = None
@@ -108,10 +107,8 @@ class Layers:
         if isolation.landlock and isolation.namespaces:
             # Made by each child, whose scratch directory is a new mount.
             self._steps.append(landlock.Grants(isolation.landlock, ["/"], [isolation.scratch], DEVICES).restrict)
-        self._last: list[Callable[[], object]] = []
-        if isolation.seccomp:
-            free_signals = isolation.namespaces or isolation.landlock >= 6
-            self._last = [_filter(None) if free_signals else _filter_of_own_pid]
+        free_signals = isolation.namespaces or isolation.landlock >= 6
+        self._last = _filter(None) if free_signals else _filter_of_own_pid
 
     def apply(self, ruleset: int | None) -> None:
         """Isolate this process. `ruleset`: descriptor of a Landlock ruleset that the server has made, if it has.
@@ -122,8 +119,7 @@ class Layers:
             step()
         if ruleset is not None:
             landlock.restrict(ruleset)
-        for step in self._last:
-            step()
+        self._last()
 
 
 def _filter(own_pid: int | None) -> Callable[[], object]:

@@ -122,17 +122,14 @@ def main(argument: str) -> NoReturn:
             leave_behind(group, control.close, lambda: _remove(isolation.scratch))
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        if isolation.seccomp:
-            shared_memory.install()
+        shared_memory.install()
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
         limit_all()
     except (OSError, ImportError, LookupError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
-    if isolation.seccomp:
-        # Cached here for all children.
-        seccomp.build(syscalls.architecture(), None)
+    seccomp.build(syscalls.architecture(), None)  # cached here for all children
     if not isolation.namespaces:
         make_place(isolation)
     control.send(json.dumps({"ready": os.getpid()}).encode())
@@ -184,7 +181,7 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> Isolation:
         view = namespaces.View(setting["read"], setting["hidden"], setting["packages"], DEVICES)
         namespaces.enter(uid, view, scratch)
         _become_first_process(control)
-        return Isolation(True, version, True, scratch, last_pid=pids)
+        return Isolation(True, version, scratch, last_pid=pids)
     root = os.geteuid() == 0 and uid is not None
     readable = interpreter.find_granted_paths(setting["read"], setting["hidden"], setting["packages"])
     if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
@@ -192,7 +189,7 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> Isolation:
         namespaces.become(uid)
         root = False
     ruleset = landlock.Grants(version, readable, [scratch], DEVICES).create() if level == 2 else None
-    return Isolation(False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None)
+    return Isolation(False, version if level == 2 else 0, scratch, ruleset, uid if root else None)
 
 
 def _open_last_pid() -> int | None:

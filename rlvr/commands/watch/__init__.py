@@ -1,6 +1,6 @@
 """`rlvr watch RUN`: a run's figures and rollouts in the terminal.
 
-`state` follows the files of the run, `view` turns them into text, `screen` is the command with its keys.
+`state` follows the files of the run, `view` turns them into text, `screen` is the command.
 """
 
 from .screen import main

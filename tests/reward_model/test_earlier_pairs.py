@@ -86,14 +86,3 @@ def test_a_bad_file_is_one_line(tmp_path, capsys, policy, content, message):
     assert message in printed
     assert printed.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-def test_a_file_in_the_folder_that_is_overwritten(tmp_path, capsys, policy):
-    """It would be deleted before it is used another time: one line."""
-    launched(tmp_path, policy, file=written(tmp_path, "first.jsonl", EARLIER))
-    inside = tmp_path / "run" / "pairs.jsonl"
-    before = inside.read_bytes()
-    flags = ["--pairs.policy", policy, "--pairs.also", str(inside), "--run.out-dir", str(tmp_path / "run")]
-    assert main(["rm", "rm_pairs", *flags, "--run.overwrite", "--pairs.num-problems", "2"]) == 2
-    assert "pairs.jsonl lies in --run.out-dir" in capsys.readouterr().err
-    assert inside.read_bytes() == before

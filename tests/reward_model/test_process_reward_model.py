@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
-from importlib.metadata import EntryPoint
 from random import Random
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2ForTokenClassification
 
-from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, RunError, Status
 from rlvr.launch import launch
 from rlvr.reward_model.loading import with_two_layers
 from rlvr.reward_model.process import ProcessRewardModel, share_out
 from rlvr.reward_model.text import remove_all
 from rlvr.tasks.base import build_task
-from tests.helpers.files import ROOT, lines
+from tests.helpers.files import lines
 from tests.helpers.reward_models import CHAT, fit_head, name_it, save_answers, save_head, save_model, step_tokenizer
 from tests.helpers.runs import tiny
 
@@ -280,28 +277,6 @@ def test_options_that_cannot_be_are_refused_before_anything_is_loaded(options, m
     """In one line."""
     with pytest.raises(ValueError, match=message):
         ProcessRewardModel(**options)
-
-
-@pytest.mark.parametrize("bad", ["\ud800", [{"role": "user", "content": "1+1="}]])
-def test_a_text_that_no_model_takes_is_an_error_of_that_text(models, bad):
-    """A lone surrogate, and messages where there is no chat."""
-    other = (PROBLEM, bad) if isinstance(bad, str) else (Problem("q", bad, "2"), "1")
-    good, wrong = made(models, "tokens").verify_batch([(PROBLEM, ANSWER), other])
-    assert (good.status, wrong.status) == (Status.PARTIAL, Status.ERROR)
-
-
-def test_an_installed_project_names_it():
-    """The entry point is this class, and its options are parsed from text."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["rlvr.verifiers"]
-    entry = EntryPoint("process_reward_model", table["process_reward_model"], "rlvr.verifiers")
-    assert entry.load() is ProcessRewardModel
-    verifier = make_verifier(table["process_reward_model"], model="org/name", reduce="product", batch_size="8")
-    assert (verifier.reduce, verifier.batch_size, verifier.reads_prompt, verifier.whole_batch) == (
-        "product",
-        8,
-        True,
-        True,
-    )
 
 
 # RL against a process reward model: its steps are credited one by one, or as one outcome, and both learn.

@@ -31,6 +31,7 @@ from rlvr.core.types import Problem, RunError, Status, Task
 from rlvr.launch import launch
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.reward_model import RewardModel
+from rlvr.reward_model.process import ProcessRewardModel
 from rlvr.reward_model.scorer import Classifier, load_classifier, log_odds
 from rlvr.reward_model.text import Encoded, Renderer
 from rlvr.verifiers.runner import Runner, VerifierErrors
@@ -287,14 +288,20 @@ def test_a_run_that_it_rewards_resumes_exactly(folder, tmp_path):
     assert len({json.loads(line)["reward"] for line in whole.splitlines()}) > 16
 
 
-def test_an_installed_project_names_it():
-    """The entry point is this class, and its options are parsed from text."""
+@pytest.mark.parametrize(
+    ("name", "kind", "options", "read"),
+    [
+        ("reward_model", RewardModel, {"threshold": "0.5", "batch_size": "8"}, {"threshold": 0.5, "batch_size": 8}),
+        ("process_reward_model", ProcessRewardModel, {"reduce": "product"}, {"reduce": "product", "whole_batch": True}),
+    ],
+)
+def test_an_installed_project_names_it(name, kind, options, read):
+    """The entry point is the class, and its options are parsed from text."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["rlvr.verifiers"]
-    assert EntryPoint("reward_model", table["reward_model"], "rlvr.verifiers").load() is RewardModel
-    made = make_verifier(
-        table["reward_model"], model="org/name", threshold="0.5", batch_size="8", placement="offload", label="1"
-    )
-    assert (made.threshold, made.batch_size, made.placement, made.label) == (0.5, 8, "offload", "1")
+    assert EntryPoint(name, table[name], "rlvr.verifiers").load() is kind
+    made = make_verifier(table[name], model="org/name", **options)
+    assert {option: getattr(made, option) for option in read} == read
+    assert made.reads_prompt
 
 
 # The verifier reward_model against a server with vLLM's routes: the same scores, and failures that are counted.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -114,15 +113,6 @@ def test_a_killed_training_goes_on_from_its_last_checkpoint(tmp_path, policy, pa
     assert not list((tmp_path / "parts").glob("*.training"))
 
 
-def test_optimizer_and_weights_are_those_of_the_step(tmp_path, policy, pairs):
-    """A checkpoint of a resumed training has the bytes of one of an unbroken one; no more than two are kept."""
-    train(config(tmp_path / "whole", policy, pairs), 10)
-    for at in (4, 10):
-        train(config(tmp_path / "parts", policy, pairs), at)
-    assert steps_of(tmp_path / "parts") == steps_of(tmp_path / "whole") == [6, 9]
-    check_same(tmp_path / "parts", tmp_path / "whole")
-
-
 def test_models_that_are_whole_stay(tmp_path, policy, pairs):
     """Killed in the second of two models, and again before its checkpoint: the first is not trained again."""
     settings = {"run": {"models": 2}}
@@ -152,23 +142,6 @@ def test_a_kill_while_the_model_is_saved(tmp_path, policy, pairs, monkeypatch, p
         with pytest.raises(Killed):
             launch_reward_model(config(tmp_path / "parts", policy, pairs))
     train(config(tmp_path / "parts", policy, pairs))
-    check_same(tmp_path / "parts", tmp_path / "whole")
-
-
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, policy, pairs, capsys):
-    """The one before it is taken, as in RL; where all are damaged that is one line."""
-    train(config(tmp_path / "whole", policy, pairs))
-    train(config(tmp_path / "parts", policy, pairs), 8)
-    newest = list_checkpoints(tmp_path / "parts" / "model-0.training")[-1][1]
-    content = (newest / "optimizer.safetensors").read_bytes()
-    (newest / "optimizer.safetensors").write_bytes(content[:-1])
-    train(config(tmp_path / "parts", policy, pairs), 8)
-    assert "going back to step 3" in capsys.readouterr().out
-    for _, folder in list_checkpoints(tmp_path / "parts" / "model-0.training"):
-        (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"every checkpoint of .*model-0\.training is damaged .*--run\.overwrite"):
-        launch_reward_model(config(tmp_path / "parts", policy, pairs))
-    assert train(config(tmp_path / "parts", policy, pairs, run={"overwrite": True}))[0] == 1
     check_same(tmp_path / "parts", tmp_path / "whole")
 
 
@@ -263,25 +236,6 @@ def wait_for_step(out_dir: Path, step: int, process: warm.Started) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-@pytest.mark.slow
-def test_killed_at_three_random_moments(tmp_path, policy, pairs):
-    """SIGKILL some time after a checkpoint appeared, three times; then to the end: the bytes of an unbroken one."""
-    whole = warm.run([*flags(policy, pairs), str(tmp_path / "whole")])
-    assert whole.returncode == 0, whole.stderr
-    chance = random.Random(time.time_ns())
-    for step in (3, 9, 18):
-        process = warm.start([*flags(policy, pairs), str(tmp_path / "parts")])
-        wait_for_step(tmp_path / "parts", step, process)
-        time.sleep(chance.uniform(0, 0.2))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not (tmp_path / "parts" / "model-0").exists()
-    again = warm.run([*flags(policy, pairs), str(tmp_path / "parts")])
-    assert again.returncode == 0, again.stderr
-    assert "resuming the training of the reward model from step" in again.stdout
-    check_same(tmp_path / "parts", tmp_path / "whole")
 
 
 @pytest.mark.slow

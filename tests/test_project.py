@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-import gc
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
-import time
 import tomllib
 from typing import Any
 
@@ -20,7 +17,6 @@ import yaml
 import rlvr
 from rlvr.commands.cli import main
 from tests.helpers.files import ROOT, slow_tests
-from tests.helpers.machine import processor_time
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -112,24 +108,3 @@ def test_each_line_is_a_test_and_each_file_keeps_one():
         if not all(first for first, _ in parts):
             whole.setdefault(file, set()).add(name)
     assert [file for file, names in whole.items() if functions(file) <= names and len(names) > 1] == []
-
-
-def spin(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def test_only_what_this_thread_computes_counts() -> None:
-    """Not sleep, not another thread's work; the collector is on again afterwards."""
-    with processor_time() as idle:
-        other = threading.Thread(target=spin, args=(0.2,))
-        other.start()
-        other.join()
-        time.sleep(0.1)
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with processor_time() as busy:
-        spin(0.2)
-    assert idle.seconds < 0.1
-    assert 0.2 <= busy.seconds < 0.4

@@ -18,14 +18,11 @@ from rlvr.config import (
     OptimConfig,
     RolloutConfig,
     RunConfig,
-    TorchSamplerConfig,
-    VLLMConfig,
 )
 from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Status, Verdict, correct, error, incorrect
 from rlvr.model.logprobs.critic import Critic
 from rlvr.runs.log import rollout_records
 from rlvr.runs.records import verdict_line
-from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.problems.draws import _permutation, further_problems, items_of_step, known_orders
@@ -35,7 +32,6 @@ from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_rewards, informative_groups, shuffle_verdicts, soft_overlong
 from rlvr.verifiers.runner import Runner
 from tests.helpers.machine import processor_time
-from tests.helpers.models import OwnWeights
 from tests.helpers.runs import build_run
 from tests.helpers.verifiers import has_seven, odd_digits_or_easy
 
@@ -268,53 +264,17 @@ def test_a_verdict_without_score_needs_the_right_status():
         Verdict(Status.PARTIAL, float("nan"))
 
 
-@pytest.mark.parametrize(
-    ("result", "status", "score"),
-    [(True, "correct", 1), (False, "incorrect", 0), (1.0, "correct", 1), (0.4, "partial", 0.4), (-1, "incorrect", -1)],
-)
-def test_what_a_verifier_returns_becomes_a_verdict(result, status, score):
-    """bool, float and Verdict are understood."""
-    verdict = Verdict.of(result)
-    assert (verdict.status, verdict.score) == (status, score)
-
-
-@pytest.mark.parametrize("result", [None, "yes", [1.0]])
-def test_other_results_are_errors(result):
-    """None is not a 0."""
-    with pytest.raises(TypeError, match="expected bool, float or Verdict"):
-        Verdict.of(result)
-
-
-def test_group_of_one_needs_an_advantage_that_can_use_it():
-    """group_size 1 with GRPO would never move the policy."""
-    with pytest.raises(ValueError, match="group_size 1 with the group-relative advantage 'grpo'"):
-        Config(rollout=RolloutConfig(group_size=1)).check()
-    Config(rollout=RolloutConfig(group_size=1), algo=AlgoConfig("reinforce")).check()
-
-
-def make_run(
-    out_dir: Path,
-    *,
-    verifier=odd_digits_or_easy,
-    steps: int = 2,
-    monitor: bool = False,
-    shuffle: bool = False,
-    max_staleness: int = 0,
-    **rollout,
-) -> Run:
+def make_run(out_dir: Path, *, verifier=odd_digits_or_easy, steps: int = 2, monitor: bool = False, **rollout) -> Run:
     """A run of a random tiny model in float32 on the CPU, with two rounds of dynamic sampling."""
     settings = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "resample_rounds": 2, **rollout}
     config = Config(
-        run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0, shuffle_rewards=shuffle),
+        run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
         monitor=MonitorConfig("has_seven", window=2),
-        sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=max_staleness)
-        if max_staleness
-        else TorchSamplerConfig(mismatch_alarm=10.0),
     )
-    run = build_run(config, Runner(verifier), sampler=OwnWeights if max_staleness else TorchSampler)
+    run = build_run(config, Runner(verifier))
     if monitor:
         run.monitor = Monitor(Runner(has_seven), config.monitor)
     return run
@@ -338,15 +298,28 @@ def test_without_a_group_that_teaches_the_first_are_kept(tmp_path):
     assert [group.kept for group in groups] == [True] * 6 + [False] * 12
 
 
-def test_metrics_describe_all_that_was_sampled(tmp_path):
-    """Reward, right ones, lengths, statuses and groups without signal are those of every rollout in rollouts.jsonl."""
-    run = make_run(tmp_path)
+def mean(values) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory) -> Run:
+    """A run of two steps with dynamic sampling and a monitor."""
+    run = make_run(tmp_path_factory.mktemp("dynamic"), monitor=True)
     train(run)
-    rows = run.reporter.log.read("rollouts")
-    for metrics in run.reporter.log.read("metrics"):
+    return run
+
+
+def test_metrics_describe_all_that_was_sampled(dynamic):
+    """Reward, right ones, lengths, statuses, groups without signal and the monitor's means are those of every rollout
+    in rollouts.jsonl; trained tokens are those of the kept groups."""
+    rows = dynamic.reporter.log.read("rollouts")
+    for metrics in dynamic.reporter.log.read("metrics"):
         here = [row for row in rows if row["step"] == metrics["step"]]
         kept = [row for row in here if row["kept"]]
         assert len(kept) == 24 < len(here)
+        assert metrics["trained_tokens"] == sum(row["tokens"] for row in kept)
         assert metrics["reward"] == metrics["correct"] == pytest.approx(mean(row["score"] for row in here))
         assert metrics["reward"] != pytest.approx(mean(row["score"] for row in kept))
         assert metrics["completion_tokens"] == pytest.approx(mean(row["tokens"] for row in here))
@@ -358,23 +331,28 @@ def test_metrics_describe_all_that_was_sampled(tmp_path):
         assert metrics["groups_sampled"] == len(scores) == len(here) / 4
         assert metrics["groups_kept"] == 6
         assert metrics["resample_rounds"] == max(row["round"] for row in here) > 0
+        assert metrics["monitor/score"] == pytest.approx(mean(row["monitor_score"] for row in here))
+        assert metrics["monitor/proxy"] == pytest.approx(mean(row["score"] for row in here))
 
 
-def mean(values) -> float:
-    values = list(values)
-    return sum(values) / len(values)
-
-
-def test_what_is_dropped_is_marked_and_has_no_advantage(tmp_path):
-    """Its verdict and its reward are there; what is trained on has an advantage."""
-    run = make_run(tmp_path, truncated="penalize", overlong_buffer=4)
-    train(run)
-    rows = run.reporter.log.read("rollouts")
+def test_what_is_dropped_is_marked_and_has_no_advantage(dynamic, capsys):
+    """Its verdicts and its reward are there; report and console name it, and the line of a step counts the groups."""
+    rows = dynamic.reporter.log.read("rollouts")
     assert {row["kept"] for row in rows} == {True, False}
     for row in rows:
         assert (row["advantage"] is None) == (not row["kept"])
         assert row["status"]
-        assert row["reward"] == pytest.approx(row["score"] - max(row["tokens"] - 8, 0) / 4)
+        assert row["reward"] == row["score"]
+        assert row["monitor_score"] == ("7" in row["completion"])
+    dropped = next(row for row in rows if not row["kept"])
+    assert "not trained on (dropped by dynamic sampling)" in verdict_line(dropped)
+    display = Display()
+    display.sample(dropped)
+    assert "not trained on" in capsys.readouterr().out
+    display.sample(next(row for row in rows if row["kept"]))
+    assert ", advantage " in capsys.readouterr().out
+    first = dynamic.reporter.log.read("metrics")[0]
+    assert f"kept 6/{int(first['groups_sampled'])}  " in describe_step(first)
 
 
 def test_with_a_critic_every_kept_group_teaches(tmp_path):
@@ -388,16 +366,6 @@ def test_with_a_critic_every_kept_group_teaches(tmp_path):
     assert metrics["no_signal"] == sum(len(scores) == 1 for scores in dropped) / (len(rows) / 4) > 0
 
 
-def test_only_the_kept_groups_are_trained_on(tmp_path):
-    """Trained tokens are those of the kept groups."""
-    run = make_run(tmp_path)
-    train(run)
-    rows = run.reporter.log.read("rollouts")
-    for metrics in run.reporter.log.read("metrics"):
-        kept = [row for row in rows if row["step"] == metrics["step"] and row["kept"]]
-        assert metrics["trained_tokens"] == sum(row["tokens"] for row in kept)
-
-
 def test_without_dynamic_sampling_no_line_changes(tmp_path):
     """Neither mark nor round, and no count of groups."""
     run = make_run(tmp_path, resample_rounds=0)
@@ -405,35 +373,6 @@ def test_without_dynamic_sampling_no_line_changes(tmp_path):
     assert all({"kept", "round"}.isdisjoint(row) for row in run.reporter.log.read("rollouts"))
     names = {"groups_sampled", "groups_kept", "resample_rounds"}
     assert all(names.isdisjoint(row) for row in run.reporter.log.read("metrics"))
-
-
-def test_the_monitor_judges_all_that_was_sampled(tmp_path):
-    """Every line has the monitor's verdict, and its means are over all of them."""
-    run = make_run(tmp_path, monitor=True)
-    train(run)
-    rows = run.reporter.log.read("rollouts")
-    for metrics in run.reporter.log.read("metrics"):
-        here = [row for row in rows if row["step"] == metrics["step"]]
-        assert any(not row["kept"] for row in here)
-        assert metrics["monitor/score"] == pytest.approx(mean(row["monitor_score"] for row in here))
-        assert metrics["monitor/proxy"] == pytest.approx(mean(row["score"] for row in here))
-        assert all(row["monitor_score"] == ("7" in row["completion"]) for row in here)
-
-
-def test_what_reads_rollouts_shows_the_mark(tmp_path, capsys):
-    """Report and console name what was not trained on; the line of a step counts the groups."""
-    run = make_run(tmp_path, steps=1)
-    train(run)
-    rows = run.reporter.log.read("rollouts")
-    dropped = next(row for row in rows if not row["kept"])
-    assert "not trained on (dropped by dynamic sampling)" in verdict_line(dropped)
-    display = Display()
-    display.sample(dropped)
-    assert "not trained on" in capsys.readouterr().out
-    display.sample(next(row for row in rows if row["kept"]))
-    assert ", advantage " in capsys.readouterr().out
-    groups = {row["problem"] for row in rows}
-    assert f"kept 6/{len(groups)}  " in describe_step(run.reporter.log.read("metrics")[0])
 
 
 def test_the_error_budget_and_the_control_see_all(tmp_path):

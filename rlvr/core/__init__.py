@@ -1,7 +1,6 @@
 """What everything else stands on. Standard library only, except for `http` (httpx2) and the hub in `files`.
 
 types       Problem, Completion, Verdict, Task, Sampler: the shared types, and the letters for shapes
-turns       Turn and Reply of a rollout with an environment
 traits      the optional attributes of a verifier
 registry    names of verifiers, task packs and environments; `make_verifier`, `make_task`, `make_environment`
 seeding     `derive_seed`: a seed for each random choice

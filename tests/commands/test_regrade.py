@@ -15,8 +15,7 @@ from rlvr.commands.cli import main as rlvr
 from rlvr.commands.task import build_task
 from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, to_json
 from rlvr.core.registry import make_verifier
-from rlvr.core.turns import Turn
-from rlvr.core.types import Completion, Group, Status, Verdict
+from rlvr.core.types import Completion, Group, Status, Turn, Verdict
 from rlvr.runs.log import rollout_records
 from rlvr.training.step.rewards import credited_advantages, credited_rewards, group_rewards
 from rlvr.verifiers.runner.base import verify_one

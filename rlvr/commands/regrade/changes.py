@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.config import Config
-from rlvr.core.turns import Turn
-from rlvr.core.types import Completion, Group, Problem, Verdict
+from rlvr.core.types import Completion, Group, Problem, Turn, Verdict
 from rlvr.training.step.rewards import group_rewards
 
 Record = Mapping[str, Any]

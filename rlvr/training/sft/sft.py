@@ -19,8 +19,7 @@ from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.write import PARTIAL
 from rlvr.core.heartbeat import enter
 from rlvr.core.seeding import derive_seed
-from rlvr.core.turns import Reply, Turn
-from rlvr.core.types import Completion, Group, correct
+from rlvr.core.types import Completion, Group, Reply, Turn, correct
 from rlvr.distributed import sum_gradients
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
@@ -29,12 +28,7 @@ from rlvr.model.optim.health import GradientWatch, check_weights, count_not_fini
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 
 from ..checkpoint.checkpoint import Snapshot, SnapshotWriter, Weights, load_checkpoint, take_snapshot
-from ..checkpoint.folders import (
-    checkpoint_folder,
-    delete_old_checkpoints,
-    find_newest_whole,
-    folder_of_unfinished,
-)
+from ..checkpoint.folders import checkpoint_folder, delete_old_checkpoints, find_newest_whole, folder_of_unfinished
 from ..problems.draws import items_of_step
 from ..rollout.episodes import Play, collect_replies
 from ..step.learner import Learner

@@ -77,7 +77,7 @@ class VLLMConfig(EngineSettings):
             (
                 self.sleep == 0 or self.max_staleness == 0,
                 f"{at}sleep {self.sleep} needs {at}max_staleness 0: an engine that samples meanwhile cannot sleep",
-            ),
+            )
         ]
 
 

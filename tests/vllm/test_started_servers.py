@@ -19,7 +19,7 @@ from rlvr.sampling.vllm import server
 from rlvr.sampling.vllm.sampler import VLLMSampler
 from rlvr.sampling.vllm.weights import write_config
 from tests.helpers.files import ROOT
-from tests.helpers.models import shake, small_policy
+from tests.helpers.models import small_policy
 from tests.helpers.vllm_servers import LOSES, draw, stand_in
 
 
@@ -65,27 +65,10 @@ def test_lost_server_is_replaced_at_the_next_push():
     assert len(engine.servers) == 1
     pids = [started.pid for started, _ in engine.starter.processes.values()]
     kill(sampler, 0)
-    with pytest.raises(RunError, match="vLLM servers were lost 3 times; last: "):
+    with pytest.raises(RunError, match=r"lost all 2 vLLM servers; last: .*; the same command resumes$"):
         draw(sampler)
     sampler.close()
     assert all(map(ended, pids))
-
-
-@pytest.mark.filterwarnings(LOSES)
-def test_only_server_is_replaced_at_once_with_the_weights_that_it_had():
-    """The trainer's may have moved on meanwhile, as they do where batches are sampled ahead."""
-    policy = small_policy()
-    sampler = VLLMSampler(policy, VLLMServerConfig(sync_check_every=0, timeout=60, max_restarts=1))
-    expected, version = draw(sampler), sampler.engine.version
-    shake(policy, 0.2, 0)
-    kill(sampler, 0)
-    assert draw(sampler) == expected
-    assert sampler.engine.version == version
-    assert sampler.engine.deaths == 1
-    sampler.load_weights(policy)
-    assert draw(sampler) != expected
-    assert sampler.check_sync().passed
-    sampler.close()
 
 
 def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from rlvr.commands.cli import main
 from rlvr.core.http import JSONClient, ServerLost
 from rlvr.core.registry import register_environment
 from rlvr.core.types import Reply, correct, incorrect
-from tests.helpers.faulty_proxy import KINDS, faulty_proxy
 from tests.helpers.vllm_policies import make_policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
@@ -36,8 +34,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}(assistant){% endif %}"
 )
 SIZES = ["--workers", "1", "--verifier", "exact", "--max-new-tokens", "24", "--max-problems", "8"]
-MANY = 120  # answers: one request of 20 fails, twice each way
-LONGER = ["--workers", "1", "--verifier", "exact", "--max-new-tokens", "12", "--max-problems", str(MANY)]
 
 
 @register_environment("test_vllm_echo")
@@ -161,61 +157,3 @@ def test_seeds_give_the_same_samples_again(url: str, tmp_path: Path) -> None:
     other, _ = evaluated(tmp_path / "other", *served, "--seed", "1")
     assert again == first
     assert sum(a["completion"] == b["completion"] for a, b in zip(first, other)) < len(first) / 2
-
-
-@pytest.fixture(scope="module")
-def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The greedy evaluation of this process, of MANY problems."""
-    own = ["--model", str(folder), "--device", "cpu", "--temperature", "0", "--chat", "never"]
-    return evaluated(tmp_path_factory.mktemp("expected"), *own, sizes=LONGER)
-
-
-def asks(url: str, folder: Path) -> list[str]:
-    """A greedy evaluation that gives a request five seconds."""
-    served = ["--url", url, "--model", "m", "--api", "completions", "--tokenizer", str(folder), "--chat", "never"]
-    return [*served, "--temperature", "0", "--concurrency", "4", "--request-seconds", "5"]
-
-
-def test_failures_in_front_of_the_server_lose_nothing(
-    folder: Path, url: str, expected: tuple[list[dict[str, Any]], dict[str, Any]], tmp_path: Path
-) -> None:
-    """5 % of the requests end with 429, 500 or no answer in time: sample for sample what this process evaluates."""
-    with faulty_proxy(url) as proxy:
-        found = evaluated(tmp_path, *asks(proxy.url, folder), sizes=LONGER)
-    assert found == expected
-    assert len(found[0]) == MANY
-    assert all(proxy.failed[kind] >= 2 for kind in KINDS)
-    assert len(proxy.bodies) >= MANY + sum(proxy.failed.values())
-    print(f"{len(proxy.bodies)} requests, of which {dict(proxy.failed)} failed: {MANY} answers")
-
-
-def test_killed_and_resumed_the_file_is_that_of_this_process(
-    folder: Path, url: str, expected: tuple[list[dict[str, Any]], dict[str, Any]], tmp_path: Path
-) -> None:
-    """SIGKILL after 30 and after 80 answers, with failures all along; what was written is not asked for again."""
-    answers = tmp_path / "answers.jsonl"
-    written = []
-    with faulty_proxy(url) as proxy:
-        proxy.delay = 0.2
-        flags = asks(proxy.url, folder)
-        for wanted in (30, 80):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr", *command(tmp_path, *flags, sizes=LONGER)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            while not (answers.exists() and answers.read_bytes().count(b"\n") >= wanted):
-                assert process.poll() is None
-                time.sleep(0.02)
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            written.append(answers.read_bytes().count(b"\n"))
-            assert not (tmp_path / "result.json").exists()
-        proxy.delay = 0.0
-        before = len(proxy.bodies)
-        found = evaluated(tmp_path, *flags, sizes=LONGER)
-    asked_last = {body["seed"] for body in proxy.bodies[before:]}
-    assert found == expected
-    assert written[0] < written[1] < MANY
-    assert len(asked_last) == MANY - written[1]
-    print(f"killed after {written} of {MANY} answers; {len(proxy.bodies)} requests, {dict(proxy.failed)} failed")

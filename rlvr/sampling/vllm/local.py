@@ -8,6 +8,8 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -31,7 +33,7 @@ from .engine import (
     start_failure,
     start_options,
 )
-from .weights import engine_weights, shared_folder, write_model
+from .weights import engine_weights, write_config
 from .worker import reload
 
 
@@ -46,19 +48,24 @@ class LocalEngine(Engine):
         self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
         self.sleeping = False
         self._interrupted = threading.Event()
+        try:
+            self.load(policy)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, vllm: Any, policy: Policy) -> None:
-        """Start the engine with the policy's weights. Raises ValueError with vLLM's reason where it does not start."""
+        """Start the engine without weights. Raises ValueError with vLLM's reason where it does not start."""
         if policy.device.type == "cpu":
             # vLLM compiles small functions even when told to run eagerly; on a CPU that costs more than it saves.
             importlib.import_module("torch._dynamo").config.disable = True
         self._params = vllm.SamplingParams
         set_num_threads = torch.set_num_threads
-        with shared_folder() as folder:
-            write_model(policy, engine_weights(policy), folder)
+        with TemporaryDirectory(prefix="rlvr-vllm-") as folder:
+            write_config(policy, Path(folder))
             try:
-                options = start_options(policy, self.config)
-                self.llm = vllm.LLM(model=str(folder), disable_log_stats=True, use_tqdm_on_load=False, **options)
+                options = start_options(policy, self.config) | {"load_format": "dummy", "disable_log_stats": True}
+                self.llm = vllm.LLM(model=folder, **options)
             except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
                 raise ValueError(start_failure(str(error))) from error
             finally:

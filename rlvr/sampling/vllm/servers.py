@@ -19,6 +19,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -42,7 +44,7 @@ from .server import (
     visible_gpus,
 )
 from .transfer import CHANNELS, Transfer, TransferBroken
-from .weights import engine_weights, shared_folder, write_config
+from .weights import engine_weights, write_config
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
 LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
@@ -209,7 +211,7 @@ class Starter:
         self.processes: dict[str, tuple[ServerProcess, list[str]]] = {}  # by URL, with its GPUs
         self._numbers = itertools.count()
         self._stack = ExitStack()
-        self.folder = self._stack.enter_context(shared_folder())
+        self.folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="rlvr-vllm-")))
         write_config(policy, self.folder)
 
     def __enter__(self) -> Starter:
@@ -274,9 +276,8 @@ class ServersEngine(Engine):
     """vLLM servers.
 
     A server that dies, does not answer for `timeout` seconds, or does not have the weights that were pushed is lost:
-    what it had not finished is sampled by the others, which have them. One that was started here is replaced at the
-    next push, at once where no other is left; `max_restarts` bounds how often. Of the servers at sampler.url the run
-    goes on with those that are left.
+    what it had not finished is sampled by the others, which have them; where none is left the run ends. A lost one that
+    was started here is replaced at the next push; `max_restarts` bounds how often.
     """
 
     def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
@@ -285,7 +286,6 @@ class ServersEngine(Engine):
         self.servers: list[Server] = []
         self.lost: set[str] = set()  # URLs since the last push
         self.report: Report = warn_of_lost
-        self.kept: dict[str, Tensor] = {}  # the last push's weights, for servers started here that must be replaced
         self.proof = Proof(policy.dtype)
         self.transfer: Transfer | None = None
         self.starter: Starter | None = None
@@ -322,8 +322,7 @@ class ServersEngine(Engine):
                     outputs.append(self._ask(server, request))
                 except ServerLost as error:
                     self._lose(server, error)
-            # A server that took the place of a lost one is asked too.
-            return outputs or [self._ask(server, request) for server in self.servers]
+            return outputs
 
         return on_first(ask_all)
 
@@ -351,15 +350,8 @@ class ServersEngine(Engine):
                 self._give_up(server)
         self.pushes += 1
         self.proof.begin(self.pushes, own)
-        if is_first() and self.starter is not None:
-            self.kept = {name: value.detach().to("cpu", self.dtype, copy=True) for name, value in source()}
-            urls = on_first(self._push_kept).urls
-        elif self.config.url:
-            urls = self._push_from(source).urls
-        else:  # the first rank has servers of its own, and the weights that this one helps to gather
-            for _ in source():
-                pass
-            urls = on_first(Outcome).urls
+        on_first(self._replace_lost)
+        urls = self._push_from(source).urls
         self._adopt(urls)
         self.lost = set()
 
@@ -426,6 +418,8 @@ class ServersEngine(Engine):
 
         The outcome says `again` if one was lost during it. Raises RunError where none is left.
         """
+        if not self.servers:
+            raise RunError("no vLLM server is left; the same command resumes, with servers that run")
         try:
             if self.transfer is None:
                 for server in self.servers:
@@ -437,10 +431,10 @@ class ServersEngine(Engine):
         except TransferBroken as broken:
             self.transfer = None
             for server, reason in broken.lost.items():
-                self._lose(server, ServerLost(reason), replaces=False)
+                self._lose(server, ServerLost(reason))
             return Outcome(again=True)
         for server, error in failed.items():
-            self._lose(server, error, replaces=False)
+            self._lose(server, error)
         return Outcome([server.url for server in self.servers], again=bool(failed))
 
     def _reset_caches(self) -> dict[Server, ServerLost]:
@@ -473,40 +467,29 @@ class ServersEngine(Engine):
                 failed[server] = ServerLost(f"{server.name} does not have the weights of push {self.pushes}: {reason}")
         return failed
 
-    def _push_kept(self) -> Outcome:
-        """Replace servers of this rank's own that are lost, and push the weights that are kept."""
-        assert self.starter is not None
-        while True:
-            missing = self.config.servers - len(self.servers)
-            for _ in range(missing if self.deaths <= self.config.max_restarts else 0):
-                url = self.starter.replace(self._check_interrupted)
-                self.report(f"a vLLM server was started at {url}, in place of a lost one", REPLACED)
-                self._leave_group()
-                self._adopt([*(server.url for server in self.servers), url])
-            outcome = self._attempt(self.kept.items())
-            if not outcome.again:
-                return outcome
+    def _replace_lost(self) -> None:
+        """Start servers in place of lost ones that were started here; the push that follows brings their weights."""
+        if self.starter is None or self.deaths > self.config.max_restarts:
+            return
+        for _ in range(self.config.servers - len(self.servers)):
+            url = self.starter.replace(self._check_interrupted)
+            self.report(f"a vLLM server was started at {url}, in place of a lost one", REPLACED)
+            self._leave_group()
+            self._adopt([*(server.url for server in self.servers), url])
 
-    def _lose(self, server: Server, error: ServerLost, *, replaces: bool = True) -> None:
-        """Give up a server; with `replaces` start another at once where none is left.
-
-        Raises Interrupted after `interrupt`, RunError where no server is left and none may be started.
-        """
+    def _lose(self, server: Server, error: ServerLost) -> None:
+        """Give up a server. Raises Interrupted after `interrupt`, RunError where no server is left."""
         if self._interrupted.is_set():
             raise Interrupted("sampling was interrupted") from error
         if server not in self.servers:
             return  # several requests find out
         self._give_up(server)
         left, total = len(self.servers), max(len(self.config.url), self.config.servers)
-        if not left and self.starter is not None and self.deaths > self.config.max_restarts:
-            raise RunError(f"vLLM servers were lost {self.deaths} times; last: {error}") from error
-        if not left and (self.starter is None or (replaces and count_ranks() > 1)):
+        if not left:
             what = f"all {total} vLLM servers; last" if total > 1 else "the vLLM server"
-            raise RunError(f"lost {what}: {error}; the same command resumes, with servers that run") from error
-        goes_on = f"{left} of {total} are left" if left else "another one is started"
-        self.report(f"a vLLM server is lost ({error}); {goes_on}", LOST)
-        if not left and replaces:
-            self._push_kept()
+            others = "" if self.starter is not None else ", with servers that run"
+            raise RunError(f"lost {what}: {error}; the same command resumes{others}") from error
+        self.report(f"a vLLM server is lost ({error}); {left} of {total} are left", LOST)
 
     def _give_up(self, server: Server) -> None:
         """Stop using a server: end its requests and its process, and leave the transfer's group."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import importlib
 import socket
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -26,6 +25,7 @@ from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from rlvr.core.http import ServerLost, ServerSilent, is_local
 from rlvr.core.types import RunError
+from rlvr.distributed import in_thread
 
 from .engine import MISSING
 from .server import Server, free_port
@@ -73,7 +73,6 @@ def address_towards(host: str) -> str:
         return str(probe.getsockname()[0])
 
 
-T = TypeVar("T")
 PART_BYTES = 2**28  # of one call of /update_weights, or one decoder layer
 STALLED = 120.0  # seconds after which a collective that does not go on fails, before HTTP calls do
 GRACE = 2.0  # seconds in which servers that fail together are seen to
@@ -211,8 +210,8 @@ class Transfer:
         self, path: str, body: Callable[[Server], Any], collective: Callable[[], object] | None = None
     ) -> None:
         """Have all servers answer a call, while this process's part of a collective runs."""
-        calls = {server: run_in_thread(partial(server.post, path, body(server))) for server in self.servers}
-        own = [run_in_thread(collective)] if collective is not None else []
+        calls = {server: in_thread(partial(server.post, path, body(server))) for server in self.servers}
+        own = [in_thread(collective)] if collective is not None else []
         limit = max(server.timeout for server in self.servers)
         done, left = wait([*calls.values(), *own], timeout=limit, return_when=FIRST_EXCEPTION)
         if left or any(future.exception() is not None for future in done):
@@ -262,7 +261,7 @@ def leave(servers: Sequence[Server], *paths: str) -> None:
             with suppress(ServerLost, ValueError):
                 server.post(path, {}, timeout=SHORT)
 
-    wait([run_in_thread(partial(end, server)) for server in servers], timeout=2 * SHORT)
+    wait([in_thread(partial(end, server)) for server in servers], timeout=2 * SHORT)
 
 
 def meeting_address(urls: Sequence[str]) -> str:
@@ -275,17 +274,3 @@ def meeting_address(urls: Sequence[str]) -> str:
         return address_towards(far)
     except OSError as error:
         raise RunError(f"the vLLM server's host {far} has no address: {error}") from error
-
-
-def run_in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run a call in a thread that does not outlive the process, and return its future."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="rlvr-transfer", daemon=True).start()
-    return future

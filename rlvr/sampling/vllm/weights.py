@@ -1,20 +1,15 @@
-"""The policy's weights on their way to an engine: one tensor after the other, and as files."""
+"""The policy's weights on their way to an engine, one tensor after the other."""
 
 from __future__ import annotations
 
 import copy
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers.conversion_mapping import get_model_conversion_mapping
@@ -22,9 +17,6 @@ from transformers.core_model_loading import WeightConverter, revert_weight_conve
 
 from rlvr.model.load.policy import Policy
 
-MEMORY = Path("/dev/shm")
-WEIGHT_FILES = "model-*.safetensors"
-PART_BYTES = 2**30
 LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
 
 
@@ -131,7 +123,7 @@ def layers(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]
         yield layer
 
 
-def parts(weights: Iterable[tuple[str, Tensor]], size: int = PART_BYTES) -> Iterator[dict[str, Tensor]]:
+def parts(weights: Iterable[tuple[str, Tensor]], size: int) -> Iterator[dict[str, Tensor]]:
     """Yield weights in parts of whole layers (see `layers`), of at most `size` bytes or of one layer."""
     part: dict[str, Tensor] = {}
     for layer in layers(weights):
@@ -147,73 +139,9 @@ def _bytes(weights: dict[str, Tensor]) -> int:
     return sum(value.nbytes for value in weights.values())
 
 
-def write_weights(
-    weights: Iterable[tuple[str, Tensor]], folder: Path, dtype: torch.dtype, size: int = PART_BYTES
-) -> None:
-    """Write the weights in the engine's dtype as safetensors files, in place of those in the folder.
-
-    Each file holds one part (see `parts`), so that no more than a part is held beside the files.
-    """
-    for path in folder.glob(WEIGHT_FILES):
-        path.unlink()
-    on_cpu = ((name, value.to("cpu", dtype).contiguous()) for name, value in weights)
-    for number, part in enumerate(parts(on_cpu, size)):
-        seen: set[int] = set()
-        for name, value in part.items():
-            if value.data_ptr() in seen:  # safetensors refuses tensors that share memory
-                part[name] = value.clone()
-            seen.add(value.data_ptr())
-        save_file(part, folder / WEIGHT_FILES.replace("*", f"{number:05d}"), metadata={"format": "pt"})
-
-
-def write_model(policy: Policy, weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
-    """Write weights, config and tokenizer as vLLM loads a model."""
-    write_config(policy, folder)
-    write_weights(weights, folder, policy.dtype)
-
-
 def write_config(policy: Policy, folder: Path) -> None:
     """Write config and tokenizer as vLLM reads them, without weights."""
     config = copy.deepcopy(policy.causal.config)
     config.architectures = [type(policy.causal).__name__]
     config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
-
-
-@contextmanager
-def shared_folder() -> Iterator[Path]:
-    """Create a folder in memory (/dev/shm, or on disk without it) and delete it at the end.
-
-    Folders that killed processes left behind are deleted first.
-    """
-    delete_orphans(MEMORY)
-    parent = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix=f"rlvr-{process_space()}-{os.getpid()}-", dir=parent) as folder:
-        yield Path(folder)
-
-
-def process_space() -> str:
-    """Return the id of this process's PID namespace: containers that share /dev/shm reuse each other's process ids."""
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:  # not Linux
-        return "0"
-
-
-def delete_orphans(parent: Path) -> None:
-    """Delete the shared folders in `parent` whose process has ended."""
-    for folder in parent.glob(f"rlvr-{process_space()}-*-*"):
-        owner = int(folder.name.split("-")[2])
-        if not process_lives(owner):
-            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
-
-
-def process_lives(pid: int) -> bool:
-    """Return whether a process has this id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

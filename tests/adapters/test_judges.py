@@ -218,16 +218,17 @@ def test_a_forked_process_does_not_wait_for_a_lock_of_its_parent(copied):
             used.close()
 
 
-def test_no_score_is_never_zero_in_a_rollout():
-    """Of a single turn, too."""
+def fails(problem, completion):
+    raise OSError("no service")
+
+
+def test_no_score_is_never_zero():
+    """None, or Unscored with the reason; of a rollout of a single turn, too."""
     with Judge(fails) as made:
+        assert made.scores([(PROBLEM, "7")]) == [None]
         assert Rollout(made, PROBLEM).say("7").score is None
         with pytest.raises(Unscored, match="no service"):
             made.score(PROBLEM, "7")
-
-
-def fails(problem, completion):
-    raise OSError("no service")
 
 
 GOOD, BAD, NONE = "so \\boxed{4}", "so \\boxed{5}", "no idea"
@@ -285,12 +286,14 @@ def test_trl_needs_a_column(math_judge):
 
 
 def test_verl_scores(math_judge, sums):
-    """By reference, and by the problem of a row; the parts of the reply are a verdict's."""
+    """By reference, and by the problem of a row; the parts of the reply are a verdict's. No score is no 0."""
     score = verl_adapter.compute_score(math_judge)
     found = score("math", GOOD, "4")
     assert found.pop("reason")
     assert found == {"score": 1.0, "acc": 1.0, "status": "correct"}
     assert score(data_source="math", solution_str=NONE, ground_truth="4", extra_info={"index": 3})["score"] == 0.0
+    with pytest.raises(Unscored, match="math: bad_reference"):
+        score("math", GOOD, None)
     row = verl_adapter.rows(sums, "sums", "test")[1]
     assert row["prompt"][-1]["role"] == "user"
     truth = row["reward_model"]["ground_truth"]
@@ -298,12 +301,6 @@ def test_verl_scores(math_judge, sums):
     text = box_reference(sums.problem(truth))
     assert by_row("sums", text, truth, row["extra_info"], reward_router_address=None)["score"] == 1.0
     assert by_row("sums", "?", truth, row["extra_info"])["acc"] == 0.0
-
-
-def test_verl_raises_where_there_is_no_score(math_judge):
-    """A reference that cannot be read is no 0."""
-    with pytest.raises(Unscored, match="math: bad_reference"):
-        verl_adapter.compute_score(math_judge)("math", GOOD, None)
 
 
 def test_openrlhf_scores(math_judge):
@@ -333,19 +330,6 @@ def test_openrlhf_labels_are_problems(sums):
     reward = openrlhf_adapter.reward_func(sums)
     query = f"{problem.prompt}{box_reference(problem)}"
     assert reward([query], [problem.prompt], [problem.id])["rewards"].tolist() == [1.0]
-
-
-def broken(problem, completion):
-    raise OSError("no service")
-
-
-def test_a_verifier_that_fails_gives_no_score():
-    """None, or Unscored with the reason; never 0."""
-    with Judge(broken) as made:
-        problem = Problem("p", "?", "4")
-        assert made.scores([(problem, GOOD)]) == [None]
-        with pytest.raises(Unscored, match="no service"):
-            made.score(problem, GOOD)
 
 
 def test_a_judge_can_be_pickled(sums):

@@ -183,7 +183,7 @@ def test_lm_eval_runs_a_pack():
     import lm_eval
     from lm_eval.api.model import LM
 
-    from rlvr.adapters.lm_eval import pack_task
+    from rlvr.adapters.lm_eval import mean_of_scored, pack_task
 
     problems = make_task("arithmetic", num_train=1, num_test=4).test
     right = {problem.prompt.strip(): box_reference(problem) for problem in problems[:2]}
@@ -215,33 +215,14 @@ def test_lm_eval_runs_a_pack():
     results = next(iter(found["results"].values()))
     assert results["score,all"] == results["acc,all"] == 0.25
     assert results["unscored,all"] == 0.0
+    assert mean_of_scored([1.0, math.nan, 0.0]) == 0.5  # no number of a mean
+    assert math.isnan(mean_of_scored([math.nan]))
 
 
 def _completions(found):
     """The completions of each problem, of an evaluation by lm_eval."""
     (samples,) = found["samples"].values()
     return [sample["resps"][0] for sample in samples]
-
-
-@needs("lm_eval")
-def test_lm_eval_samples_repeats_from_a_model(tmp_path):
-    """Repeats of transformers' generate differ; one completion is greedy, and so the same each time."""
-    import lm_eval
-
-    from rlvr.adapters.lm_eval import pack_task
-    from rlvr.model.load.tiny import tiny_model, tiny_tokenizer
-
-    tokenizer = tiny_tokenizer([problem.prompt for problem in make_task("arithmetic", num_train=1, num_test=9).test])
-    tiny_model(tokenizer, 0).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-
-    def evaluate(repeats):
-        made = pack_task("arithmetic", num_train=1, num_test=2, repeats=repeats, generation={"max_gen_toks": 12})
-        arguments = f"pretrained={tmp_path},device=cpu,dtype=float32"
-        return _completions(lm_eval.simple_evaluate(model="hf", model_args=arguments, tasks=[made], bootstrap_iters=0))
-
-    assert [len(set(texts)) for texts in evaluate(4)] == [4, 4]
-    assert evaluate(1) == evaluate(1)
 
 
 @needs("lm_eval")
@@ -287,18 +268,6 @@ def test_lm_eval_repeats_are_not_greedy(greedy):
 
     with pytest.raises(ValueError, match="4 equal completions"):
         pack_task("arithmetic", num_train=1, num_test=2, repeats=4, generation=greedy)
-
-
-@needs("lm_eval")
-def test_lm_eval_means_leave_out_what_has_no_score():
-    """NaN is not a number of a mean."""
-    from rlvr.adapters.lm_eval import mean_of_scored
-
-    assert mean_of_scored([1.0, math.nan, 0.0]) == 0.5
-    assert math.isnan(mean_of_scored([math.nan]))
-
-
-# What the programs warn of is theirs.
 
 
 def higher(problem, rng):
@@ -617,9 +586,6 @@ def test_trl_trains_in_an_environment(tmp_path):
     assert trainer.state.global_step == 2
     assert [entry["rewards/PackEnvironment/mean"] for entry in logged] == [0.0, 0.0]
     pack.close()
-
-
-# What the programs warn of is theirs.
 
 
 TOYS = """

@@ -97,21 +97,6 @@ def test_no_name_of_an_algorithm_is_compared():
     assert not found
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "if algo.name == 'ppo': pass",
-        "if 'dpo' != algo.name: pass",
-        "x = algo.name in ('raft', 'dpo')",
-        "x = algo.name not in {'grpo'}",
-        "match algo.name:\n    case 'rloo' | 'maxrl':\n        pass",
-    ],
-)
-def test_each_way_of_comparing_is_seen(code):
-    """The test above would fail for each of them."""
-    assert ALGORITHMS.keys() & list_compared(ast.parse(code))
-
-
 def test_a_row_is_all_that_a_new_algorithm_needs(monkeypatch, tmp_path, capsys):
     """`--algo NAME` knows it, its settings are AlgoConfig, and a run that used it is resumed."""
     row = Algorithm("halves", "nowhere", lambda groups: [[0.5] * len(group) for group in groups])

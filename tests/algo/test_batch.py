@@ -109,13 +109,6 @@ def test_plans_hold_every_row_once(processes, budget):
         assert [weight for _, weight in part] == sorted((weight for _, weight in part), reverse=True)
 
 
-def test_plan_of_one_process_is_the_split():
-    """The same rows in the same microbatches, with nothing added."""
-    for budget in (1, 5, 8, 100):
-        (plan,) = batch().plan(1, budget, equal=True)
-        assert [index.tolist() for index, _ in plan] == [index.tolist() for index, _ in batch().split(budget)]
-
-
 def test_plan_keeps_groups_whole():
     """Two groups on two processes; with more processes than groups their rows are divided."""
     made = batch()

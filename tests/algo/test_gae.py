@@ -18,19 +18,15 @@ from tests.helpers.files import GOLDEN
 T = torch.tensor
 
 
-def test_generalized_advantages_by_hand():
-    """r = [0, 0, 1], V = [.2, .4, .6], lambda .95: deltas .2, .2, .4, so A = [.751, .58, .4] and R = A + V."""
+@pytest.mark.parametrize(
+    ("gamma", "lam", "expected"), [(1.0, 0.95, [0.751, 0.58, 0.4]), (0.9, 0.5, [0.304, 0.32, 0.4])]
+)
+def test_generalized_advantages_by_hand(gamma, lam, expected):
+    """r = [0, 0, 1], V = [.2, .4, .6]: deltas .2, .2, .4, with the discount .16, .14, .4; R = A + V."""
     rewards, values = T([[0.0, 0.0, 1.0]]), T([[0.2, 0.4, 0.6]])
-    advantages, returns = generalized_advantages(rewards, values, torch.ones(1, 3).bool(), gamma=1.0, lam=0.95)
-    assert advantages[0].tolist() == pytest.approx([0.751, 0.58, 0.4], abs=1e-6)
-    assert returns[0].tolist() == pytest.approx([0.951, 0.98, 1.0], abs=1e-6)
-
-
-def test_discount_by_hand():
-    """gamma .9, lambda .5: deltas .16, .14, .4; A = .16 + .45 (.14 + .45 * .4) = .304, .32, .4."""
-    rewards, values = T([[0.0, 0.0, 1.0]]), T([[0.2, 0.4, 0.6]])
-    advantages, _ = generalized_advantages(rewards, values, torch.ones(1, 3).bool(), gamma=0.9, lam=0.5)
-    assert advantages[0].tolist() == pytest.approx([0.304, 0.32, 0.4], abs=1e-6)
+    advantages, returns = generalized_advantages(rewards, values, torch.ones(1, 3).bool(), gamma=gamma, lam=lam)
+    assert advantages[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert returns[0].tolist() == pytest.approx([a + v for a, v in zip(expected, (0.2, 0.4, 0.6))], abs=1e-6)
 
 
 def test_prompt_and_padding_take_no_part():

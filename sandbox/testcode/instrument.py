@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from .pytest_stub import FIXTURES
 
-# Which statements of test code can be executed, and which expressions have the same truth whatever a program does.
-
+# Statements that end a block.
 ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
@@ -19,53 +20,6 @@ def called_name(node: ast.AST) -> str:
     return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
 
 
-def truth(node: ast.expr | None) -> bool | None:
-    """Return the truth of an expression that has the same one whatever the program does; else None."""
-    if isinstance(node, ast.Constant):
-        return bool(node.value)
-    if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
-        return True
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        return None if any(isinstance(item, ast.Starred) for item in node.elts) else bool(node.elts)
-    if isinstance(node, ast.Dict):
-        return None if None in node.keys else bool(node.keys)
-    if isinstance(node, ast.JoinedStr):
-        texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
-        return True if any(texts) else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = truth(node.operand)
-        return None if inner is None else not inner
-    if isinstance(node, ast.NamedExpr):
-        return truth(node.value)
-    if isinstance(node, ast.BoolOp):
-        parts = [truth(value) for value in node.values]
-        decisive = isinstance(node.op, ast.Or)
-        return decisive if decisive in parts else None if None in parts else not decisive
-    if isinstance(node, ast.IfExp):
-        branches = {truth(node.body), truth(node.orelse)}
-        return branches.pop() if len(branches) == 1 else None
-    return None
-
-
-def _is_empty(node: ast.expr) -> bool:
-    """Whether a loop over the expression has no turn: an empty display, or range(0)."""
-    if isinstance(node, ast.Call) and called_name(node) == "range" and len(node.args) == 1:
-        return isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, False)
-    return isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Constant)) and truth(node) is False
-
-
-def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """Return the blocks of a statement that can be executed."""
-    if isinstance(statement, (ast.If, ast.While)):
-        known = truth(statement.test)
-        return [block for block, dead in ((statement.body, False), (statement.orelse, True)) if known is not dead]
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
-        return [statement.orelse] if _is_empty(statement.iter) else [statement.body, statement.orelse]
-    blocks = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if hasattr(statement, name)]
-    blocks += [handler.body for handler in getattr(statement, "handlers", [])]
-    return blocks + [case.body for case in getattr(statement, "cases", [])]
-
-
 # Names that tests may not have.
 PREFIX = "_judge_"
 CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception"
@@ -73,8 +27,8 @@ CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Except
 # `unchanging(a) == 1` an answer of an earlier call must be of a type whose values do not change.
 AFTER, UNCHANGING = f"{PREFIX}after", f"{PREFIX}unchanging"
 _LONGEST_TEXT = 160  # characters of calls
-_RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _RUNNERS = ("unittest", "pytest")
+_GUARD = re.compile("__name__ == ['\"]__main__['\"]")
 _EXPECTS = frozenset("raises warns assertRaises assertRaisesRegex assertWarns assertLogs".split())
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MARKS = frozenset("parametrize skip skipif usefixtures xfail".split())
@@ -87,28 +41,31 @@ def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Mo
     With the names of a program an assert that fails, outside `try` and `with`, does not end the tests, but becomes a
     call of FAILED with the calls of the program in it, as text.
     """
-    leave_out_calls(tree)
+    rename_called_tests(tree)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
     mains = {alias.asname or alias.name for node in imports for alias in node.names if alias.name == "main"}
     return ast.fix_missing_locations(_Instrument(mains, names).visit(tree))
 
 
-def leave_out_calls(tree: ast.Module) -> None:
-    """Leave out calls such as `test_a()` at the end of test code: its test functions are run after it in any case."""
+def rename_called_tests(tree: ast.Module) -> None:
+    """Rename test functions that the test code calls itself, so that they do not run a second time.
+
+    Only calls without arguments count, at the top or under `if __name__ == "__main__"`, of plain functions.
+    """
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
     names = [node.name for node in functions]
-    own = {
-        node.name for node in functions if not (node.args.args or node.decorator_list) and names.count(node.name) == 1
-    }
-    for number in reversed(range(len(tree.body))):
-        node = tree.body[number]
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in own:
-            tree.body[number] = ast.copy_location(ast.Pass(), node)
-        elif isinstance(node, ast.If):
-            leave_out_calls(inner := ast.Module([*functions, *node.body], []))
-            node.body = inner.body[len(functions) :]
-        elif not isinstance(node, (ast.Expr, ast.FunctionDef)):
-            break
+    plain = {node.name for node in functions if not (node.args.args or node.decorator_list)}
+    guards = [node for node in tree.body if isinstance(node, ast.If) and _GUARD.fullmatch(ast.unparse(node.test))]
+    calls = [
+        node.value for node in itertools.chain(tree.body, *(guard.body for guard in guards)) if type(node) is ast.Expr
+    ]
+    called = {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+    renamed = {name for name in called & plain if names.count(name) == 1}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in renamed:
+            node.id = f"called_{node.id}"
+        elif isinstance(node, ast.FunctionDef) and node.name in renamed:
+            node.name = f"called_{node.name}"
 
 
 def is_check(node: ast.stmt) -> bool:
@@ -124,28 +81,9 @@ def is_check(node: ast.stmt) -> bool:
 
 
 def can_fail(tree: ast.Module) -> bool:
-    """Whether a check of test code can be executed and fail."""
-    used = [part for part in ast.walk(tree) if isinstance(part, (ast.Name, ast.Attribute))]
-    names = {part.id if isinstance(part, ast.Name) else part.attr for part in used} | _RUN_BY_THEMSELVES
-
-    def runs(statement: ast.stmt) -> bool:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            name, left_out = statement.name, {"skip", "xfail", "expectedFailure"}
-            if not left_out.isdisjoint(map(called_name, statement.decorator_list)):
-                return False
-            return name.startswith(("test", "__")) or name in names or bool(statement.decorator_list)
-        return True
-
-    def checks(body: list[ast.stmt]) -> bool:
-        for statement in body:
-            constant = isinstance(statement, ast.Assert) and truth(statement.test) is not None
-            if runs(statement) and ((is_check(statement) and not constant) or any(map(checks, blocks(statement)))):
-                return True
-            if isinstance(statement, ENDS):
-                return False
-        return False
-
-    return checks(tree.body)
+    """Whether test code has a check other than `assert True`. One that can never fail makes the tests weak."""
+    checks = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and is_check(node)]
+    return not all(isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) for node in checks)
 
 
 def refuse_fixtures(tree: ast.Module) -> None:

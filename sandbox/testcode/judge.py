@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import types
-from collections import deque
+from collections import UserString, deque
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -150,14 +150,14 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
 
 
 def _refuse_changeable(value: Any) -> Any:
-    """Return an answer of an earlier call. Raises NotPlain for an array or bytearray, which may have been changed.
+    """Return an answer of an earlier call. Raises NotPlain for one that may have been changed since.
 
     The tests compare it with a number, a text or a tuple of them. Lists and dicts never equal one; arrays may.
     """
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for item in items:
         _refuse_changeable(item)
-    if isinstance(value, bytearray) or is_array(value):
+    if isinstance(value, (bytearray, UserString)) or is_array(value):
         raise NotPlain(f"a {type(value).__name__} of an earlier call may have been changed since")
     return value
 

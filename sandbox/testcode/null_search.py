@@ -19,6 +19,7 @@ CONSTANTS = (
     "None True False 0 1 -1 0.0 1.0 float('nan') float('inf') -float('inf') "
     "'' 'a' b'' [] [0] [1] [float('nan')] () {} set()"
 ).split()
+_Answer = Callable[[list[Any]], Any]
 _SECONDS = 1.0
 # Of one test code: literals that are tried as answers, of them those that are tried in lists, and how long lists are.
 _MOST_VALUES, _MOST_ITEMS, _MOST_LENGTH = 200, 20, 50
@@ -35,9 +36,14 @@ class _Run:
     def __init__(self, answer: Callable[[str, list[Any]], Any]) -> None:
         self.answer = answer
         self.checks = self.failures = 0
-        self.ended = self.has_objects = False
-        # The calls of functions that differ. Those of methods may depend on earlier ones.
+        self.ended = False
+        # The calls that differ, with the arguments of functions; each call of a method may depend on earlier ones.
         self.calls: set[tuple[str, str]] = set()
+
+    def ask(self, name: str, given: list[Any]) -> Any:
+        """Return the answer of a method, attribute or operator of an object."""
+        self.calls.add((name, f"call {len(self.calls)}"))
+        return self.answer(name, given)
 
     def passes(self) -> bool:
         """Whether the tests ran to their end, and a check was executed."""
@@ -52,7 +58,6 @@ class _Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_class:
-            self._run.has_objects = True
             return _Object(self._run, self._methods)
         given = [*args, *kwargs.values()]
         self._run.calls.add((self._name, repr(given)))
@@ -74,13 +79,13 @@ class _Object:
         if name[:2] == "__":
             raise AttributeError(name)
         if name in self._methods:
-            return lambda *args, **kwargs: self._run.answer(name, list(args))
-        return self._run.answer(name, [])
+            return lambda *args, **kwargs: self._run.ask(name, list(args))
+        return self._run.ask(name, [])
 
 
 for _name in "__len__ __str__ __repr__ __getitem__ __setitem__ __delitem__ __setattr__ __iter__".split():
     _read = iter if _name == "__iter__" else lambda value: value
-    setattr(_Object, _name, lambda self, *args, name=_name, read=_read: read(self._run.answer(name, list(args))))
+    setattr(_Object, _name, lambda self, *args, name=_name, read=_read: read(self._run.ask(name, list(args))))
 
 
 class _Probe:
@@ -166,36 +171,36 @@ def find_null_program(test: str, names: list[str], classes: list[str]) -> str:
     sys.set_int_max_str_digits(0)
     tests = _Tests(test, names, classes)
     for source in CONSTANTS:
-        if tests.run(lambda name, given, source=source: eval(source)).passes():
+        if tests.run(_always(returning(eval(source)))).passes():
             return source
     for what, echo in ECHOES.items():
-        if tests.run(lambda name, given, echo=echo: echo(given)).passes():
+        if tests.run(_always(echo)).passes():
             return what
     for raised in sorted({node.id for node in ast.walk(tests.tree) if isinstance(node, ast.Name)} & _EXCEPTIONS.keys()):
-        if tests.run(lambda name, given, kind=_EXCEPTIONS[raised]: _raise(kind)).passes():
+        if tests.run(_always(_raising(_EXCEPTIONS[raised]))).passes():
             return f"the exception {raised}"
-    return _find_constants(tests)
+    return _find_by_name(tests)
 
 
-def _find_constants(tests: _Tests) -> str:
-    """Return constants that pass, one for each name: for one after another that with which most checks hold.
+def _find_by_name(tests: _Tests) -> str:
+    """Return answers that pass, one for each name: for one after another that with which most checks hold.
 
     A single answer is always a constant. So the tests must look at more answers than there are names.
     """
     compared: dict[str, list[Any]] = {}
     tests.run(lambda name, given: _probe(name, compared), whole=True)
     values = [*map(eval, CONSTANTS), *_values_of(tests.tree, itertools.chain(*compared.values()))]
-    chosen: dict[str, Any] = {}
+    answers = [(f"{value!r:.{_LONGEST}}", returning(value)) for value in values]
+    chosen: dict[str, tuple[str, _Answer]] = {}
     for each in compared:
         most = -1
-        for value in values:
-            tried = {**chosen, each: value}
-            run = tests.run(lambda name, given, tried=tried: copy.deepcopy(tried.get(name)), whole=len(compared) > 1)
-            calls = sum(name in compared for name, _ in run.calls)
-            if run.passes() and (run.checks if run.has_objects else calls) > len(compared):
-                return ", ".join(f"{name}: {value!r:.{_LONGEST}}" for name, value in tried.items())
+        for answer in itertools.chain(answers, ECHOES.items() if len(compared) > 1 else ()):
+            tried = {**chosen, each: answer}
+            run = tests.run(_by_name(tried), whole=len(compared) > 1)
+            if run.passes() and sum(name in compared for name, _ in run.calls) > len(compared):
+                return ", ".join(f"{name}: {what}" for name, (what, _) in tried.items())
             if run.checks > most:
-                most, chosen[each] = run.checks, value
+                most, chosen[each] = run.checks, answer
     return ""
 
 
@@ -218,8 +223,24 @@ def _values_of(tree: ast.Module, compared: Iterator[Any]) -> Iterator[Any]:
         yield from ([value] * size for value in [1, *values[:_MOST_ITEMS]])
 
 
-def _raise(kind: type[Exception]) -> Any:
-    raise kind("no")
+def _always(answer: _Answer) -> Callable[[str, list[Any]], Any]:
+    return lambda name, given: answer(given)
+
+
+def _by_name(answers: dict[str, tuple[str, _Answer]]) -> Callable[[str, list[Any]], Any]:
+    return lambda name, given: answers[name][1](given) if name in answers else None
+
+
+def returning(value: Any) -> _Answer:
+    """Return a function that answers with copies of a value."""
+    return lambda given: copy.deepcopy(value)
+
+
+def _raising(kind: type[Exception]) -> _Answer:
+    def answer(given: list[Any]) -> Any:
+        raise kind("no")
+
+    return answer
 
 
 def _first(given: list[Any]) -> Any:
@@ -231,7 +252,7 @@ def _length(given: list[Any]) -> int:
     return size if type(size) is int and size < _MOST_LENGTH else len(size) if hasattr(size, "__len__") else 0
 
 
-ECHOES: dict[str, Callable[[list[Any]], Any]] = {
+ECHOES: dict[str, _Answer] = {
     "the first argument": _first,
     "the second argument": lambda given: given[1] if len(given) > 1 else None,
     "the third argument": lambda given: given[2] if len(given) > 2 else None,
@@ -242,5 +263,7 @@ ECHOES: dict[str, Callable[[list[Any]], Any]] = {
     "the argument, 0 and 0": lambda given: [_first(given), 0, 0],
     "the arguments": tuple,
     "a list as long as the argument": lambda given: [0] * _length(given),
-    "a text as long as the argument": lambda given: "a" * _length(given),
+    "letters as many as the argument": lambda given: "a" * _length(given),
+    "digits as many as the argument": lambda given: "1" * _length(given),
+    "characters as many as the argument": lambda given: ("aA1!" * _length(given))[: _length(given)],
 }

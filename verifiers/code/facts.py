@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from rlvr.sandbox.testcode.instrument import called_name
 
+LITERAL = "[]"
 Key = tuple[int, str]  # a variable: the number of its scope, its name
 Kind = Literal["own", "answer", "object", "lazy"]
 
@@ -31,8 +32,8 @@ class Value:
     """A value of the test code, as far as it is known.
 
     places: the numbers of the containers that it may be; numbers, texts and tuples of these are not containers. answer:
-    it was computed from an answer of the program. text: the literal; if that is not known "?", or "?n" for a number or
-    text; "?r" and "?rn" if it was drawn at random.
+    it was computed from an answer of the program. text: the literal of a number or text, LITERAL of a container; if it
+    is not known "?", or "?n" for a number or text; "?r" and "?rn" if it was drawn at random.
     """
 
     places: frozenset[int] = frozenset()
@@ -46,17 +47,15 @@ class Container:
 
     kind: "own": made by the tests; "lazy": an iterator or function of the tests; "answer": whatever the program has
     returned; "object": it stays with the program. made: how many calls of the program there were before. parts: the
-    containers in it. passed: the number of the call to which an own one was last passed. changed: the tests have
-    changed it. literal: nothing else can hold its parts. exact: its items are its parts, and other values without
-    containers. items: the containers in each item, if they are known one by one. reads: what an iterator will read.
-    delayed: it computes when it is read.
+    containers in it. passed: the number of the call to which an own one was last passed. literal: nothing else can hold
+    its parts. exact: its items are its parts, and other values without containers. items: the containers in each item,
+    if they are known one by one. reads: what an iterator will read. delayed: it computes when it is read.
     """
 
     kind: Kind
     made: int
     parts: frozenset[int] = frozenset()
     passed: int = 0
-    changed: bool = False
     literal: bool = False
     exact: bool = False
     items: tuple[frozenset[int], ...] = ()
@@ -92,7 +91,6 @@ class State:
                 ours,
                 parts=ours.parts | theirs.parts,
                 passed=max(ours.passed, theirs.passed),
-                changed=ours.changed or theirs.changed,
                 literal=ours.literal and theirs.literal,
                 exact=ours.exact and theirs.exact,
                 items=ours.items if ours.items == theirs.items else (),

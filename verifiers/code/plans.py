@@ -26,7 +26,7 @@ from rlvr.sandbox.wire import values
 
 from . import equality
 from .evalplus import read_cases, same_result
-from .facts import NotProved
+from .facts import NotProved, split_condition
 from .strength import Proof
 
 _BUILTINS = frozenset(dir(builtins))
@@ -149,11 +149,9 @@ def describe(answer: str) -> str:
 
 def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any], bool]) -> str:
     """Return what a program answers that solves nothing and is right for all (arguments, expected value); or ""."""
-    answers: dict[str, Callable[[list[Any]], Any]] = {
-        source: lambda given, value=value: value for source, value in CONSTANTS.items()
-    }
+    answers = {source: null_search.returning(value) for source, value in CONSTANTS.items()}
     if len(cases) > 1:
-        answers[repr(cases[0][1])] = lambda given: cases[0][1]
+        answers[repr(cases[0][1])] = null_search.returning(cases[0][1])
     for what, answer in (answers | null_search.ECHOES).items():
         if all(same(answer(list(given)), expected) for given, expected in cases):
             return what
@@ -398,7 +396,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
         tree = name_entry(tree, entry)
-    instrument.leave_out_calls(tree)
+    instrument.rename_called_tests(tree)
     try:
         proof = Proof(tree, names, defined_in(ours))
     except RecursionError:
@@ -531,13 +529,21 @@ def why_weak(reference: Any) -> str:
 @lru_cache(maxsize=1 << 14)
 def _run_null_programs(plan: WholePlan) -> str:
     """Return that a program passes that solves nothing; "" if none does."""
-    test = ast.unparse(instrument.instrument(ast.parse(plan.test), plan.defined))
+    tree = ast.fix_missing_locations(_Split().visit(ast.parse(plan.test)))
+    test = ast.unparse(instrument.instrument(tree, plan.defined))
     call = f"find_null_program({test!r}, {list(plan.defined)!r}, {list(plan.classes)!r})"
     search = Job(inspect.getsource(null_search))
     (result,) = run_many([TestJob(search, f"answer = {call}\nprint('\\n' + answer)", together=True)])
     if result.status is not RunStatus.OK or not result.stdout:
         return f"programs that solve nothing could not be tried: {result.detail}"
     return describe(result.stdout.splitlines()[-1] if result.stdout[-2:] != "\n\n" else "")
+
+
+class _Split(ast.NodeTransformer):
+    """Makes several asserts of one with `and`: they are counted."""
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        return [ast.Assert(part) for part in split_condition(node.test)]
 
 
 def integrity(reference: Any) -> str:

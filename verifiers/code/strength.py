@@ -200,11 +200,9 @@ class Proof:
 
     def _unpack(self, targets: list[ast.expr], value: Value) -> None:
         self.use(value, shallow=True)
-        texts = rows_of(self.text(value)) or []
         for number, target in enumerate(targets):
             parts = self.state.parts_at(value, number, len(targets))
-            text = texts[number] if len(texts) == len(targets) else facts.unknown(value)
-            self.assign(target, Value(parts, value.answer, text))
+            self.assign(target, Value(parts, value.answer, facts.unknown(value)))
 
     # Loops and branches.
 
@@ -262,15 +260,9 @@ class Proof:
     # Asserts.
 
     def _stmt_Assert(self, node: ast.Assert) -> None:
-        for atom in facts.split_condition(node.test):
-            self._atom(atom)
-
-    def _atom(self, atom: ast.expr) -> None:
-        inner = atom.args[0] if isinstance(atom, ast.Call) and called_name(atom) == "all" and atom.args else None
-        if isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and not inner.generators[0].ifs:
-            self.inside(inner, inner.generators, lambda: self._atom(inner.elt))
-        elif not self._is_settled(atom):
-            self.use(self.value(atom))
+        for part in facts.split_condition(node.test):
+            if not self._is_settled(part):
+                self.use(self.value(part))
 
     def _is_settled(self, atom: ast.expr) -> bool:
         """Whether an assert compares an argument after its call with a literal; the call then returns it, too."""
@@ -331,9 +323,7 @@ class Proof:
             parts = container.parts.union(*(value.places for value in added))
             if not (still := exact and container.exact):
                 parts = parts.union(*map(self.state.parts, added))
-            self.state.containers[place] = replace(
-                container, parts=parts, changed=True, literal=False, exact=still, items=()
-            )
+            self.state.containers[place] = replace(container, parts=parts, literal=False, exact=still, items=())
 
     def make_container(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", **more: Any) -> Value:
         """Return a new container of the tests."""
@@ -342,11 +332,6 @@ class Proof:
     def number(self, *parts: Value) -> Value:
         """Return a number or text, computed from others."""
         return Value(answer=any(part.answer for part in parts), text=f"{facts.unknown(*parts)}n")
-
-    def text(self, value: Value) -> str:
-        """Return the text of a value as it is now."""
-        changed = any(self.state.containers[place].changed for place in value.places)
-        return "?" if changed else value.text
 
     # Expressions.
 
@@ -414,7 +399,7 @@ class Proof:
     def _display(self, node: Any) -> Value:
         if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
             # A list of constants is read as a whole, since it may be long.
-            return self.make_container(text=ast.unparse(node), literal=True, exact=True)
+            return self.make_container(text=facts.LITERAL, literal=True, exact=True)
         items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
         if any(item is None for item in items):
             raise NotProved("a display with **")
@@ -424,8 +409,7 @@ class Proof:
             self.use(value)
         places: frozenset[int] = frozenset().union(*(value.places for value in values))
         answer = any(value.answer for value in values)
-        texts = [self.text(value) for value in values]
-        text = facts.unknown(*values) if starred or any("?" in each for each in texts) else _text_of(node, texts)
+        text = facts.unknown(*values) if starred or any("?" in value.text for value in values) else facts.LITERAL
         if isinstance(node, ast.Tuple) and not places:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
@@ -541,24 +525,22 @@ class Proof:
         self.scope = above
 
     def loop(self, source: Value, target: ast.expr, turn: Callable[[], None], variables: int) -> None:
-        """Execute `turn` for the items of a value: for each item of a short literal, else until nothing new can happen.
+        """Execute `turn` for the items of a value, until nothing new can happen.
 
         With each turn, a value of an earlier turn can move on to one more variable. So there are as many turns as
         variables, and two more.
         """
-        rows = rows_of(self.text(source))
         self.sources.append(source)
-        for row in [""] * (variables + 2) if rows is None else rows:
+        for _ in range(variables + 2):
             before = self.state.copy()
             objects = "object" in self.state.kinds(source.places)
             item = self.operation([]) if objects else self.use(source, shallow=True)
-            self.assign(target, Value(self.state.parts(item), item.answer, row or facts.unknown(source)))
+            self.assign(target, Value(self.state.parts(item), item.answer, facts.unknown(source)))
             calls = self.state.calls
             turn()
             if objects and self.state.calls > calls:
                 raise NotProved("a loop over an object calls the program")
-            if rows is None:
-                self.state.join(before)
+            self.state.join(before)
             if not self.within:
                 self.state.forget(self.sources)
         self.sources.pop()
@@ -714,27 +696,3 @@ class Proof:
         owner = self.scope.owner(name)
         assert owner is not None
         return owner.number, name
-
-
-def _text_of(node: Any, texts: list[str]) -> str:
-    if isinstance(node, ast.Dict):
-        half = len(texts) // 2
-        return "{" + ", ".join(sorted(f"{key}: {item}" for key, item in zip(texts[:half], texts[half:]))) + "}"
-    inner = ", ".join(texts)
-    if isinstance(node, ast.Tuple):
-        return f"({inner},)" if len(texts) == 1 else f"({inner})"
-    return f"[{inner}]" if isinstance(node, ast.List) else f"{{{inner}}}"
-
-
-_MOST_ROWS = 40
-
-
-def rows_of(text: str) -> list[str] | None:
-    """Return the texts of the items of a literal; None if it is no literal, or has too many items."""
-    try:
-        found = ast.literal_eval(text) if "?" not in text and len(text) < 10_000 else None
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-    if not isinstance(found, (list, tuple, str)) or len(found) > _MOST_ROWS:
-        return None
-    return [repr(item) for item in found]

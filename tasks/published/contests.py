@@ -290,68 +290,19 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     return reference if isinstance(reference, str) else in_class(reference, starter_code)
 
 
-def _check_options(pack: str, max_tests: int | None, limit_factor: float | None) -> None:
-    if max_tests is not None and max_tests < 1:
-        raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
-    if limit_factor is not None and not 0 < limit_factor < float("inf"):
-        raise ValueError(f"task {pack!r}, limit_factor {limit_factor}: expected a number above 0")
-
-
-def own_limits(row: Row, factor: float | None) -> dict[str, Any]:
-    """Return a problem's time and memory limits times the factor as {"limits": ...}, or {} without any.
-
-    TACO writes "2.0 seconds" and "256.0 megabytes", CodeContests {"seconds": 2, "nanos": 0} and bytes.
-    """
-    if factor is None:
-        return {}
-    time, memory, found = row.get("time_limit"), row.get("memory_limit"), {}
-    if isinstance(time, dict):
-        found["seconds"] = (time.get("seconds") or 0) + (time.get("nanos") or 0) / 1e9
-    elif isinstance(time, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) seconds?", time.strip())):
-        found["seconds"] = float(read[1])
-    if isinstance(row.get("memory_limit_bytes"), int):
-        found["memory_mb"] = row["memory_limit_bytes"] / 1e6
-    elif isinstance(memory, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) (mega|giga)bytes?", memory.strip())):
-        found["memory_mb"] = float(read[1]) * (1000 if read[2] == "giga" else 1)
-    limits = {name: round(factor * number, 3) for name, number in found.items() if number > 0}
-    return {"limits": limits} if limits else {}
-
-
-def _has_difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
-    return not wanted or str(row.get("difficulty", "")).casefold() in {name.casefold() for name in wanted}
-
-
 def _apps_like(
-    pack: str,
-    source: Source,
-    data: Path | None,
-    difficulties: tuple[str, ...],
-    max_tests: int | None,
-    include_weak: bool,
-    num_train: int | None,
-    num_test: int | None,
-    limit_factor: float | None = None,
+    pack: str, source: Source, data: Path | None, difficulties: tuple[str, ...], max_tests: int | None, **options: Any
 ) -> Task:
-    _check_options(pack, max_tests, limit_factor)
+    wanted = {name.casefold() for name in difficulties}
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        if not _has_difficulty(row, difficulties):
+        if wanted and str(row.get("difficulty", "")).casefold() not in wanted:
             return "of other difficulties"
         statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
         reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
-        limits = own_limits(row, limit_factor)
-        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""), **limits)
+        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
 
-    return published_task(
-        pack,
-        source,
-        data,
-        convert,
-        num_train=num_train,
-        num_test=num_test,
-        verifier="unit_tests",
-        include_weak=include_weak,
-    )
+    return published_task(pack, source, data, convert, verifier="unit_tests", **options)
 
 
 @register_task("apps")
@@ -370,7 +321,8 @@ def apps(
     difficulties: of introductory, interview, competition; by default all. max_tests: use only the first ones of each
     problem. include_weak: also train on problems whose tests a program could pass that solves nothing.
     """
-    return _apps_like("apps", APPS, data, difficulties, max_tests, include_weak, num_train, num_test)
+    options = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
+    return _apps_like("apps", APPS, data, difficulties, max_tests, **options)
 
 
 @register_task("taco")
@@ -380,7 +332,6 @@ def taco(
     data: Path | None = None,
     difficulties: tuple[str, ...] = (),
     max_tests: int | None = None,
-    limit_factor: float | None = None,
     include_weak: bool = False,
     num_train: int | None = None,
     num_test: int | None = None,
@@ -388,9 +339,9 @@ def taco(
     """TACO: 26,443 programming problems of contests, 1,000 of them held out.
 
     difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
-    limit_factor: each problem's own time and memory limit, times this, where it is below the verifier's.
     """
-    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test, limit_factor)
+    options = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
+    return _apps_like("taco", TACO, data, difficulties, max_tests, **options)
 
 
 @register_task("code_contests")
@@ -400,7 +351,6 @@ def code_contests(
     data: Path | None = None,
     tests: Literal["given", "all"] = "given",
     max_tests: int | None = None,
-    limit_factor: float | None = None,
     include_weak: bool = False,
     num_train: int | None = None,
     num_test: int | None = None,
@@ -408,10 +358,8 @@ def code_contests(
     """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
 
     tests: "given" are the public and the private ones, "all" also those that the data set's authors generated; these
-    are used too where the given ones are the statement's examples only. limit_factor: each problem's own time and
-    memory limit, times this, where it is below the verifier's.
+    are used too where the given ones are the statement's examples only.
     """
-    _check_options("code_contests", max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         statement = str(column(row, ["description"], where) or "")
@@ -422,7 +370,7 @@ def code_contests(
         reference = _reference(row, where, statement, GIVEN if tests == "given" else EVERY, max_tests)
         if not isinstance(reference, str) and shows_all_tests(reference, statement):
             reference = _reference(row, where, statement, EVERY, max_tests)
-        return contest_problem(name, statement, "", reference, **own_limits(row, limit_factor))
+        return contest_problem(name, statement, "", reference)
 
     return published_task(
         "code_contests",

@@ -1,14 +1,13 @@
 """Mathematics: published word problems and competitions. Each pack asks for the answer in a box; `math` verifies it.
 
-gsm8k can be trained and tested on. The packs of `COMPETITIONS`, `svamp`, `hmmt` and `olympiadbench` are for evaluation
-only; `hendrycks_math`, `dapo_math`, `deepscaler`, `big_math` and `openr1_math` are to train on. Rows that cannot be
-used are left out and counted (see `usable_problems`).
+`PLAIN` has the packs that differ in nothing but their source. Rows that cannot be used are left out and counted (see
+`usable_problems`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ from rlvr.verifiers.extract import boxes
 from ..base import BOXED, build_task
 from ..jsonl import to_prompt
 from ..sources import (
-    Convert,
     Row,
     Source,
     column,
@@ -50,8 +48,8 @@ MATH_500 = Source(
     licence="MIT",
     size="500 of MATH's test problems",
 )
-# Test sets with the columns problem (or question) and answer, each with the first line of its pack's description.
-COMPETITIONS = {
+# Sets with the columns problem (or question) and answer, each with the description of its pack.
+PLAIN = {
     "math500": (MATH_500, "MATH-500: 500 competition problems with LaTeX answers; test only."),
     "aime24": (
         Source(hub="HuggingFaceH4/aime_2024", licence="not stated", size="30", splits=ONE_SPLIT),
@@ -78,6 +76,10 @@ COMPETITIONS = {
     "minerva": (
         Source(hub="math-ai/minervamath", licence="not stated (MIT OpenCourseWare: CC BY-NC-SA 4.0)", size="272"),
         "Minerva: 272 problems of undergraduate science courses, answers in numbers and formulas; test only.",
+    ),
+    "deepscaler": (
+        Source(hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits=TRAIN_ONLY),
+        "DeepScaleR: competition problems of AIME, AMC, Omni-MATH and STILL with LaTeX answers; to train on only.",
     ),
 }
 HMMT = {
@@ -115,7 +117,6 @@ DAPO = Source(
     size="1,791,700 rows, about 17,400 different problems",
     splits=TRAIN_ONLY,
 )
-DEEPSCALER = Source(hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits=TRAIN_ONLY)
 BIG_MATH = Source(hub="SynthLabsAI/Big-Math-RL-Verified", licence="Apache-2.0", size="251,122", splits=TRAIN_ONLY)
 OPENR1 = Source(
     hub="open-r1/OpenR1-Math-220k",
@@ -201,8 +202,8 @@ def without_point(answer: Any) -> Any:
     return int(answer) if isinstance(answer, float) and answer.is_integer() else answer
 
 
-def competition_task(name: str, source: Source, data: Path | None, num_test: int | None) -> Task:
-    """Build a pack of a competition's problems."""
+def plain_task(name: str, source: Source, data: Path | None, **sizes: int | None) -> Task:
+    """Build a pack of problems with the columns problem (or question) and answer, or a solution with a box."""
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         question = column(row, ["problem", "prompt", "question"], where)
@@ -214,20 +215,25 @@ def competition_task(name: str, source: Source, data: Path | None, num_test: int
             answer = ", ".join(str(part).strip() for part in answer)
         return math_problem(name, question, without_point(answer))
 
-    return published_task(name, source, data, convert, num_test=num_test)
+    return published_task(name, source, data, convert, **sizes)
 
 
-def _register_competition(name: str, source: Source, summary: str) -> None:
-    def pack(*, data: Path | None = None, num_test: int | None = None) -> Task:
-        return competition_task(name, source, data, num_test)
+def _register_plain(name: str, source: Source, summary: str) -> None:
+    def test_only(*, data: Path | None = None, num_test: int | None = None) -> Task:
+        return plain_task(name, source, data, num_test=num_test)
+
+    def train_only(*, data: Path | None = None, num_train: int | None = None) -> Task:
+        return plain_task(name, source, data, num_train=num_train)
+
+    pack = train_only if source.splits == TRAIN_ONLY else test_only
 
     pack.__name__ = pack.__qualname__ = name
     pack.__doc__ = summary
     register_task(name)(describe_sources(source)(pack))
 
 
-for _name, (_source, _summary) in COMPETITIONS.items():
-    _register_competition(_name, _source, _summary)
+for _name, (_source, _summary) in PLAIN.items():
+    _register_plain(_name, _source, _summary)
 
 
 @register_task("hmmt")
@@ -239,7 +245,7 @@ def hmmt(
     num_test: int | None = None,
 ) -> Task:
     """HMMT: problems of a tournament of the last years with LaTeX answers; test only. month: of the tournament."""
-    return competition_task(f"hmmt_{month}", HMMT[month], data, num_test)
+    return plain_task(f"hmmt_{month}", HMMT[month], data, num_test=num_test)
 
 
 def with_unit(answer: str, unit: str) -> str:
@@ -302,43 +308,26 @@ def hendrycks_math(
     unknown = [level for level in levels if level not in range(1, 6)]
     if unknown or not levels:
         raise ValueError(f"task 'hendrycks_math', levels {','.join(map(str, levels))}: expected some of 1 to 5")
+    own = find_split(Path(data), "math500") if data is not None and Path(data).is_dir() else []
+    if data is not None and problems == "12000" and not own:
+        raise FileNotFoundError(f"{data}: no math500 file, which is held out; expected a folder with math500.jsonl")
+    if data is None:
+        rows = MATH_500.rows(None, "test")
+    else:
+        rows = (row for path in own for row in read_file(path)) if own else MATH.rows(data, "test")
     judge = make_verifier("math")
-    whole, rest = _math_rows(data, "test", problems)
-    held = usable_problems("hendrycks_math", "test", convert_rows("math500", "test", whole, _math(())), judge)
-    made = convert_rows("hendrycks_math", "train", _math_rows(data, "train", problems)[0], _math(levels))
-    more = convert_rows("hendrycks_math", "test", rest, _math(levels))
-    train = usable_problems("hendrycks_math", "train", (item for part in (made, more) for item in part), judge, held)
-    return build_task("hendrycks_math", train=train[:num_train], test=held[:num_test], check_references=False)
+    held = usable_problems("hendrycks_math", "test", convert_rows("math500", "test", rows, from_solution), judge)
 
-
-def _math(levels: tuple[int, ...]) -> Convert:
     def convert(row: Row, where: str, name: str) -> Problem | str:
         problem = from_solution(row, where, name)
-        if levels and isinstance(problem, Problem) and problem.info["level"] not in (*levels, 0):
-            return "of other levels"
-        return problem
+        other = isinstance(problem, Problem) and problem.info["level"] not in (*levels, 0)
+        return "of other levels" if other else problem
 
-    return convert
-
-
-def _math_rows(data: Path | None, split: str, problems: str) -> tuple[Iterator[Row], Iterator[Row]]:
-    """Return the rows of a split, and for the test split those that are to be trained on too.
-
-    For 12000 these hold MATH-500, which `usable_problems` leaves out again.
-    """
-    wants = split == "test" and problems == "12000"
-    if data is None:
-        if split == "train":
-            return MATH.rows(None, "train"), iter(())
-        return MATH_500.rows(None, "test"), MATH.rows(None, "test") if wants else iter(())
-    if split == "train":
-        return MATH.rows(data, "train"), iter(())
-    held = [row for path in find_split(Path(data), "math500") for row in read_file(path)] if Path(data).is_dir() else []
-    if wants and not held:
-        raise FileNotFoundError(f"{data}: no math500 file, which is held out; expected a folder with math500.jsonl")
-    if not held:
-        return MATH.rows(data, "test"), iter(())
-    return iter(held), MATH.rows(data, "test") if wants else iter(())
+    # Those of the test split hold MATH-500, which `usable_problems` leaves out again.
+    splits = ("train", "test") if problems == "12000" else ("train",)
+    made = [convert_rows("hendrycks_math", split, MATH.rows(data, split), convert) for split in splits]
+    train = usable_problems("hendrycks_math", "train", chain(*made), judge, held)
+    return build_task("hendrycks_math", train=train[:num_train], test=held[:num_test], check_references=False)
 
 
 @register_task("dapo_math")
@@ -363,18 +352,6 @@ def dapo_math(
         return made if isinstance(made, str) or prompt == "boxed" else Problem(made.id, chat, made.reference)
 
     return published_task("dapo_math", DAPO, data, convert, num_train=num_train)
-
-
-@register_task("deepscaler")
-@describe_sources(DEEPSCALER)
-def deepscaler(*, data: Path | None = None, num_train: int | None = None) -> Task:
-    """DeepScaleR: competition problems of AIME, AMC, Omni-MATH and STILL with LaTeX answers; to train on only."""
-
-    def convert(row: Row, where: str, name: str) -> Problem | str:
-        question, answer = column(row, ["problem"], where), column(row, ["answer"], where)
-        return math_problem(name, question, answer)
-
-    return published_task("deepscaler", DEEPSCALER, data, convert, num_train=num_train)
 
 
 @register_task("big_math")

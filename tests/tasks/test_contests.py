@@ -16,7 +16,7 @@ from rlvr.commands.audit import main as audit
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import Problem, Status, Task
 from rlvr.sandbox import Limits, level
-from rlvr.tasks.published.contests import has_several_answers, own_limits, tolerance_of, unpack_tests
+from rlvr.tasks.published.contests import has_several_answers, tolerance_of, unpack_tests
 from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lower_limits
@@ -255,40 +255,6 @@ def test_release_windows(tmp_path: Path) -> None:
     assert ids(after="2023-09-30") == {"3044", "abc999_a"}
     assert ids(before="2023-09-30") == {"1873_A"}
     assert ids(after="2023-08-22", before="2024-09-07") == {"3044"}
-
-
-def test_a_problem_has_its_limits_where_they_are_asked_for(tmp_path: Path) -> None:
-    """In its info; without the option problems and fingerprint are as they were."""
-    folder = copy_of("code_contests", tmp_path, "train")
-    plain, limited = (
-        make_task("code_contests", data=folder, include_weak=True, **options) for options in ({}, {"limit_factor": 3})
-    )
-    assert all("limits" not in problem.info for problem in plain.train)
-    assert plain.fingerprint != limited.fingerprint
-    assert [problem.reference for problem in limited.train] == [problem.reference for problem in plain.train]
-    assert any(problem.info.get("limits") for problem in limited.train)
-
-
-LIMITS = {
-    "codeforces": ({"time_limit": {"seconds": 2, "nanos": 500_000_000}, "memory_limit_bytes": 256_000_000}, 2.5, 256),
-    "taco": ({"time_limit": "2.0 seconds", "memory_limit": "256.0 megabytes"}, 2, 256),
-    "one": ({"time_limit": "1 second", "memory_limit": "1.5 gigabytes"}, 1, 1500),
-    "no time": ({"time_limit": None, "memory_limit_bytes": 64_000_000}, None, 64),
-    "zero": ({"time_limit": {"seconds": 0, "nanos": 0}, "memory_limit_bytes": 0}, None, None),
-    "words": ({"time_limit": "a while", "memory_limit": "None"}, None, None),
-    "dots": ({"time_limit": "1.2.3 seconds", "memory_limit": "4 megabytes"}, None, 4),
-    "none": ({}, None, None),
-}
-
-
-@pytest.mark.parametrize("factor", [None, 1.0, 5.0])
-@pytest.mark.parametrize("name", LIMITS)
-def test_limits_as_the_data_sets_write_them(name: str, factor: float | None) -> None:
-    """Times the factor; none without one, and where a row has none."""
-    row, seconds, memory = LIMITS[name]
-    held = {"seconds": seconds, "memory_mb": memory}
-    expected = {key: number * factor for key, number in held.items() if number is not None} if factor else {}
-    assert own_limits(row, factor) == ({"limits": expected} if expected else {})
 
 
 @pytest.mark.parametrize(

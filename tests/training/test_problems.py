@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +37,9 @@ def outcome(problem: Problem, right: int, wrong: int) -> Group:
     return group(problem, *[correct()] * right, *[incorrect("")] * wrong)
 
 
-def draws(curriculum: CurriculumConfig = SIGNAL, *, count: int = 4, problems=POOL, seed: int = 0, group_size: int = 8):
+def draws(curriculum: CurriculumConfig = SIGNAL, *, count=4, problems=POOL, seed=0, group_size=8, shares=None) -> Draws:
     rollout = RolloutConfig(problems_per_step=count, group_size=group_size)
-    return Draws(Config(run=RunConfig(seed=seed), rollout=rollout, curriculum=curriculum), problems)
+    return Draws(Config(run=RunConfig(seed=seed), rollout=rollout, curriculum=curriculum), problems, shares)
 
 
 def write_profile(path: Path, task: Task, rates: dict[str, float], samples: int = 8) -> Path:
@@ -286,18 +287,7 @@ def test_the_profile_command_writes_what_a_run_reads(tmp_path, capsys):
 
 def test_a_run_is_not_resumed_with_another_curriculum(tmp_path, capsys):
     """Another floor, and another way to draw, are refused in one line; a floor that nothing reads is not compared."""
-    flags = [
-        "train",
-        "tiny_math",
-        "--run.steps",
-        "1",
-        "--sft.steps",
-        "2",
-        "--eval.every",
-        "-1",
-        "--model.device",
-        "cpu",
-    ]
+    flags = "train tiny_math --run.steps 1 --sft.steps 2 --eval.every -1 --model.device cpu".split()
     flags += ["--rollout.problems-per-step", "2", "--rollout.group-size", "2", "--run.out-dir", str(tmp_path / "run")]
     flags += ["--run.task-option", "num_train=8", "num_test=2", "num_demonstrations=8"]
     assert cli([*flags, "--curriculum.draw", "signal"]) == 0
@@ -316,21 +306,14 @@ MIXED_POOL = [
 PACKS = np.array([problem.info[PACK] for problem in MIXED_POOL])
 
 
-def pack_outcome(problem: Problem, right: int, wrong: int) -> Group:
-    verdicts = (*[correct()] * right, *[incorrect("")] * wrong)
-    return Group(problem, (1,), tuple(Completion("x", (1,), (0.0,)) for _ in verdicts), verdicts)
-
-
-def mixed_draws(curriculum: CurriculumConfig, count: int = 8, problems=MIXED_POOL, shares=SHARES) -> Draws:
-    rollout = RolloutConfig(problems_per_step=count, group_size=4)
-    return Draws(Config(run=RunConfig(seed=5), rollout=rollout, curriculum=curriculum), problems, shares)
+draws_of_packs = partial(draws, count=8, problems=MIXED_POOL, seed=5, group_size=4, shares=SHARES)
 
 
 def by_signal(floor: float = 0.1, **settings) -> Draws:
     """Draws after outcomes of every kind: right, wrong, and between, in each pack."""
-    made = mixed_draws(CurriculumConfig(draw="signal", floor=floor), **settings)
-    made.observe([pack_outcome(problem, right := i % 7, 6 - right) for i, problem in enumerate(MIXED_POOL)])
-    made.observe([pack_outcome(problem, 0, 6) for problem in MIXED_POOL if problem.info[PACK] == "hard"])
+    made = draws_of_packs(CurriculumConfig(draw="signal", floor=floor), **settings)
+    made.observe([outcome(problem, right := i % 7, 6 - right) for i, problem in enumerate(MIXED_POOL)])
+    made.observe([outcome(problem, 0, 6) for problem in MIXED_POOL if problem.info[PACK] == "hard"])
     return made
 
 
@@ -357,7 +340,7 @@ def test_outcomes_of_one_pack_leave_the_others_alone(pack: str) -> None:
     """A pack whose problems were all solved keeps its share, and the problems of others their probability."""
     one, other = by_signal(), by_signal()
     for _ in range(20):
-        other.observe([pack_outcome(problem, 4, 0) for problem in MIXED_POOL if problem.info[PACK] == pack][:-1])
+        other.observe([outcome(problem, 4, 0) for problem in MIXED_POOL if problem.info[PACK] == pack][:-1])
         one.observe([])
     before, after = one.probabilities(), other.probabilities()
     assert after[pack != PACKS] == pytest.approx(before[pack != PACKS], rel=1e-9)
@@ -380,7 +363,7 @@ def test_draws_have_the_shares() -> None:
 def test_a_pack_without_problems_leaves_its_share_to_the_others() -> None:
     """As where a profile's range leaves none of it; what is left keeps its proportions."""
     kept = [problem for problem in MIXED_POOL if problem.info[PACK] != "few"]
-    found = mixed_draws(CurriculumConfig(draw="signal"), problems=kept).probabilities()
+    found = draws_of_packs(CurriculumConfig(draw="signal"), problems=kept).probabilities()
     packs = np.array([problem.info[PACK] for problem in kept])
     assert found[packs == "many"].sum() == pytest.approx(0.6)
     assert found[packs == "hard"].sum() == pytest.approx(0.4)
@@ -405,7 +388,7 @@ def test_epochs_with_a_profile_keep_the_shares(tmp_path: Path) -> None:
     profile = tmp_path / "profile.jsonl"
     row = {"samples": 8, "correct": 2, "score": 0.25, "fingerprint": "f"}
     profile.write_text("".join(json.dumps({"id": problem.id, **row}) + "\n" for problem in MIXED_POOL))
-    made = mixed_draws(CurriculumConfig(profile))
+    made = draws_of_packs(CurriculumConfig(profile))
     for step in range(4):
         drawn = made.of_step(step)
         assert drawn == mixed_items(MIXED_POOL, SHARES, 8, seed=5, step=step)
@@ -414,5 +397,5 @@ def test_epochs_with_a_profile_keep_the_shares(tmp_path: Path) -> None:
         assert further == further_mixed(MIXED_POOL, SHARES, 8, seed=5, step=step, round_number=1, used=used)
         assert not used & {problem.id for problem in further}
         # What was predicted is of both.
-        assert made.describe(step, [pack_outcome(drawn[0], 2, 2)])["signal/predicted"] > 0
-        made.observe([pack_outcome(problem, 4, 0) for problem in drawn])
+        assert made.describe(step, [outcome(drawn[0], 2, 2)])["signal/predicted"] > 0
+        made.observe([outcome(problem, 4, 0) for problem in drawn])

@@ -64,6 +64,13 @@ RESUMED: dict[str, dict[str, dict]] = {
     "adaptive": {"algo": {**FOLLOWING, "kl_coef": 0.1, "reference_every": 2, "reference_mix": 0.75}},
     "by signal": {"curriculum": {"draw": "signal", "half_life": 2}},
     "dynamic sampling": {"curriculum": {"draw": "signal", "half_life": 2}, "rollout": {"resample_rounds": 2}},
+    "short weights": {"model": {"weights": "bfloat16"}},
+    "short weights, ppo": {"model": {"weights": "bfloat16"}, "algo": {"name": "ppo"}},
+    "short weights, 8-bit": {"model": {"weights": "bfloat16"}, "optim": {"name": "adamw8bit"}},
+    "turns whose replies come at other times": {
+        "run": {"environment": "tests.helpers.turns:slow_digits"},
+        "rollout": {"max_turns": 3, "turn_tokens": 12, "mask_void": True},
+    },
     "a mixture, one of its packs with turns": {
         "run": {"task": "mixture", "task_option": ("packs=arithmetic:2,hops", f"options={','.join(PACKS)}")},
         "curriculum": {"draw": "signal", "half_life": 2},
@@ -73,7 +80,10 @@ RESUMED: dict[str, dict[str, dict]] = {
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
-    """Five steps, against three, a resume, and two more: every file of the checkpoint, rollouts and metrics."""
+    """Five steps, against three, a resume, and two more: every file of the checkpoint, rollouts and metrics. Short
+    weights are the roundings of the optimizer's copies."""
+    if "8-bit" in name:
+        pytest.importorskip("bitsandbytes", reason="the extra bitsandbytes is not installed")
 
     def config(folder, steps):
         return with_settings(small(tmp_path / folder, steps=steps, save_every=1), **RESUMED[name])
@@ -89,6 +99,14 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
     assert one == other
     assert [row["step"] for row in one] == [1, 2, 3, 4, 5]
     check_learned(tmp_path / "whole")
+    if "short weights" in name:
+        weights, state = (load_file(parts / f"{file}.safetensors") for file in ("model", "optimizer"))
+        copies = [tensor for key, tensor in state.items() if key.endswith(".master")]
+        assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+        assert {tensor.dtype for tensor in copies} == {torch.float32}
+        assert sum(copy.numel() for copy in copies) == sum(weight.numel() for weight in weights.values())
+        rounded = sum(float(copy.bfloat16().double().sum()) for copy in copies)
+        assert rounded == pytest.approx(sum(float(weight.double().sum()) for weight in weights.values()))
 
 
 def untimed(row: dict) -> dict:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.files import lines
-from tests.helpers.served import ENVIRONMENT, rlvr, server_at, serving, torchrun
+from tests.helpers.served import ENVIRONMENT, rlvr, serving, torchrun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 try:
@@ -25,13 +20,6 @@ except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
 PACK = "--run.task-option num_train=64 num_test=16 num_demonstrations=1024 --model.device cpu --sft.steps 300".split()
-# Many completions have a 7 in them, and many have none, so that there is something to learn from the first step on.
-REWARD = "--run.verifier regex --run.verifier-option pattern=7.*7 match=search".split()
-FLAGS = (
-    "--rollout.problems-per-step 6 --rollout.group-size 4 --run.steps 5 --run.sample-every 0 --eval.every 5 --eval.k 1 "
-    "--eval.num-problems 16 --eval.samples 4 --optim.lr 1e-4 --optim.warmup-steps 0 "
-    "--sampler.sync-check-every 1 --algo.importance none"
-).split()
 
 
 @pytest.fixture(scope="module")
@@ -97,53 +85,6 @@ def test_two_trainers_push_to_two_servers(fine_tuned, two_servers, tmp_path):
     for pushed, stale in zip(results[0][::2], results[0][1::2], strict=True):
         assert len(pushed) == len(stale) == 2
         assert max(pushed) <= 2e-3 < min(stale)
-
-
-def outcome(folder: Path) -> tuple[list, list]:
-    """Rollouts with their rewards, and pass@1 by step with its interval."""
-    rollouts = [
-        (row["step"], row["problem"], row["sample"], row["completion"], row["reward"])
-        for row in lines(folder / "rollouts.jsonl")
-    ]
-    return rollouts, [(row["step"], row["pass@1"], row["pass@1_ci"]) for row in lines(folder / "eval.jsonl")]
-
-
-def test_two_trainers_lose_one_of_two_servers(fine_tuned, two_servers, tmp_path):
-    """Killed between two steps: the run ends byte for byte as one that lost none, and the same command resumes.
-
-    One process draws the same tokens in the first step, and its gradients are equal up to rounding: pass@1 lies in the
-    interval. The last test of these servers.
-    """
-    urls, process = two_servers
-    flags = [*PACK, *REWARD, *FLAGS, "--sampler", "vllm-server", "--sampler.url", *urls]
-    one, whole, broken = (Path(shutil.copytree(fine_tuned, tmp_path / name)) for name in ("one", "whole", "broken"))
-    train(rlvr("train", "tiny_math", *flags, "--run.out-dir", str(one)))
-    command = torchrun(2, "-m", "--", "rlvr", "train", "tiny_math", *flags, "--run.out-dir")
-    train([*command, str(whole)])
-    trainers = subprocess.Popen(
-        [*command, str(broken)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    metrics, deadline = broken / "metrics.jsonl", time.monotonic() + 400
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
-        assert trainers.poll() is None, trainers.communicate()[0]
-        time.sleep(0.1)
-    os.kill(server_at(process.pid, urls[1]), signal.SIGKILL)
-    printed, _ = trainers.communicate(timeout=400)
-    assert trainers.returncode == 0, printed
-    assert "1 of 2 are left" in printed
-    assert outcome(broken) == outcome(whole)
-    rollouts, measured = outcome(broken)
-    assert {row[-1] for row in rollouts} == {0.0, 1.0}
-    assert [row for row in outcome(one)[0] if row[0] == 1] == [row for row in rollouts if row[0] == 1]
-    for (_, rate, _), (_, _, (low, high)) in zip(outcome(one)[1], measured, strict=True):
-        assert low <= rate <= high
-    train([flag for flag in [*command, str(broken), "--run.steps", "6"] if flag != urls[1]])
-    assert [row["step"] for row in lines(metrics)] == [1, 2, 3, 4, 5, 6]
-
-
-def train(command: list[str]) -> None:
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_server_with_two_workers(fine_tuned, tmp_path):

@@ -71,14 +71,6 @@ def test_time_grows_with_the_length_and_not_its_square(kind: str):
     assert large < 9 * small + 0.01, (small, large)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TEXTS if "fences" in kind])
-def test_blocks_are_read_in_linear_time_up_to_the_bound(kind: str, monkeypatch):
-    """Without the bound on fences too."""
-    monkeypatch.setattr(fences, "MAX_FENCES", 10**9)
-    small, large = seconds(TEXTS[kind](20_000)), seconds(TEXTS[kind](80_000))
-    assert large < 9 * small + 0.01, (small, large)
-
-
 def test_a_text_of_more_fences_than_any_answer_has_no_blocks():
     """At the bound the last block is found; beyond it the text is a program as a whole, which it is not."""
     block = "```python\nx = 1\n```\n"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from rlvr.core.types import (
     unparseable,
 )
 
+from .cache import Cache
 from .extract.sections import after_thinking
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class LLMJudge:
         asked = {
             question: problem
             for question, (problem, _) in zip(questions, pairs, strict=True)
-            if isinstance(question, Question) and state.verdict(question) is None
+            if isinstance(question, Question) and state.verdicts.get(question) is None
         }
         endpoint = state.endpoint(self) if asked else None
         pool = ThreadPoolExecutor(self.concurrency)
@@ -181,8 +181,9 @@ class LLMJudge:
             pool.shutdown(wait=False, cancel_futures=True)
         made = {q: self._verdict([votes[q, i] for i in range(self.votes)], q in blamed) for q in asked}
         for question, verdict in made.items():
-            state.keep(question, verdict)
-        found = [q if isinstance(q, Verdict) else made.get(q) or state.verdict(q) for q in questions]
+            if verdict.score is not None:  # after an error the judge is asked again
+                state.verdicts.put(question, verdict)
+        found = [q if isinstance(q, Verdict) else made.get(q) or state.verdicts.get(q) for q in questions]
         return [verdict or error("the verdict was forgotten") for verdict in found]
 
     def _ask(
@@ -304,7 +305,7 @@ class State:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
-        self._verdicts: OrderedDict[Question, Verdict] = OrderedDict()
+        self.verdicts: Cache[Question, Verdict] = Cache(CACHED)
         self.in_a_row = 0  # requests lost since the last one that was answered
 
     def note_answer(self) -> None:
@@ -348,20 +349,6 @@ class State:
             if self._endpoint is not None:
                 self._endpoint.close()
             self._endpoint, self.in_a_row = None, 0
-
-    def verdict(self, question: Question) -> Verdict | None:
-        """Return the verdict on a question; None if it was not asked or was forgotten."""
-        with self._lock:
-            return self._verdicts.get(question)
-
-    def keep(self, question: Question, verdict: Verdict) -> None:
-        """Remember a verdict. An error is not remembered, so that the judge is asked again."""
-        if verdict.score is None:
-            return
-        with self._lock:
-            self._verdicts[question] = verdict
-            while len(self._verdicts) > CACHED:
-                self._verdicts.popitem(last=False)
 
 
 def read_grade(reply: str, seal: str, most: int) -> int:

@@ -73,12 +73,20 @@ def test_votes(server: OpenAILike, options: dict[str, Any], grades: tuple[int, .
     assert len({body["seed"] for body in server.bodies}) == len(grades)
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_what_cannot_be_read_is_unscored(server: OpenAILike, name: str) -> None:
+WAYS: dict[str, Callable[[Body], Body]] = {
+    **{name: lambda body, name=name: chat_answer(UNREADABLE[name](body)) for name in UNREADABLE},
+    "cut off": lambda body: chat_answer(f"verdict {seal(body)}: 1", "length"),
+    "withheld": lambda body: chat_answer(f"verdict {seal(body)}: 1", "content_filter"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_cannot_be_read_is_unscored(server: OpenAILike, way: str) -> None:
     """An error without a score, never 0, after the vote was asked for twice with two seeds: so is a plain answer."""
-    server.answer = lambda body: chat_answer(UNREADABLE[name](body))
+    server.answer = WAYS[way]
     verdict = judge(server)(PROBLEM, "42")
     assert (verdict.status, verdict.score) == (Status.ERROR, None)
+    assert ("filter" in verdict.reason) == (way == "withheld")
     assert len({body["seed"] for body in server.bodies if answer(body) == "42"}) == 2
     assert {answer(body) for body in server.bodies} == {"42", PLAIN_ANSWER}
 
@@ -229,14 +237,6 @@ def test_some_lost_votes_are_unscored(server: OpenAILike) -> None:
     assert [v.score for v in verdicts] == [None if i % 2 else 1 for i in range(20)]
 
 
-def test_a_filter_of_the_judge_is_unscored(server: OpenAILike) -> None:
-    """And the reason says so."""
-    server.answer = lambda body: chat_answer(f"verdict {seal(body)}: 1", "content_filter")
-    verdict = judge(server)(PROBLEM, "42")
-    assert (verdict.status, verdict.score) == (Status.ERROR, None)
-    assert "filter" in verdict.reason
-
-
 @pytest.mark.parametrize("place", ["prompt", "reference", "completion"])
 def test_control_tokens_are_broken_up_everywhere(server: OpenAILike, place: str) -> None:
     """A problem may hold them as well as an answer."""
@@ -314,13 +314,6 @@ def garbles(part: str, reply: Callable[[Body], Body]) -> Callable[[Body], Body]:
     return lambda body: reply(body) if part in question(body) else honest(body)
 
 
-WAYS: dict[str, Callable[[Body], Body]] = {
-    **{name: lambda body, name=name: chat_answer(UNREADABLE[name](body)) for name in UNREADABLE},
-    "cut off": lambda body: chat_answer(f"verdict {seal(body)}: 1", "length"),
-    "withheld": lambda body: chat_answer(f"verdict {seal(body)}: 1", "content_filter"),
-}
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("grades", [1, 5])
 def test_a_completion_that_makes_the_judge_unreadable_scores_zero(server: OpenAILike, way: str, grades: int) -> None:
@@ -375,10 +368,3 @@ def test_a_judge_that_is_often_unreadable_blames_no_completion(server: OpenAILik
     server.answer = at_last
     assert judge(server)(PROBLEM, "It is 42").score == 1.0
     assert not tries
-
-
-def test_a_lost_request_is_not_the_completions_doing(server: OpenAILike) -> None:
-    """Though the judge reads other answers: whether it was reached is not up to the completion."""
-    server.fault = lambda number, handler: "odd" in answer(server.bodies[number - 1]) and (handler.drop(), True)[1]
-    odd, even = judge(server, retry_seconds=0.1).verify_batch([(PROBLEM, "odd 42"), (PROBLEM, "even 42")])
-    assert (odd.status, even.score) == (Status.ERROR, 1.0)

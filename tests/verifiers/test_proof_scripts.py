@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pickle
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rlvr.core.types import Problem, Verdict, correct, error, incorrect, limit, 
 from rlvr.sandbox.external import ExternalLimits, Finished
 from rlvr.verifiers.extract.sections import fenced_answer
 from rlvr.verifiers.proof import coq as coq_module
-from rlvr.verifiers.proof.coq import Cache, Coq
+from rlvr.verifiers.proof.coq import Coq
 from rlvr.verifiers.proof.coq_script import ScriptError, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
 from tests.helpers.machine import processor_time
@@ -203,28 +202,3 @@ def test_only_what_the_prover_has_decided_is_kept(verdict: Verdict, times: int) 
     assert len(prover.asked) == times
     proof.verify_batch([(Problem("q", "", {"statement": "True /\\ True"}), "exact I."), (problem, "trivial.")])
     assert len(prover.asked) == times + 2
-
-
-def test_the_values_asked_for_last_are_kept() -> None:
-    """Asking is what counts; a value put again is new."""
-    kept: Cache[str, int] = Cache(2)
-    kept.put("a", 1)
-    kept.put("b", 2)
-    assert kept.get("a") == 1
-    kept.put("c", 3)
-    assert [kept.get(name) for name in "abc"] == [1, None, 3]
-    kept.put("a", 4)
-    kept.put("d", 5)
-    assert [kept.get(name) for name in "acd"] == [4, None, 5]
-
-
-def test_a_copy_begins_empty() -> None:
-    """What crosses to another process is the room."""
-    kept: Cache[str, int] = Cache(1)
-    kept.put("a", 1)
-    copy = pickle.loads(pickle.dumps(kept))
-    assert copy.get("a") is None
-    copy.put("b", 2)
-    copy.put("c", 3)
-    assert copy.get("b") is None
-    assert kept.get("a") == 1

@@ -16,8 +16,9 @@ from rlvr.core.types import Problem, Verdict, bad_reference, error, limit, no_an
 from rlvr.sandbox.external import ExternalLimits
 from rlvr.sandbox.limits import check_count, check_seconds
 
+from ..cache import Cache
 from ..extract.sections import fenced_answer
-from .coq import Cache, Coq
+from .coq import Coq
 from .coq_script import ScriptError, ScriptTooLarge, tactic_script
 from .lean import Lean, LeanServer
 from .lean_script import tactic_block

@@ -5,7 +5,7 @@
 3. In a fresh directory with the compiled file only: `Definition check : Trusted.statement := Solution.goal.` and
    `Print Assumptions check.`; then `coqchk` checks Solution and Check with its own kernel.
 
-`Cache`, `Compiled` and the functions on files are used for Lean, too.
+`Compiled`, `compile_once` and `run_in_workplace` are used for Lean, too.
 """
 
 from __future__ import annotations
@@ -13,47 +13,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
 
+from ..cache import Cache
 from .statement import Statement
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-
-class Cache(Generic[Key, Value]):
-    """Keeps the `room` values that were asked for last. Threads may share it. A copy elsewhere starts empty."""
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._values: OrderedDict[Key, Value] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[Cache[Key, Value]], tuple[int]]:
-        return type(self), (self._room,)
-
-    def get(self, key: Key) -> Value | None:
-        """Return the value of `key`, or None."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
-
-    def put(self, key: Key, value: Value) -> None:
-        """Keep `value`. If there is no room, drop the value that was not asked for the longest time."""
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > self._room:
-                self._values.popitem(last=False)
-
 
 MAX_COMPILED = 16 << 20  # bytes of a compiled proof
 _CLOSED = "Closed under the global context"
@@ -97,25 +66,15 @@ class Coq:
         if trusted.failure is not None:
             return trusted.failure
         source = f"{_heading(statement)}Theorem goal : {statement.statement}.\nProof.\n{script}Qed.\n"
-        with workplace() as place:
-            write_files(place, "lib", trusted.files)
-            write_files(place, "out", {"Solution.v": source.encode()})
-            found = self._coqc(place, "Solution.v")
-            if found.status != "ok":
-                return _explain_failure(found, "Solution.v")
-            solution = read_compiled(os.path.join(place, "out", "Solution.vo"))
+        found, solution = self._coqc("Solution", source, trusted.files)
+        if found.status != "ok":
+            return _explain_failure(found, "Solution.v")
         if solution is None:
             return limit(f"a compiled proof of more than {MAX_COMPILED >> 20} MB")
         return self._check({**trusted.files, "Solution.vo": solution})
 
     def _compile_once(self, statement: Statement) -> Compiled:
-        """Return the compiled statement, from the cache if it was compiled before."""
-        known = self._compiled.get(statement)
-        if known is None:
-            known = self._compile(statement)
-            if known.failure is None or known.failure.status == "bad_reference":
-                self._compiled.put(statement, known)
-        return known
+        return compile_once(self._compiled, statement, self._compile)
 
     def _compile(self, statement: Statement) -> Compiled:
         files: dict[str, bytes] = {}
@@ -126,20 +85,18 @@ class Coq:
         for name in _SOURCES:
             if name == "Given" and not statement.definitions:
                 continue
-            with workplace() as place:
-                write_files(place, "lib", files)
-                write_files(place, "out", {f"{name}.v": sources[name].encode()})
-                found = self._coqc(place, f"{name}.v")
-                data = read_compiled(os.path.join(place, "out", f"{name}.vo")) if found.status == "ok" else None
+            found, data = self._coqc(name, sources[name], files)
             if data is None:
                 return Compiled({}, _explain_refusal(found, f"{name}.v"))
             files[f"{name}.vo"] = data
         return Compiled(files)
 
-    def _coqc(self, place: str, name: str) -> Finished:
-        return self._run(place, "coqc", ["-w", "none", name])
+    def _coqc(self, name: str, source: str, library: dict[str, bytes]) -> tuple[Finished, bytes | None]:
+        """Compile one module in a sandbox that can read `library`. Return the run, and the compiled file."""
+        run = partial(self._run, "coqc", ["-w", "none", f"{name}.v"])
+        return run_in_workplace(run, library, {f"{name}.v": source.encode()}, f"{name}.vo")
 
-    def _run(self, place: str, program: str, arguments: list[str]) -> Finished:
+    def _run(self, program: str, arguments: list[str], place: str) -> Finished:
         path = os.path.realpath(self._program(program) or program)
         # The library of an installation that is not the system's, such as opam's.
         own = os.path.join(os.path.dirname(os.path.dirname(path)), "lib")
@@ -152,22 +109,15 @@ class Coq:
         return run_external(command, out, read=[library, own], limits=self._limits, environment=_ENVIRONMENT)
 
     def _check(self, files: dict[str, bytes]) -> Verdict:
-        with workplace() as place:
-            write_files(place, "lib", files)
-            write_files(place, "out", {"Check.v": _CHECK.encode()})
-            found = self._coqc(place, "Check.v")
-            if found.status != "ok":
-                return _explain_failure(found, "Check.v", "what is proved is not the statement: ")
-            if unproved := self._find_assumption(found.stdout):
-                return incorrect(f"rests on {in_one_line(unproved)}")
-            compiled = read_compiled(os.path.join(place, "out", "Check.vo"))
+        found, compiled = self._coqc("Check", _CHECK, files)
+        if found.status != "ok":
+            return _explain_failure(found, "Check.v", "what is proved is not the statement: ")
+        if unproved := self._find_assumption(found.stdout):
+            return incorrect(f"rests on {in_one_line(unproved)}")
         if compiled is None:
             return error("the comparison with the statement was not compiled")
-        with workplace() as place:
-            write_files(place, "lib", {**files, "Check.vo": compiled})
-            write_files(place, "out", {})
-            arguments = [part for name in ("Solution", "Check") for part in ("-norec", f"Rlvr.{name}")]
-            found = self._run(place, "coqchk", arguments)
+        arguments = [part for name in ("Solution", "Check") for part in ("-norec", f"Rlvr.{name}")]
+        found, _ = run_in_workplace(partial(self._run, "coqchk", arguments), {**files, "Check.vo": compiled}, {})
         if found.status != "ok":
             return _explain_failure(found, "", "coqchk: ")
         summary = found.stdout + found.stderr
@@ -199,13 +149,34 @@ def _heading(statement: Statement) -> str:
     return _imports(statement) + ("From Rlvr Require Import Given.\n" if statement.definitions else "")
 
 
-def write_files(place: str, folder: str, files: dict[str, bytes]) -> None:
-    """Make a folder in a workplace, with these files."""
-    directory = os.path.join(place, folder)
-    os.mkdir(directory, 0o755)
-    for name, data in files.items():
-        with open(os.path.join(directory, name), "wb") as file:
-            file.write(data)
+def compile_once(
+    known: Cache[Statement, Compiled], statement: Statement, compile_statement: Callable[[Statement], Compiled]
+) -> Compiled:
+    """Return the compiled statement, from the cache if it was compiled before. An error may be none the next time."""
+    found = known.get(statement)
+    if found is None:
+        found = compile_statement(statement)
+        if found.failure is None or found.failure.status == "bad_reference":
+            known.put(statement, found)
+    return found
+
+
+def run_in_workplace(
+    run: Callable[[str], Finished], library: dict[str, bytes], files: dict[str, bytes], made: str = ""
+) -> tuple[Finished, bytes | None]:
+    """Return what `run` gives in a directory whose folder `lib` holds `library`, and `out` the `files`.
+
+    The second value is the file `made` that a successful run has left in `out`.
+    """
+    with workplace() as place:
+        for folder, contents in (("lib", library), ("out", files)):
+            directory = os.path.join(place, folder)
+            os.mkdir(directory, 0o755)
+            for name, data in contents.items():
+                with open(os.path.join(directory, name), "wb") as file:
+                    file.write(data)
+        found = run(place)
+        return found, read_compiled(os.path.join(place, "out", made)) if made and found.status == "ok" else None
 
 
 def read_compiled(path: str) -> bytes | None:

@@ -26,21 +26,16 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse
 from rlvr.core.printable import in_one_line
 from rlvr.core.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
-from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
+from rlvr.sandbox.external import ExternalLimits, Finished, run_external
 
-from .coq import (
-    MAX_COMPILED,
-    Cache,
-    Compiled,
-    explain_ended_run,
-    read_compiled,
-    write_files,
-)
+from ..cache import Cache
+from .coq import MAX_COMPILED, Compiled, compile_once, explain_ended_run, run_in_workplace
 from .statement import Statement
 
 AXIOMS = ("propext", "Classical.choice", "Quot.sound")
@@ -258,7 +253,7 @@ class Lean:
 
     def judge(self, statement: Statement, block: str) -> Verdict:
         """Return the verdict on a block that `lean_script.tactic_block` has read."""
-        trusted = self._compile_once(statement)
+        trusted = compile_once(self._compiled, statement, self._compile_statement)
         if trusted.failure is not None:
             return trusted.failure
         built = trusted.files
@@ -276,29 +271,21 @@ class Lean:
             return self._replay_proof(built, solution)
         return verdict
 
-    def _compile_once(self, statement: Statement) -> Compiled:
-        known = self._compiled.get(statement)
-        if known is None:
-            found, data = self._compile(TRUSTED, trusted_file(statement), {})
-            if found.status != "ok" and (found.status != "failed" or _explain_failure(found).status == "limit"):
-                why = f"the statement was not compiled: {found.status}, {in_one_line(found.detail)}"
-                return Compiled({}, error(why))
-            why = first_error(_messages(found.stdout)) or ("" if data else _read_first_error(found))
-            refusal = bad_reference(f"Lean refuses the statement: {why}") if why else None
-            known = Compiled({f"{TRUSTED}.olean": data or b""}, refusal)
-            self._compiled.put(statement, known)
-        return known
+    def _compile_statement(self, statement: Statement) -> Compiled:
+        found, data = self._compile(TRUSTED, trusted_file(statement), {})
+        if found.status != "ok" and (found.status != "failed" or _explain_failure(found).status == "limit"):
+            why = f"the statement was not compiled: {found.status}, {in_one_line(found.detail)}"
+            return Compiled({}, error(why))
+        why = first_error(_messages(found.stdout)) or ("" if data else _read_first_error(found))
+        refusal = bad_reference(f"Lean refuses the statement: {why}") if why else None
+        return Compiled({f"{TRUSTED}.olean": data or b""}, refusal)
 
     def _compile(self, name: str, text: str, built: dict[str, bytes]) -> tuple[Finished, bytes | None]:
         """Compile one module in a sandbox that can read `built`. Return the run, and the compiled file."""
-        with workplace() as place:
-            write_files(place, "lib", built)
-            write_files(place, "out", {f"{name}.lean": text.encode()})
-            found = self._run(place, ["--json", "-o", f"{name}.olean", f"{name}.lean"])
-            compiled = os.path.join(place, "out", f"{name}.olean")
-            return found, read_compiled(compiled) if found.status == "ok" else None
+        run = partial(self._run, ["--json", "-o", f"{name}.olean", f"{name}.lean"])
+        return run_in_workplace(run, built, {f"{name}.lean": text.encode()}, f"{name}.olean")
 
-    def _run(self, place: str, arguments: list[str]) -> Finished:
+    def _run(self, arguments: list[str], place: str) -> Finished:
         if self._place is None:
             return Finished("sandbox_error", "", "", "Lean was not looked for")
         library = os.path.join(place, "lib")
@@ -311,10 +298,8 @@ class Lean:
     def _replay_proof(self, built: dict[str, bytes], solution: bytes) -> Verdict:
         """Return the verdict of the kernel on the compiled proof, read as data (step 4)."""
         code = new_code()
-        with workplace() as place:
-            write_files(place, "lib", built)
-            write_files(place, "out", {"Replay.lean": REPLAY.encode(), "proof.olean": solution})
-            found = self._run(place, ["--run", "Replay.lean", code, "proof.olean"])
+        run = partial(self._run, ["--run", "Replay.lean", code, "proof.olean"])
+        found, _ = run_in_workplace(run, built, {"Replay.lean": REPLAY.encode(), "proof.olean": solution})
         if found.status != "ok":
             return _explain_failure(found, "the kernel's second look: ")
         answers = [line for line in found.stdout.splitlines() if line.startswith(f"{code} #[") and line.endswith("]")]

@@ -45,10 +45,7 @@ def test_texts_and_messages_are_read(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "mine.jsonl", *rows)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\n\n", 1))
-    assert read_demonstrations(path) == [
-        (Problem("mine.jsonl:1", "1+1="), "2"),
-        (Problem("mine.jsonl:3", CHAT), "3"),
-    ]
+    assert read_demonstrations(path) == [(Problem("mine.jsonl:1", "1+1="), "2"), (Problem("mine.jsonl:3", CHAT), "3")]
 
 
 def test_messages_are_rendered_as_training_prompts_are(tmp_path: Path) -> None:

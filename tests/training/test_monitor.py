@@ -28,6 +28,7 @@ from rlvr.runs.log import read_events
 from rlvr.training.checkpoint.folders import list_checkpoints
 from rlvr.training.monitor.alarm import AlarmStop, GuardStop, alarm_record, find_fast_signs, find_signs, is_alarming
 from rlvr.training.monitor.monitor import monitor_metrics, repeated_ngrams, spearman
+from tests.helpers.files import GOLDEN, lines
 from tests.helpers.runs import with_settings
 from tests.helpers.verifiers import registered_share_of_sevens, share_of_ones
 
@@ -202,10 +203,7 @@ def rollout(problem, score, monitor_score, **more):
         "score": score,
         "monitor_score": monitor_score,
         "status": status.get(score, "partial"),
-    } | {
-        "monitor_status": status.get(monitor_score, "error"),
-        **more,
-    }
+    } | {"monitor_status": status.get(monitor_score, "error"), **more}
 
 
 def test_an_alarm_keeps_the_rollouts_that_show_it():
@@ -247,10 +245,6 @@ def watched(out_dir: Path, verifier: str, **groups) -> Config:
 def task(verifier) -> Task:
     problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(28)]
     return Task("sums", problems[:20], problems[20:], verifier)
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_a_run_whose_reward_is_not_the_truth_raises_the_alarm(tmp_path, capsys):
@@ -341,8 +335,7 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
 
 RUNS = 20
 CONFIG = MonitorConfig("math")
-SERIES = Path(__file__).parents[1] / "golden" / "alarm_series.jsonl"
-RECORDED = [json.loads(line) for line in SERIES.read_text().splitlines()]
+RECORDED = lines(GOLDEN / "alarm_series.jsonl")
 
 
 def no_noise(t: float) -> float:

@@ -114,11 +114,7 @@ def test_whitening_scales_advantages_and_not_what_the_critic_learns(tmp_path):
 
 def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     """With lambda 1 the first token's return is the score minus the whole completion's KL cost."""
-    run = make_run(
-        tmp_path,
-        reference=True,
-        algo={"kl_coef": 0.5, "kl_in": "reward", "gae_lambda": 1.0},
-    )
+    run = make_run(tmp_path, reference=True, algo={"kl_coef": 0.5, "kl_in": "reward", "gae_lambda": 1.0})
     with torch.no_grad():
         for weight in run.learner.policy.parameters():
             weight.mul_(1.1)

@@ -18,6 +18,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
+from rlvr.training.rollout.episodes import Play
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards
@@ -26,7 +27,7 @@ from rlvr.verifiers.runner import Runner, VerifierErrors
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import Plain, logs, make_run, threads
 from tests.helpers.runs import AfterStep, weights_of
-from tests.helpers.turns import played_groups
+from tests.helpers.turns import played_groups, slow_digits
 from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -167,14 +168,24 @@ def test_failure_of_the_verifier_ends_the_run(tmp_path):
     assert not threads("rlvr-")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+class Conversing(OwnWeights):
+    """A sampler with a copy of the weights, which remembers how many pushes each batch of turns came after."""
+
+    def converse(self, rollouts):
+        self.pushes_before_call.append(self.pushes)
+        return super().converse(rollouts)
 
 
+@pytest.mark.parametrize("sampler", [OwnWeights, Conversing])
 @pytest.mark.parametrize("staleness", [1, 2])
-def test_batch_is_sampled_from_the_weights_of_k_steps_before(tmp_path, staleness):
-    """Batch s after max(0, s - k) pushes, whatever the timing; the age is logged; repeated, the run is the same."""
-    runs = [make_run(tmp_path / name, sampler=OwnWeights, max_staleness=staleness, steps=5) for name in ("a", "b")]
+def test_batch_is_sampled_from_the_weights_of_k_steps_before(tmp_path, staleness, sampler):
+    """Batch s, all its turns too, after max(0, s - k) pushes, whatever the timing; the age is logged; repeated, the run
+    is the same."""
+    settings = {"max_staleness": staleness, "steps": 5, "max_turns": 3, "turn_tokens": 4}
+    runs = [make_run(tmp_path / name, sampler=sampler, **settings) for name in ("a", "b")]
     for run in runs:
+        if sampler is Conversing:
+            run.worker.plan = Play(slow_digits, run.config.rollout)
         train(run)
         assert run.worker.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
         assert [row["staleness"] for row in run.reporter.log.read("metrics")] == [min(s, staleness) for s in range(5)]

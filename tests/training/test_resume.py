@@ -33,6 +33,7 @@ from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import tiny, with_settings
+from tests.helpers.sharded import are_equal
 from tests.helpers.verifiers import sums
 
 SMALL = (
@@ -273,8 +274,6 @@ def test_a_run_is_resumed_with_what_rescues_it_and_keeps_the_history(tmp_path, c
 
 def test_microbatches_and_recomputation_change_rounding_alone(tmp_path):
     """What marks them as RESUMABLE, measured: the weights of two steps agree to 1e-5."""
-    from safetensors.torch import load_file
-
     launch(small(tmp_path / "one", steps=2))
     launch(with_settings(small(tmp_path / "other", steps=1)))
     rescue = {name: RESCUE[name] for name in ("model", "optim", "rollout", "sampler")}
@@ -442,23 +441,19 @@ def never(problem: Problem, completion: str) -> bool:
     return False
 
 
-def weights(run: Path, step: int) -> dict:
-    return load_file(run / "checkpoints" / f"step-{step:06d}" / "model.safetensors")
-
-
-def same(one: dict, other: dict) -> bool:
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
-
-
 def test_a_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
     """Not with those that its own seed makes, nor with the other's optimizer; it is not fine-tuned; it resumes."""
+
+    def weights(run: str, step: int) -> dict:
+        return load_file(checkpoint_folder(tmp_path / run, step) / "model.safetensors")
+
     launch(tiny(tmp_path / "a", run={"steps": 2, "seed": 3}), task=sums())
     still = {"run": {"steps": 1, "start_from": tmp_path / "a"}, "optim": {"lr": 0.0}, "sft": {"steps": 5}}
     launch(tiny(tmp_path / "b", **still), task=sums())
-    assert same(weights(tmp_path / "b", 1), weights(tmp_path / "a", 2))
+    assert are_equal(weights("b", 1), weights("a", 2))
     assert not (tmp_path / "b" / "start").exists()
     launch(tiny(tmp_path / "c", run={"steps": 1}, optim={"lr": 0.0}), task=sums())
-    assert not same(weights(tmp_path / "c", 1), weights(tmp_path / "a", 2))
+    assert not are_equal(weights("c", 1), weights("a", 2))
     launch(tiny(tmp_path / "b", **still | {"run": still["run"] | {"steps": 2}}), task=sums())
     assert [row["step"] for row in lines(tmp_path / "b" / "metrics.jsonl")] == [1, 2]
     state = load_file(tmp_path / "b" / "checkpoints" / "step-000001" / "optimizer.safetensors")

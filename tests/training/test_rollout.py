@@ -10,15 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.console import Display, describe_step
-from rlvr.config import (
-    AlgoConfig,
-    Config,
-    ModelConfig,
-    MonitorConfig,
-    OptimConfig,
-    RolloutConfig,
-    RunConfig,
-)
+from rlvr.config import AlgoConfig, Config, ModelConfig, MonitorConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.core.types import Completion, Group, Problem, Sampler, Sampling, Status, Verdict, correct, error, incorrect
 from rlvr.model.logprobs.critic import Critic
 from rlvr.runs.log import rollout_records

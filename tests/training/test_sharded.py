@@ -28,7 +28,7 @@ from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.optimizer import MASTER
 from rlvr.model.optim.sharding import check_shard, full, local, make_mesh
 from rlvr.train import train
-from rlvr.training.checkpoint.checkpoint import load_checkpoint, save_checkpoint
+from rlvr.training.checkpoint.checkpoint import save_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
 from rlvr.training.monitor.monitor import Monitor
 from rlvr.training.rollout.episodes import Play
@@ -145,6 +145,7 @@ class Whitened(OddDigits):
         return [Verdict("partial", len(text) - mean) for _, text in pairs]
 
 
+TURNS = {"max_turns": 3, "turn_tokens": 4, "mask_void": True}
 SEVERAL: dict[str, tuple[int, int, dict]] = {
     "two shards": (2, 2, {}),
     "three shards": (3, 3, {}),
@@ -157,6 +158,9 @@ SEVERAL: dict[str, tuple[int, int, dict]] = {
         {"curriculum": {"draw": "signal", "half_life": 1.0}, "rollout": {"resample_rounds": 1}},
     ),
     "rewards of the whole batch, with a monitor": (2, 1, {"algo": {"name": "reinforce"}}),
+    "turns": (2, 1, {"rollout": TURNS, "algo": {"credit": "turn", "name": "rloo", "kl_coef": 0.1}}),
+    "turns in shards": (2, 2, {"rollout": TURNS, "algo": {"credit": "turn", "name": "ppo"}, "critic": {"lr": 1e-3}}),
+    "turns in shards, pairs": (2, 2, {"rollout": TURNS, "algo": {"name": "dpo"}}),
 }
 
 
@@ -171,6 +175,8 @@ def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, 
         run = make_run(tmp_path / folder, shard, **settings)
         if "monitor" in name:
             run.worker.verifier, run.monitor = Whitened(), Monitor(HasSeven(), MonitorConfig("math"))
+        if "turns" in name:
+            run.worker.plan = Play(slow_digits, run.config.rollout)
         train(run)
         return run
 
@@ -190,7 +196,8 @@ def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, 
     for found, shares in run_processes(processes, work):
         assert largest_difference(found, weights(one.learner.policy)) < 1e-4
         assert shares == pytest.approx([1 / shard] * len(shares), rel=0.02)
-    texts = [[row["completion"] for row in lines(tmp_path / run / "rollouts.jsonl")] for run in ("one", "many")]
+    logs = [lines(tmp_path / run / "rollouts.jsonl") for run in ("one", "many")]
+    texts = [[(row["completion"], row.get("turns")) for row in rows] for rows in logs]
     assert texts[0] == texts[1] != []
 
 
@@ -362,29 +369,6 @@ def test_short_weights_train_in_shards_as_in_replicas(tmp_path: Path, algo: dict
         assert half == pytest.approx(everything / 2, rel=0.02)
 
 
-@pytest.mark.parametrize("writers", [1, 2])
-def test_copies_are_read_by_any_number_of_processes(tmp_path: Path, writers: int) -> None:
-    """To the bit, from one file or from shards."""
-
-    def write(rank: int) -> dict:
-        run = make_run(tmp_path / "run", writers, model=SHORT, run={"save_every": 3})
-        train(run)
-        return {**weights(run.learner.policy), **state(run.learner.optimizer)}
-
-    written = run_processes(writers, write)[0]
-    assert any(name.endswith(MASTER) for name in written)
-    for readers in (1, 2):
-        copy = tmp_path / str(readers)
-        shutil.copytree(tmp_path / "run", copy)
-
-        def read(rank: int, copy: Path = copy, readers: int = readers) -> dict:
-            run = make_run(copy, readers, model=SHORT)
-            load_checkpoint(checkpoint_folder(copy, 3), run.learner.policy, run.learner.optimizer)
-            return {**weights(run.learner.policy), **state(run.learner.optimizer)}
-
-        assert are_equal(written, run_processes(readers, read)[0])
-
-
 @pytest.mark.parametrize("optim", [{"name": "adamw8bit"}, {"offload": True}])
 def test_other_states_are_refused_in_shards(optim: dict) -> None:
     """In one line that names both settings."""
@@ -397,9 +381,10 @@ PPO = {"algo": {"name": "ppo"}, "critic": {"lr": 1e-3}}
 
 
 @pytest.mark.parametrize("writers", [1, 2], ids=["written whole", "written in shards"])
-def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, writers: int) -> None:
+@pytest.mark.parametrize("chosen", [PPO, {"model": SHORT}], ids=["critic", "short weights"])
+def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, chosen: dict, writers: int) -> None:
     """By 1, 2 and 3 to the bit, whoever wrote them; the step after it is the same up to the order of the sums."""
-    settings = {**PPO, "run": {"save_every": 2}, "optim": {"tokens_per_microbatch": 4096}}
+    settings = {**chosen, "run": {"save_every": 2}, "optim": {"tokens_per_microbatch": 4096}}
 
     def write(rank: int) -> tuple:
         run = make_run(tmp_path / "run", writers, **settings)
@@ -419,7 +404,8 @@ def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, writers
 
     written, after = run_processes(writers, write)[0]
     names = {path.name for path in checkpoint_folder(tmp_path / "run", 2).iterdir()}
-    assert {"model.safetensors", "critic.safetensors"} <= names
+    assert {"model.safetensors"} | ({"critic.safetensors"} if chosen is PPO else set()) <= names
+    assert chosen is PPO or any(name.endswith(MASTER) for name in written)
     assert ("optimizer" if writers > 1 else "optimizer.safetensors") in names
     copies = {count: shutil.copytree(tmp_path / "run", tmp_path / f"by {count}") for count in (1, 2, 3)}
     for count in copies:
@@ -427,7 +413,7 @@ def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, writers
             assert are_equal(found, written)
             if count == writers:
                 assert are_equal(further, after)
-            else:
+            elif chosen is PPO:  # in bfloat16 other sums round further apart
                 assert largest_difference(further, after) < 1e-6
 
 

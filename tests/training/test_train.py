@@ -192,17 +192,7 @@ def test_metrics_have_what_the_reader_looks_for(tmp_path):
     records = run.reporter.log.read("metrics")
     assert [record["step"] for record in records] == [1, 2, 3]
     for record in records:
-        for name in (
-            "reward",
-            "correct",
-            "no_signal",
-            "truncated",
-            "entropy",
-            "clip_fraction",
-            "grad_norm",
-            "loss",
-            "lr",
-        ):
+        for name in "reward correct no_signal truncated entropy clip_fraction grad_norm loss lr".split():
             assert math.isfinite(record[name]), name
         assert record["entropy"] > 0.5
         assert record["seconds/sample"] > 0 < record["tokens_per_second"]

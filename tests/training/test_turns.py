@@ -1,31 +1,27 @@
-"""Runs with an environment: by two processes, sampled ahead, evaluated; their losses against single tokens."""
+"""Runs with an environment: their losses against single tokens, resumes, evaluations, demonstrations."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import itertools
-import json
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from rlvr.algo.batch import collate
-from rlvr.config import Config, RolloutConfig, VLLMConfig
+from rlvr.config import Config, RolloutConfig
 from rlvr.core.types import Completion, Group, Problem, Reply, RunError, Sampling, Status, Task, correct, error
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
 from rlvr.model.optim.sharding import fill
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.base import build_task
-from rlvr.train import train
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.records import rollout_metrics
 from rlvr.training.rollout.episodes import Play
@@ -38,143 +34,14 @@ from rlvr.training.step.update import accumulate_gradient, accumulate_value_grad
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.runner import VerifierErrors
 from tests.helpers.files import lines
-from tests.helpers.models import OwnWeights, shake
-from tests.helpers.overlap import threads
+from tests.helpers.models import shake
 from tests.helpers.processes import run_processes
-from tests.helpers.runs import AfterStep, tiny, weights_of
-from tests.helpers.sharded import ALONE, gradients, largest_difference, make_run, state, trained_parts, weights
-from tests.helpers.turns import digits, played_groups, slow_digits
+from tests.helpers.runs import tiny
+from tests.helpers.sharded import ALONE, gradients, make_run
+from tests.helpers.turns import digits, played_groups
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TURNS = {"max_new_tokens": 12, "max_turns": 3, "turn_tokens": 4, "mask_void": True}
-ALGORITHMS: dict[str, dict] = {
-    "grpo, credit per turn": {"algo": {"name": "grpo", "credit": "turn", "kl_coef": 0.1}},
-    "rloo": {"algo": {"name": "rloo", "credit": "turn"}},
-    "ppo": {"algo": {"name": "ppo", "minibatches": 2, "credit": "turn"}, "critic": {"lr": 1e-3}},
-    "dpo": {"algo": {"name": "dpo"}},
-}
-
-
-class Counted:
-    """An environment that counts the rollouts that it plays."""
-
-    def __init__(self, inner=slow_digits) -> None:
-        self.inner, self.played = inner, 0
-
-    def __call__(self, problem, rng):
-        self.played += 1
-        return self.inner(problem, rng)
-
-
-def make(out_dir: Path, shard: int = 1, environment=slow_digits, **groups: Mapping) -> Run:
-    """Return a run whose rollouts are played in an environment, by default with replies that come at other times."""
-    rollout = {**TURNS, **groups.pop("rollout", {})}
-    run = make_run(out_dir, shard, rollout=rollout, **groups)
-    run.worker = dataclasses.replace(run.worker, plan=Play(environment, run.config.rollout))
-    return run
-
-
-def rollouts(out_dir: Path) -> bytes:
-    """What was logged of all rollouts, their turns included."""
-    return (out_dir / "rollouts.jsonl").read_bytes()
-
-
-def said(out_dir: Path) -> list:
-    """The turns of all rollouts, in order."""
-    return [json.loads(line)["turns"] for line in rollouts(out_dir).splitlines()]
-
-
-def gradients_of_a_step(out_dir: Path, shard: int, settings: dict) -> dict[str, torch.Tensor]:
-    """Return AdamW's first moments after one step with one minibatch: a tenth of the gradients, which nothing clips."""
-    algo = {name: value for name, value in settings["algo"].items() if name != "minibatches"}
-    run = make(out_dir, shard, **{**settings, "algo": algo, "run": {"steps": 1}})
-    train(run)
-    critic = {} if run.learner.critic is None else state(run.learner.critic.optimizer)
-    found = {**state(run.learner.optimizer), **{f"critic {name}": value for name, value in critic.items()}}
-    return {name: value for name, value in found.items() if name.endswith("exp_avg")}
-
-
-@pytest.mark.parametrize("shard", [1, 2], ids=["whole", "in shards"])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_two_processes_give_the_rollouts_and_steps_of_one(tmp_path: Path, name: str, shard: int) -> None:
-    """Three steps: the same turns, gradients to 1e-4 of a tensor's largest, weights within a tenth of the rate."""
-    settings = ALGORITHMS[name]
-    expected = gradients_of_a_step(tmp_path / "one step", 1, settings)
-    one = make(tmp_path / "one", **settings)
-    start = weights(one.learner.policy)
-    train(one)
-
-    def work(rank: int) -> tuple:
-        found = gradients_of_a_step(tmp_path / "two, one step", shard, settings)
-        environment = Counted()
-        run = make(tmp_path / "two", shard, environment, **settings)
-        train(run)
-        return found, trained_parts(run), (dist.get_world_size(), os.getpid(), environment.played)
-
-    results = run_processes(2, work)
-    for slopes, parts, _ in results:
-        moved = {key for key, value in expected.items() if bool(value.any())}  # a new critic's trunk has none
-        assert moved == {key for key, value in slopes.items() if bool(value.any())}
-        of_moved = ({key: found[key] for key in moved} for found in (slopes, expected))
-        assert largest_difference(*of_moved, relative=True) < 1e-4
-        own = {key: value for key, value in parts.items() if key in start}
-        assert largest_difference(own, weights(one.learner.policy)) < 1e-4 < largest_difference(own, start)
-    sizes, pids, played = zip(*(counted for _, _, counted in results))
-    assert sizes == (2, 2)
-    assert len({*pids, os.getpid()}) == 3
-    assert min(played) > 0
-    assert sum(played) == 3 * 5 * 4
-    assert said(tmp_path / "two") == said(tmp_path / "one")
-    turns = said(tmp_path / "two")
-    assert len(turns) == sum(played)
-    assert {len(row) for row in turns} == {5}
-    assert any(turn.get("void") for row in turns for turn in row)
-    assert any(turn.get("reward") for row in turns for turn in row)
-
-
-class Ahead(OwnWeights):
-    """A sampler with a copy of the weights, which remembers how many pushes each batch of turns came after."""
-
-    def converse(self, rollouts):
-        self.pushes_before_call.append(self.pushes)
-        return super().converse(rollouts)
-
-
-def make_ahead(out_dir: Path, staleness: int, *, steps: int = 5, name: str = "rloo", environment=slow_digits) -> Run:
-    """Return a run of one process that samples batches ahead."""
-    run = make(out_dir, environment=environment, **ALGORITHMS[name], run={"steps": steps, "save_every": 2})
-    run.config = dataclasses.replace(run.config, sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=staleness))
-    run.worker = dataclasses.replace(run.worker, config=run.config, sampler=Ahead(run.learner.policy))
-    return run
-
-
-def metrics(run: Run) -> list[dict]:
-    """What was logged of each step but its durations."""
-    rows = run.reporter.log.read("metrics")
-    return [
-        {key: value for key, value in row.items() if "second" not in key and "mismatch/" not in key} for row in rows
-    ]
-
-
-@pytest.mark.parametrize("staleness", [1, 2])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_turns_are_sampled_from_the_weights_of_k_steps_before(tmp_path: Path, staleness: int, name: str) -> None:
-    """All turns of batch s after max(0, s - k) pushes, whatever the timing; repeated, the run is the same."""
-    runs = [make_ahead(tmp_path / part, staleness, name=name) for part in "ab"]
-    for run in runs:
-        train(run)
-        assert run.worker.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
-        assert [row["staleness"] for row in run.reporter.log.read("metrics")] == [min(s, staleness) for s in range(5)]
-    assert rollouts(tmp_path / "a") == rollouts(tmp_path / "b")
-    assert metrics(runs[0]) == metrics(runs[1])
-    assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
-    assert not threads("rlvr-prefetch")
-
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-GAE = {"gamma": 0.95, "gae_lambda": 0.9}
 SETTINGS: dict[str, dict[str, Any]] = {
     "grpo": {"algo": {"name": "grpo", "kl_coef": 0.1, "normalize": "sequence"}},
     "rloo": {"algo": {"name": "rloo", "loss": "sequence", "normalize": "token"}},
@@ -444,42 +311,6 @@ def settings(out_dir: Path, **groups: dict) -> Config:
     return tiny(out_dir, **chosen)
 
 
-class Stopped(Exception):
-    pass
-
-
-def stop_after(step: int) -> AfterStep:
-    def stop(done: int) -> None:
-        if done == step:
-            raise Stopped
-
-    return AfterStep(stop)
-
-
-def written(out_dir: Path) -> dict[str, bytes]:
-    """What must be equal of two runs of three steps."""
-    last = out_dir / "checkpoints" / "step-000003"
-    files = [path for path in sorted(last.iterdir()) if path.suffix in (".safetensors", ".jsonl")]
-    assert len(files) >= 2
-    return {path.name: path.read_bytes() for path in (*files, out_dir / "rollouts.jsonl")}
-
-
-def test_a_run_that_was_ended_goes_on_byte_for_byte(tmp_path: Path):
-    """In the middle, with replies that come at other times."""
-    for name, ends in (("whole", ()), ("parts", (1, 2))):
-        config = settings(tmp_path / name)
-        for end in ends:
-            with pytest.raises(Stopped):
-                launch(config, task=pack(slow_digits, demonstrations=demonstrations()), callbacks=[stop_after(end)])
-        launch(config, task=pack(slow_digits, demonstrations=demonstrations()))
-    whole, parts = written(tmp_path / "whole"), written(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    assert [name for name in whole if whole[name] != parts[name]] == []
-    rows = [json.loads(line) for line in whole["rollouts.jsonl"].splitlines()]
-    assert any(turn.get("void") for row in rows for turn in row["turns"])
-    assert {len(row["turns"]) for row in rows} == {5}
-
-
 def test_metrics_tell_turns_and_tokens_by_whom(tmp_path: Path):
     """And every rollout is logged with its turns; the length is what the model sampled."""
     config = settings(tmp_path, run={"steps": 1}, eval={"every": 0})
@@ -630,8 +461,8 @@ def test_pass_at_k_plays_the_environment(tmp_path: Path):
     task = pack(odd, verifier="exact")
     options = {"sampling": Sampling(12), "samples": 3, "ks": (1, 3), "answers_file": tmp_path / "answers", "plan": plan}
     with Runner(task.verifier) as runner:
-        found = evaluate(policy, TorchSampler(policy), task.test, runner, runner, **options)
-        again = evaluate(policy, TorchSampler(policy), task.test, runner, runner, **options)
+        found = evaluate(policy, TorchSampler(policy), task.test, runner, lenient=runner, **options)
+        again = evaluate(policy, TorchSampler(policy), task.test, runner, lenient=runner, **options)
     assert found == again
     assert found["pass@1"] == found["pass@3"] == 0.5
     rows = lines(tmp_path / "answers")

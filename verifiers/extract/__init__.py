@@ -15,7 +15,7 @@ from .answer import (
     is_placeholder,
     too_long,
 )
-from .boxes import Box, boxes, last_boxes
+from .boxes import Box, boxes
 from .sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
 __all__ = [
@@ -30,6 +30,5 @@ __all__ = [
     "boxes",
     "extract",
     "is_placeholder",
-    "last_boxes",
     "too_long",
 ]

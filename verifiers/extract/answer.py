@@ -11,7 +11,7 @@ from rlvr.core.printable import kind_of
 from rlvr.core.types import Verdict, limit, no_answer
 
 from .announcements import find_announced_behind, find_marked
-from .boxes import boxes, is_operand, join_last_boxes, last_boxes
+from .boxes import boxes, is_operand, join_last_boxes
 from .last_expression import Readable, last_expression
 from .rejections import MAX_BEHIND, find_alternative, is_denied, is_taken_back, is_value_refused
 from .sections import BYTE_ORDER_MARK, after_thinking
@@ -40,11 +40,10 @@ _CLOSING = "\\)]}$.*_~` \t\r\n"  # after a box these signs say nothing about it
 
 
 def _find_boxed(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) -> Extracted | None:
-    found = last_boxes(text) if conflict == "last" else boxes(text)
+    found = boxes(text)
     if not found or not (found[-1].text.strip() or any(box.text.strip() for box in found)):
         return None
     if is_value_refused(text, found[-1].start):
-        found = boxes(text)
         rejected = {box.text.strip() for box in found[-64:] if is_value_refused(text, box.start)}
         found = [box for box in found[-64:] if box.text.strip() not in rejected]
         if not found:

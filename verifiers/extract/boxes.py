@@ -47,43 +47,6 @@ def boxes(text: str) -> list[Box]:
     return [Box(start, end, text[first:last]) for start, end, first, last in found]
 
 
-def last_boxes(text: str) -> list[Box]:
-    """Return the end of `boxes(text)`: the last box, and boxes shortly before it.
-
-    This is faster: the search starts from the end, unless the last box is not closed or may lie inside another box.
-    """
-    start = text.rfind("\\boxed{")
-    if start < 0 or text.find("box", start + 6) >= 0:
-        return boxes(text)
-    inside = start + len("\\boxed{")
-    close = _find_closing_brace(text, inside)
-    if close > inside:
-        box = Box(start, close + 1, text[inside:close])
-    elif tail := boxes(text[start:]):
-        box = Box(start, start + tail[-1].end, tail[-1].text)
-    else:
-        return boxes(text)
-    if text.find("box", max(start - 2_000, 0), start) >= 0:
-        return boxes(text)
-    if text.find("}", box.end) >= 0 and (text.find("box", 0, start) >= 0 or text.endswith("\\", 0, start)):
-        return boxes(text)
-    return [box]
-
-
-def _find_closing_brace(text: str, inside: int) -> int:
-    """Return the place of the brace that closes a group; -1 if none does, or if the group has escaped signs."""
-    close = text.find("}", inside)
-    depth = text.count("{", inside, close) if close >= 0 else 0
-    while depth and close >= 0:
-        after = close + 1
-        close = text.find("}", after)
-        depth += text.count("{", after, close) - 1 if close >= 0 else 0
-    if close < 0 or text.find("\\", inside, close) < 0:
-        return close
-    contents = text[inside : close + 1]
-    return -1 if "\\\\" in contents or "\\{" in contents or "\\}" in contents else close
-
-
 # Text before a box that makes it a part of a formula: -\boxed{42}, \frac{\boxed{42}}{2}. A dash after words, a bullet
 # and emphasis do not.
 _OPERATED = re.compile(

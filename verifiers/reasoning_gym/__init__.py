@@ -34,7 +34,7 @@ from rlvr.core.types import (
 )
 from rlvr.sandbox import Limits, Result, RunStatus, Session
 
-from ..extract import MAX_COMPLETION, after_thinking, last_boxes
+from ..extract import MAX_COMPLETION, after_thinking, boxes
 from ..extract.answer import excerpt, read_answer
 
 __all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "get_grader", "require_package"]
@@ -76,9 +76,9 @@ def answer_of(completion: str) -> str | None:
     if opened >= 0:
         return text[opened + len("<answer>") : close].strip()
     if (start := text.rfind("\\boxed{")) >= 0:
-        boxes = last_boxes(text)
-        if boxes and boxes[-1].start >= start:
-            return boxes[-1].text.strip()
+        found = boxes(text)
+        if found and found[-1].start >= start:
+            return found[-1].text.strip()
     return read_answer(completion, "marked").text
 
 

@@ -623,7 +623,7 @@ def lead(parser: Parser) -> str:
 def _is_mathematics(parser: Parser) -> bool:
     """Whether a word of LEAD is a product within brackets (e^{it}), or the root of what follows."""
     token = parser.token
-    if parser.in_group and len(token.text) <= 2 and not token.upright:
+    if parser.groups and len(token.text) <= 2 and not token.upright:
         return True
     return token.text.lower() == "root" and (parser.peek().kind == "num" or is_root_of(parser, 0))
 

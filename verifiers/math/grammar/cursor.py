@@ -1,29 +1,17 @@
 """The position of the parser among its tokens, and what is open around it.
 
-The grammar modules read and move it through the methods below. Its fields belong to it: no other file assigns them.
+The grammar modules read and move it through the methods below; no other file assigns its fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from ..values.tree import Node, ParseError, Rel, TooLarge, Unit
 from .lex import Token
 
 MAX_DEPTH = 48
-
-
-class Mark(NamedTuple):
-    """A place to come back to, see `Cursor.backtrack`."""
-
-    at: int
-    depth: int
-    bars: int
-    in_set: bool
-    groups: int
-    replaced: int
 
 
 def quote(token: Token) -> str:
@@ -34,7 +22,8 @@ def quote(token: Token) -> str:
 class Cursor:
     """Reads a list of tokens that ends with one of kind "end".
 
-    It starts at the first token, outside all groups, at a depth of nesting.
+    It starts at the first token, outside all groups. depth: the level of nesting. bars: the number of open | signs in
+    this group. in_set: whether the condition of a set may still come. groups: the number of open brackets and braces.
     """
 
     def __init__(self, tokens: list[Token], depth: int = 0) -> None:
@@ -42,10 +31,10 @@ class Cursor:
         # The sign of each token, "" for other tokens and behind the last one.
         self._signs = [token.text if token.kind == "op" else "" for token in tokens] + [""]
         self._at = 0
-        self._depth = depth
-        self._bars = 0
-        self._in_set = False
-        self._groups = 0
+        self.depth = depth
+        self.bars = 0
+        self.in_set = False
+        self.groups = 0
         self._replaced: list[tuple[int, Token]] = []  # places of tokens that were replaced, and what stood there
 
     @property
@@ -62,26 +51,6 @@ class Cursor:
     def before(self) -> Token:
         """The token before the position."""
         return self._tokens[self._at - 1]
-
-    @property
-    def depth(self) -> int:
-        """The level of nesting at the position."""
-        return self._depth
-
-    @property
-    def bars(self) -> int:
-        """The number of open | signs in this group."""
-        return self._bars
-
-    @property
-    def in_set(self) -> bool:
-        """Whether the condition of a set may still come."""
-        return self._in_set
-
-    @property
-    def in_group(self) -> bool:
-        """Whether brackets or braces are open."""
-        return self._groups > 0
 
     def peek(self, offset: int = 1) -> Token:
         """Return the token `offset` places ahead; beyond the end, the last one."""
@@ -164,48 +133,48 @@ class Cursor:
         """Return the token at the position and the one before it, for messages: "'@' after '3'"."""
         return quote(self.token) + (f" after {quote(self.before)}" if self._at else "")
 
-    def mark(self) -> Mark:
+    def mark(self) -> tuple[int, int, int, bool, int, int]:
         """Return the present state for `backtrack`."""
-        return Mark(self._at, self._depth, self._bars, self._in_set, self._groups, len(self._replaced))
+        return (self._at, self.depth, self.bars, self.in_set, self.groups, len(self._replaced))
 
-    def backtrack(self, mark: Mark) -> None:
+    def backtrack(self, mark: tuple[int, int, int, bool, int, int]) -> None:
         """Return to a mark, with the tokens that were there."""
-        self._at, self._depth, self._bars, self._in_set, self._groups, count = mark
+        self._at, self.depth, self.bars, self.in_set, self.groups, count = mark
         while len(self._replaced) > count:
             place, token = self._replaced.pop()
             self._put(place, token)
 
     def deeper(self) -> None:
         """Enter a level of nesting; `shallower` leaves it. Raise TooLarge beyond MAX_DEPTH."""
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
 
     def shallower(self) -> None:
         """Leave a level of nesting."""
-        self._depth -= 1
+        self.depth -= 1
 
     @contextmanager
     def group(self, *, in_set: bool = False) -> Iterator[None]:
         """Enter brackets, within which open | signs and sets outside do not matter."""
-        outer = self._bars, self._in_set
-        self._bars, self._in_set = 0, in_set
-        self._groups += 1
+        outer = self.bars, self.in_set
+        self.bars, self.in_set = 0, in_set
+        self.groups += 1
         yield
-        self._groups -= 1
-        self._bars, self._in_set = outer
+        self.groups -= 1
+        self.bars, self.in_set = outer
 
     def start_condition(self) -> None:
         """Skip the bar or colon before a set's condition."""
         self._at += 1
-        self._in_set = False
+        self.in_set = False
 
     @contextmanager
     def bar(self) -> Iterator[None]:
         """Enter a pair of | signs."""
-        self._bars += 1
+        self.bars += 1
         yield
-        self._bars -= 1
+        self.bars -= 1
 
 
 class Parser(Cursor):

@@ -30,9 +30,9 @@ _SIGKILL, _SIGXCPU = -9, -24
 class Slot:
     """A server for programs and another for trusted tests, each started on first use."""
 
-    def __init__(self, setting: ServerSetting, servers: dict[str, Server] | None = None) -> None:
+    def __init__(self, setting: ServerSetting) -> None:
         self.setting = setting
-        self._servers = servers or {}
+        self._servers: dict[str, Server] = {}
 
     def server(self, role: str) -> Server:
         if role not in self._servers:
@@ -225,12 +225,3 @@ def _status(run: Run, report: dict[str, Any]) -> tuple[RunStatus, str]:
     if code == _EXIT_MEMORY:
         return RunStatus.MEMORY, f"over {run.limits.memory_mb} MB"
     return RunStatus.CRASH, f"exit code {code}" if code > 0 else f"signal {-code}"
-
-
-def run_once(server: Server, job: Job) -> Result:
-    """Run one job in `server` and close it afterwards, without a retry."""
-    slot = Slot(server.setting, {"program": server})
-    try:
-        return run_job(slot, job)
-    finally:
-        slot.close()

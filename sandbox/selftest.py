@@ -9,8 +9,8 @@ import sys
 import tempfile
 from functools import cache
 
-from .client import Server, ServerDied, ServerRefused, ServerSetting
-from .execution import run_once
+from .client import ServerDied, ServerRefused, ServerSetting
+from .execution import Slot, run_job
 from .limits import Job, Level, Limits, RunStatus, SandboxUnavailable
 
 logger = logging.getLogger("rlvr.sandbox")
@@ -88,7 +88,11 @@ def probe(number: int) -> str | None:
 
 
 def _run(number: int, program: str) -> str | None:
-    result = run_once(Server(ServerSetting(number)), Job(program, limits=Limits(seconds=10)))
+    slot = Slot(ServerSetting(number))
+    try:
+        result = run_job(slot, Job(program, limits=Limits(seconds=10)))
+    finally:
+        slot.close()
     lines = result.stdout.split()
     if result.status is not RunStatus.OK or lines[-1:] != ["end"]:
         return f"{result.status} {result.detail} {result.stderr.strip()[-200:]}".strip()

@@ -93,7 +93,7 @@ class Session:
         """Let go of the process in a forked child of the caller, to whom it belongs."""
         self._finalizer.detach()
         if self._open is not None:
-            self._open.abandon()
+            self._open.close(abandon=True)
         self._open = None
 
     def __enter__(self) -> Session:
@@ -217,16 +217,9 @@ class _Conversation:
         )
         return _with_loss(found) if self.over else found
 
-    def abandon(self) -> None:
-        """Close this process's ends only."""
-        self._server.abandon()
-        self._run.close()
-        while self._pipes:
-            os.close(self._pipes.pop())
-
-    def close(self) -> None:
-        """End the process and its server."""
-        self._server.close()
+    def close(self, *, abandon: bool = False) -> None:
+        """End the process and its server; with `abandon` close this process's ends only."""
+        (self._server.abandon if abandon else self._server.close)()
         self._run.close()
         while self._pipes:
             os.close(self._pipes.pop())

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 import random
 import re
@@ -263,6 +264,7 @@ MAX_CONSTANTS = 4
 MAX_RENAMED = 3
 POINTS = 40
 TOLERANCE = 1e-8
+LARGEST = 1e12  # value that is compared
 
 _NUMBERED = re.compile(r"[cC]_?\{?(\d)\}?'*\Z")
 _INDEXED = re.compile(r"[cCkKABDabd]_?\{?\d")
@@ -393,40 +395,39 @@ def _affine(node: Node) -> Op:
 
 def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], variables: list[str]) -> bool | None:
     """Whether both families are the same affine space of functions; None where one is not linear in its constants."""
+    import numpy as np
+
+    count = len(names)
     points = _points(variables, f"{gold}|{answer}")
+    mixed = np.array([[0.7 + 1.3 * k for k in range(count)], [-2.1 + 0.9 * k for k in range(count)]])
+    constants = np.vstack([np.zeros(count), np.eye(count), mixed]).tolist()
     try:
-        tables = [_table(gold, variables, names, points), _table(answer, variables, others, points)]
+        left = np.array(_table(gold, [*variables, *names], points, constants))
+        right = np.array(_table(answer, [*variables, *others], points, constants))
     except (Inexact, Undefined):
         return None
-    kept = [
-        place
-        for place in range(len(points))
-        if all(isinstance(value, float) and abs(value) < 1e12 for table in tables for value in table[place])
-    ]
-    if len(kept) < POINTS // 4:
-        return None
-    if has_branches(gold) and any(None in tables[1][place] and None not in tables[0][place] for place in range(POINTS)):
+    if has_branches(gold) and (np.isnan(right).any(axis=1) & ~np.isnan(left).any(axis=1)).any():
         return False  # \\ln x says nothing about the negative x of \\ln|x|
-    count = len(names)
-    left, right = ([[value or 0.0 for value in tables[side][place]] for place in kept] for side in (0, 1))
-    if not _is_linear(left, count) or not _is_linear(right, count):
+    sizes = np.abs(np.hstack([left, right])).max(axis=1)
+    kept = sizes < LARGEST
+    if kept.sum() < POINTS // 4:
         return None
-    left, right = _scale_rows(left, right)
-    rest = [a[0] - b[0] for a, b in zip(left, right, strict=True)]
-    basis = _orthogonal(_columns(left, count))
-    wanted = _columns(right, count)
-    if len(basis) != count or len(_orthogonal(wanted)) != count:
+    # No point outweighs the others.
+    left, right = (table[kept] / np.where(sizes[kept], sizes[kept], 1.0)[:, None] for table in (left, right))
+    columns = []
+    for table in (left, right):
+        start, units, found = table[:, :1], table[:, 1 : count + 1] - table[:, :1], table[:, count + 1 :]
+        allowed = np.abs(found) + np.abs(start) + np.abs(units) @ np.abs(mixed.T)
+        if (np.abs(start + units @ mixed.T - found) > TOLERANCE * allowed).any():
+            return None
+        norms = np.linalg.norm(units, axis=0)
+        columns.append(units / np.where(norms, norms, 1.0))
+    spaces = (*columns, np.hstack(columns))
+    if any(np.linalg.matrix_rank(space, tol=TOLERANCE) != count for space in spaces):
         return False
-    return all(_is_in_span(column, basis, _norm(column)) for column in wanted) and _is_in_span(
-        rest, basis, len(kept) ** 0.5
-    )
-
-
-def _scale_rows(left: list[list[float]], right: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
-    """Return both tables with every row divided by its largest value, so that no point outweighs the others."""
-    weights = [1 / (max(map(abs, row + other)) or 1.0) for row, other in zip(left, right, strict=True)]
-    first, second = ([[w * v for v in row] for w, row in zip(weights, table, strict=True)] for table in (left, right))
-    return first, second
+    rest = left[:, 0] - right[:, 0]
+    share = np.linalg.lstsq(columns[0], rest, rcond=None)[0]
+    return bool(np.linalg.norm(rest - columns[0] @ share) <= TOLERANCE * len(rest) ** 0.5)
 
 
 def _points(variables: list[str], seed: str) -> list[tuple[float, ...]]:
@@ -436,76 +437,18 @@ def _points(variables: list[str], seed: str) -> list[tuple[float, ...]]:
 
 
 def _table(
-    node: Node, variables: list[str], names: list[str], points: Sequence[tuple[float, ...]]
-) -> list[list[float | None]]:
-    """Return, for each point, the values with all constants 0, with one of them 1, and with fixed others.
+    node: Node, names: list[str], points: list[tuple[float, ...]], constants: list[list[float]]
+) -> list[list[float]]:
+    """Return, for each point, the values with each choice of the constants, which are last; NaN where undefined."""
+    function = compile_tree(node, {name: place for place, name in enumerate(names)})
 
-    The columns of single constants are differences to the first. A value is None where it is undefined.
-    """
-    places = {name: place for place, name in enumerate([*variables, *names])}
-    function = compile_tree(node, places)
-    count = len(names)
-    units = [tuple(float(k == index) for k in range(count)) for index in range(count)]
-    mixed = [tuple(0.7 + 1.3 * k for k in range(count)), tuple(-2.1 + 0.9 * k for k in range(count))]
-    rows: list[list[float | None]] = []
-    for point in points:
-        values = [_value_at(function, (*point, *constants)) for constants in ((0.0,) * count, *units, *mixed)]
-        first = values[0]
-        if first is not None:
-            values[1 : count + 1] = [None if v is None else v - first for v in values[1 : count + 1]]
-        rows.append(values)
-    return rows
+    def value(point: list[float]) -> float:
+        try:
+            return float(function(point))
+        except FAILURES:
+            return math.nan
 
-
-def _value_at(function: Callable[[Sequence[float]], object], point: Sequence[float]) -> float | None:
-    try:
-        value = function(point)
-        return float(value) if isinstance(value, (int, float)) else None
-    except FAILURES:
-        return None
-
-
-def _is_linear(rows: list[list[float]], count: int) -> bool:
-    mixed = [tuple(0.7 + 1.3 * k for k in range(count)), tuple(-2.1 + 0.9 * k for k in range(count))]
-    for values in rows:
-        for constants, found in zip(mixed, values[count + 1 :], strict=True):
-            parts = [values[0], *(c * v for c, v in zip(constants, values[1 : count + 1], strict=True))]
-            if abs(sum(parts) - found) > TOLERANCE * (abs(found) + sum(map(abs, parts))):
-                return False
-    return True
-
-
-def _columns(rows: list[list[float]], count: int) -> list[list[float]]:
-    """The values beside each constant."""
-    return [[row[1 + k] for row in rows] for k in range(count)]
-
-
-def _orthogonal(columns: list[list[float]]) -> list[list[float]]:
-    """Return an orthonormal basis of the span; shorter than the columns where they are dependent."""
-    basis: list[list[float]] = []
-    for column in columns:
-        size = _norm(column)
-        rest = _remainder(column, basis)
-        if size and _norm(rest) > TOLERANCE * size:
-            length = _norm(rest)
-            basis.append([value / length for value in rest])
-    return basis
-
-
-def _remainder(column: list[float], basis: list[list[float]]) -> list[float]:
-    for _ in range(2):  # twice, against rounding
-        for vector in basis:
-            share = sum(a * b for a, b in zip(column, vector, strict=True))
-            column = [a - share * b for a, b in zip(column, vector, strict=True)]
-    return column
-
-
-def _norm(column: list[float]) -> float:
-    return float(sum(value * value for value in column) ** 0.5)
-
-
-def _is_in_span(column: list[float], basis: list[list[float]], size: float) -> bool:
-    return _norm(_remainder(column, basis)) <= TOLERANCE * size
+    return [[value([*point, *choice]) for choice in constants] for point in points]
 
 
 # --- other constants --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import OptimConfig
-from rlvr.model.optim.optimizer import ALIGNED, SMALLEST_SLAB, Beside, BucketedAdamW, Pinned, Slabs, optimizer_step
+from rlvr.model.optim.optimizer import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Slabs, optimizer_step
 from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 
@@ -67,12 +67,12 @@ def test_few_small_tensors_take_a_small_slab(count: int) -> None:
 
 def test_an_optimizer_in_slabs_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose state lies beside the weights; saved and loaded too, and the old slabs are let go then."""
-    monkeypatch.setattr(Pinned, "wait", lambda self: None)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
 
-    def train(place: Beside | None) -> tuple[dict[str, bytes], int]:
+    def train(slabs: Slabs | None) -> tuple[dict[str, bytes], int]:
         torch.manual_seed(0)
         weights = [torch.nn.Parameter(torch.randn(shape).bfloat16()) for shape in [(70, 64), (300,), (5, 3)]]
-        options = {"lr": 1e-2, "betas": OptimConfig().betas, "weight_decay": 0.1, "place": place, "bucket": 1000}
+        options = {"lr": 1e-2, "betas": OptimConfig().betas, "weight_decay": 0.1, "slabs": slabs, "bucket": 1000}
         optimizer = BucketedAdamW(weights, **options)
         for step in range(4):
             for weight in weights:
@@ -80,15 +80,15 @@ def test_an_optimizer_in_slabs_computes_the_same(monkeypatch: pytest.MonkeyPatch
             optimizer_step(optimizer, lr=1e-2, max_grad_norm=10.0)
             if step == 1:
                 tensors = load(save(optimizer_tensors(optimizer)))
-                old = [weakref.ref(slab) for slab, _ in place.slabs.slabs] if isinstance(place, Pinned) else []
+                old = [weakref.ref(slab) for slab, _ in slabs.slabs] if slabs else []
                 load_optimizer(optimizer, tensors)
                 gc.collect()
                 assert [slab() for slab in old] == [None] * len(old)
         state = {name: save({"x": tensor.contiguous()}) for name, tensor in optimizer_tensors(optimizer).items()}
         return state | {str(i): save({"x": weight.detach()}) for i, weight in enumerate(weights)}, len(state)
 
-    place = Pinned(Slabs(plain))
+    slabs = Slabs(plain)
     beside, number = train(None)
-    assert train(place) == (beside, number)
+    assert train(slabs) == (beside, number)
     assert number == 3 * 4
-    assert place.slabs.total == SMALLEST_SLAB
+    assert slabs.total == SMALLEST_SLAB

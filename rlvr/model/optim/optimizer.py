@@ -50,7 +50,7 @@ def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.o
         betas=config.betas,
         weight_decay=config.weight_decay,
         moments=Bits8() if config.name == "adamw8bit" else Float32(),
-        place=Pinned() if config.offload else Beside(),
+        slabs=Slabs() if config.offload else None,
     )
 
 
@@ -134,57 +134,9 @@ class Slabs:
         self.slabs.clear()
 
 
-class Beside:
-    """Keeps the optimizer's state on the device of its weight, where it is updated in place."""
-
-    def home(self, device: torch.device) -> torch.device:
-        """Return the device on which the state of a weight on `device` is made."""
-        return device
-
-    def put(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of the home device as it is kept there."""
-        return tensor
-
-    def clear(self) -> None:
-        """Let go of the memory of all that was put here."""
-
-    def fetch(self, part: Tensor, device: torch.device) -> Tensor:
-        """Return a part of a kept tensor on the device that updates it: the part itself, or a copy."""
-        return part
-
-    def store(self, part: Tensor, updated: Tensor) -> None:
-        """Write what `fetch` returned, and the update changed, back."""
-
-    def wait(self) -> None:
-        """Return when all that was stored is there."""
-
-
-class Pinned(Beside):
-    """Keeps the state in page-locked memory of the CPU; a bucket of it is on the GPU while it is updated.
-
-    The CPU never waits for a copy: copies and updates are in the order of the device's stream.
-    """
-
-    def __init__(self, slabs: Slabs | None = None) -> None:
-        self.slabs = slabs or Slabs()
-
-    def home(self, device: torch.device) -> torch.device:
-        return torch.device("cpu")
-
-    def put(self, tensor: Tensor) -> Tensor:
-        return self.slabs.cut(tensor).copy_(tensor)
-
-    def clear(self) -> None:
-        self.slabs.clear()
-
-    def fetch(self, part: Tensor, device: torch.device) -> Tensor:
-        return part.to(device, non_blocking=True)
-
-    def store(self, part: Tensor, updated: Tensor) -> None:
-        part.copy_(updated, non_blocking=True)
-
-    def wait(self) -> None:
-        torch.cuda.synchronize()
+def fetch(part: Tensor, device: torch.device) -> Tensor:
+    """Return a part of the state on the device that updates it: the part itself where it lies there, else a copy."""
+    return part.to(device, non_blocking=True)
 
 
 @dataclass
@@ -313,7 +265,8 @@ class BucketedAdamW(torch.optim.Optimizer):
 
     The state of a weight has `step` and its moments and, where the weight is stored in fewer than 32 bits, `master`:
     its value in float32, which the updates add up in; the weight is its rounding. Masters are made of the weights at
-    the first step. `place`: where all of it lies in between. The same numbers come out wherever it lies.
+    the first step. `slabs`: page-locked memory of the CPU in which all of it lies in between, a bucket of it being on
+    the GPU while it is updated; None: it is beside its weight. The same numbers come out wherever it lies.
     """
 
     def __init__(
@@ -325,11 +278,11 @@ class BucketedAdamW(torch.optim.Optimizer):
         weight_decay: float,
         eps: float = 1e-8,
         moments: Float32 | None = None,
-        place: Beside | None = None,
+        slabs: Slabs | None = None,
         bucket: int = BUCKET,
     ) -> None:
         super().__init__(list(weights), {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": eps})
-        self.moments, self.place, self.bucket = moments or Float32(), place or Beside(), bucket
+        self.moments, self.slabs, self.bucket = moments or Float32(), slabs, bucket
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -345,15 +298,24 @@ class BucketedAdamW(torch.optim.Optimizer):
                 self.state[weight]["step"] += 1
             for bucket in split_into_buckets(weights, self.bucket):
                 self.update(bucket, group)
-        self.place.wait()
+        if self.slabs is not None:
+            torch.cuda.synchronize()  # copies and updates are in the order of the stream; nothing waits before
 
     def start(self, weight: Tensor) -> dict[str, Tensor]:
         """Return the state of a weight before its first step."""
-        device = self.place.home(weight.device)
+        device = self.home(weight)
         state = self.moments.start(weight, device)
         if weight.dtype is not torch.float32:
             state[MASTER] = weight.detach().to(device, torch.float32)
-        return {"step": torch.zeros(()), **{name: self.place.put(tensor) for name, tensor in state.items()}}
+        return {"step": torch.zeros(()), **{name: self.put(tensor) for name, tensor in state.items()}}
+
+    def home(self, weight: Tensor) -> torch.device:
+        """Return the device on which the state of a weight lies."""
+        return weight.device if self.slabs is None else torch.device("cpu")
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the state as it is kept."""
+        return tensor if self.slabs is None else self.slabs.cut(tensor).copy_(tensor)
 
     def update(self, bucket: Sequence[tuple[Tensor, slice]], group: Mapping[str, Any]) -> None:
         """Update parts of weights, given as slices of their flat values."""
@@ -361,7 +323,7 @@ class BucketedAdamW(torch.optim.Optimizer):
         for weight, part in bucket:
             values, state = flatten_local(weight.detach())[part], self.state[weight]
             kept = {name: flatten_local(state[name])[self.share(name, part)] for name in state if name != "step"}
-            here = {name: self.place.fetch(tensor, values.device) for name, tensor in kept.items()}
+            here = {name: fetch(tensor, values.device) for name, tensor in kept.items()}
             master = here.pop(MASTER, values)
             gradient = flatten_local(cast(Tensor, weight.grad))[part].float()
             pieces.append(Piece(master, gradient, here, state["step"]))
@@ -369,7 +331,9 @@ class BucketedAdamW(torch.optim.Optimizer):
         self.moments.update(pieces, group)
         for piece, (values, kept) in zip(pieces, fetched, strict=True):
             for name, tensor in kept.items():
-                self.place.store(tensor, piece.values if name == MASTER else piece.moments[name])
+                updated = piece.values if name == MASTER else piece.moments[name]
+                if updated is not tensor:
+                    tensor.copy_(updated, non_blocking=True)
             if MASTER in kept:
                 values.copy_(piece.values)
 
@@ -384,7 +348,8 @@ class BucketedAdamW(torch.optim.Optimizer):
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({name: value for name, value in saved.items() if name != "params"})
         self.state.clear()
-        self.place.clear()
+        if self.slabs is not None:
+            self.slabs.clear()
         for number, values in state_dict["state"].items():
             weight = weights[number]
             alike = torch.empty(weight.shape, device="meta")
@@ -392,8 +357,8 @@ class BucketedAdamW(torch.optim.Optimizer):
             if weight.dtype is not torch.float32:
                 expected[MASTER] = alike
             check_state(number, values, expected)
-            home = self.place.home(weight.device)
-            kept = {name: self.place.put(tensor.to(home)) for name, tensor in values.items() if name != "step"}
+            home = self.home(weight)
+            kept = {name: self.put(tensor.to(home)) for name, tensor in values.items() if name != "step"}
             self.state[weight] = {"step": values["step"].detach().cpu().clone(), **kept}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .settings import require
 
+SETTING = re.compile(r"(?![^=]*\.help(-all)?=)[^.=]+(\.[^.=]+){1,2}=")
 FLAG = re.compile(r"--[a-z]")  # within a value it would set another setting
 FOLDER = re.compile(r"^[^=]*\bout[-_]dir=")
 
@@ -56,17 +57,9 @@ class PipelineConfig:
 
 
 def is_setting(item: str) -> bool:
-    """Return whether a text is STAGE.setting=value, or STAGE.group.setting=value."""
-    place, equals, value = item.partition("=")
-    parts = place.split(".")
-    named = 2 <= len(parts) <= 3 and all(parts) and parts[-1].replace("_", "-") not in ("help", "help-all")
-    return bool(equals) and named and is_quoted(value) and not any(FLAG.match(word) for word in shlex.split(value))
-
-
-def is_quoted(value: str) -> bool:
-    """Return whether every quote of a text is closed, as in a shell."""
+    """Return whether a text is STAGE.setting=value, or STAGE.group.setting=value, and the value sets no other."""
     try:
-        shlex.split(value)
-    except ValueError:
+        words = shlex.split(item.partition("=")[2])
+    except ValueError:  # a quote that is not closed
         return False
-    return True
+    return bool(SETTING.match(item)) and not any(FLAG.match(word) for word in words)

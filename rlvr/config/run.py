@@ -82,10 +82,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
 
 
 WITH_SIGNAL = Used(lambda config: config.curriculum.draw == "signal", "with --curriculum.draw signal")
-WITH_RATES = Used(
-    lambda config: config.curriculum.tracks,
-    "with --curriculum.draw signal or --curriculum.profile",
-)
+WITH_RATES = Used(lambda config: config.curriculum.tracks, "with --curriculum.draw signal or --curriculum.profile")
 
 
 @dataclass(frozen=True)

@@ -25,27 +25,8 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError, Verifier
 from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
 
-from .pair_judge import (
-    FORM,
-    LEAD,
-    Comparison,
-    LocalJudge,
-    PairJudge,
-    Preference,
-    ServedJudge,
-    answer_of,
-    both_orders,
-)
-from .sampled import (
-    Constitution,
-    SampledArgs,
-    Writer,
-    choose_constitution,
-    form_rule,
-    model_config,
-    share,
-    write_rows,
-)
+from .pair_judge import FORM, LEAD, Comparison, LocalJudge, PairJudge, Preference, ServedJudge, answer_of, both_orders
+from .sampled import Constitution, SampledArgs, Writer, choose_constitution, form_rule, model_config, share, write_rows
 
 if TYPE_CHECKING:
     from .stages import Made, Stages

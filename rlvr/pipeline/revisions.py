@@ -18,16 +18,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
 from rlvr.training.sft.demonstrations import read_demonstrations
 
-from .sampled import (
-    Constitution,
-    SampledArgs,
-    Writer,
-    choose_constitution,
-    fill_form,
-    form_rule,
-    share,
-    write_rows,
-)
+from .sampled import Constitution, SampledArgs, Writer, choose_constitution, fill_form, form_rule, share, write_rows
 
 if TYPE_CHECKING:
     from .stages import Made, Stages

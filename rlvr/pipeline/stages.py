@@ -29,17 +29,7 @@ from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, name_in_errors, write_whole
 from rlvr.runs.folder import hold_lock
 
-from .records import (
-    PLANNED,
-    RECORD,
-    as_json,
-    check_planned,
-    dependents,
-    first_difference,
-    holds,
-    portable,
-    read_stage,
-)
+from .records import PLANNED, RECORD, as_json, check_planned, dependents, first_difference, holds, portable, read_stage
 from .report import write_pipeline_report
 
 C = TypeVar("C")

@@ -48,10 +48,7 @@ def make_accelerator(config: Config, *, cpu: bool) -> Accelerator:
     # torch gives up on a hanging rank only after the watchdog (rlvr.training.supervision) has named it.
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=run.stall_timeout + MARGIN))
     return Accelerator(
-        cpu=cpu,
-        log_with=trackers or None,
-        project_dir=run.out_dir if trackers else None,
-        kwargs_handlers=[patience],
+        cpu=cpu, log_with=trackers or None, project_dir=run.out_dir if trackers else None, kwargs_handlers=[patience]
     )
 
 

@@ -18,14 +18,7 @@ from rlvr.model.memory.estimate import microbatch_tokens
 from rlvr.runs.log import STREAMS, RunLog
 
 from .callbacks import Reporter
-from .checkpoint.checkpoint import (
-    REFERENCE,
-    Snapshot,
-    SnapshotWriter,
-    load_checkpoint,
-    save_checkpoint,
-    take_snapshot,
-)
+from .checkpoint.checkpoint import REFERENCE, Snapshot, SnapshotWriter, load_checkpoint, save_checkpoint, take_snapshot
 from .checkpoint.folders import (
     best_steps,
     checkpoint_folder,
@@ -39,7 +32,7 @@ from .monitor.alarm import GuardStop, RollBack
 from .problems.draws import Draws
 from .rollout.episodes import plan_of
 from .run import Run
-from .sft.sft import Saving, SupervisedCheckpoints, discard, sft
+from .sft.sft import SupervisedCheckpoints, discard, sft
 from .step.learner import Learner, reference_tensors, reset_reference, restore_reference, was_reset
 from .supervision.signals import StopRequest
 
@@ -266,8 +259,10 @@ def fine_tune(
     with SupervisedCheckpoints(
         folder,
         "the fine-tuning",
-        Saving(config.sft.save_every, config.run.keep_checkpoints, config.run.async_save),
         learner.accelerator,
+        every=config.sft.save_every,
+        keep=config.run.keep_checkpoints,
+        beside=config.run.async_save,
         config=config,
         sharded=learner.policy.mesh is not None,
         stop=stop,

@@ -37,7 +37,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.checkpoint.checkpoint import write_folder_whole
 from rlvr.training.checkpoint.folders import folder_of_unfinished, list_checkpoints
 from rlvr.training.rollout.rollout import rollout, verify
-from rlvr.training.sft.sft import Saving, SupervisedCheckpoints, discard
+from rlvr.training.sft.sft import SupervisedCheckpoints, discard
 from rlvr.training.supervision.signals import StopRequest, make_stopped, same_command, stop_requested
 from rlvr.verifiers.runner import Runner
 
@@ -161,8 +161,8 @@ def train_one(
     with SupervisedCheckpoints(
         folder,
         training_of(config, number),
-        Saving(config.train.save_every),
         accelerator,
+        every=config.train.save_every,
         config=config,
         sharded=mesh is not None,
         stop=stop,

@@ -408,12 +408,7 @@ class Episodes:
         episode = self.episodes[row]
         assert episode.last is not None
         completion = Completion(
-            episode.last.text,
-            tuple(episode.ids),
-            tuple(episode.logprobs),
-            reason,
-            tuple(episode.turns),
-            verdict,
+            episode.last.text, tuple(episode.ids), tuple(episode.logprobs), reason, tuple(episode.turns), verdict
         )
         self.open -= 1
         # What has ended is held by whoever is told of it.

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -50,33 +50,27 @@ def discard(made: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Saving:
-    """When checkpoints are saved: steps between them (0: only on a signal), how many are kept, and how (`beside`)."""
-
-    every: int
-    keep: int = 2
-    beside: bool = False
-
-
 class SupervisedCheckpoints(SnapshotWriter):
     """The checkpoints of one supervised training: fine-tuning, or a reward model.
 
     Until the model is whole they lie in MADE.training, beside the model's folder MADE. They hold weights and optimizer
     only, since the items of a step are a function of (seed, step). All ranks must make the same calls.
 
-    what: the training in words ("the fine-tuning"). config: of the command that resumes it. say: shows a line. stop: a
-    signal ends the training after a checkpoint. On the main process `rewind(step)` drops later lines from a log before
-    training begins, and `flush()` writes its lines to the disk before each checkpoint.
+    what: the training in words ("the fine-tuning"). every: steps between checkpoints (0: only on a signal). keep: how
+    many stay. config: of the command that resumes it. say: shows a line. stop: a signal ends the training after a
+    checkpoint. On the main process `rewind(step)` drops later lines from a log before training begins, and `flush()`
+    writes its lines to the disk before each checkpoint.
     """
 
     def __init__(
         self,
         made: Path,
         what: str,
-        saving: Saving,
         accelerator: Accelerator,
         *,
+        every: int,
+        keep: int = 2,
+        beside: bool = False,
         config: Config | RewardConfig,
         sharded: bool,
         stop: StopRequest,
@@ -84,9 +78,10 @@ class SupervisedCheckpoints(SnapshotWriter):
         rewind: Callable[[int], object] = lambda step: None,
         flush: Callable[[], object] = lambda: None,
     ) -> None:
-        super().__init__(accelerator, sharded=sharded, beside=saving.beside)
+        super().__init__(accelerator, sharded=sharded, beside=beside)
         self.folder = folder_of_unfinished(made)
-        self.what, self.saving, self.config, self.stop, self.say = what, saving, config, stop, say
+        self.what, self.every, self.keep = what, every, keep
+        self.config, self.stop, self.say = config, stop, say
         self.rewind, self.flush = rewind, flush
 
     def steps(
@@ -108,7 +103,7 @@ class SupervisedCheckpoints(SnapshotWriter):
             if step + 1 == count:
                 break
             asked = stop_requested(self.stop, self.accelerator)
-            if asked or (self.saving.every and (step + 1) % self.saving.every == 0):
+            if asked or (self.every and (step + 1) % self.every == 0):
                 self._save(step + 1, weights, optimizer, gradients.streak)
                 saved = step + 1
             if asked:
@@ -142,7 +137,7 @@ class SupervisedCheckpoints(SnapshotWriter):
         def delete_older() -> None:
             # While gradients are not finite, the last good checkpoint may be among the older ones.
             if self.accelerator.is_main_process and not streak:
-                delete_old_checkpoints(self.folder, self.saving.keep)
+                delete_old_checkpoints(self.folder, self.keep)
 
         self.write(checkpoint_folder(self.folder, step), take, delete_older)
 

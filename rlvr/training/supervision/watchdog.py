@@ -186,7 +186,7 @@ class Watch:
         if self.count == 1 or not isinstance(error, RuntimeError):
             return ""
         line = self.verdict()
-        if line or not GONE.search(str(error)):
+        if line or isinstance(error, RunError) or not GONE.search(str(error)):
             return line
         cause = next(iter(str(error).splitlines()), "")
         return (

@@ -157,7 +157,7 @@ def mixture(
         raise ValueError(
             f"task 'mixture', packs {','.join(packs)!r}: expected different packs; alias=name for the same"
         )
-    given = options_of("option", options, names)
+    given = options_of("task 'mixture', option", options, names)
     chosen: dict[str, str] = {}
     for pack, verifier in map(split_verifier, verifiers):
         if pack in chosen:
@@ -165,7 +165,7 @@ def mixture(
         chosen[pack] = verifier
     if unknown := [alias for alias in chosen if alias not in names]:
         raise ValueError(f"task 'mixture', verifiers: no pack {unknown[0]!r}; expected one of {', '.join(names)}")
-    settings = options_of("verifier option", verifier_options, list(chosen))
+    settings = options_of("task 'mixture', verifier option", verifier_options, list(chosen))
     parts: dict[str, tuple[Task, float]] = {}
     for alias, spec, weight in parsed:
         made: Any = make_task(spec, **given[alias])
@@ -184,9 +184,9 @@ def options_of(what: str, items: Sequence[str], names: Sequence[str]) -> dict[st
         name, dot, option = target.rpartition(".")
         if not equals or not dot or name not in given:
             known = ", ".join(names) or "those of `verifiers`, of which there are none"
-            raise ValueError(f"task 'mixture', {what} {item!r}: expected pack.option=value, pack of {known}")
+            raise ValueError(f"{what} {item!r}: expected pack.option=value, pack of {known}")
         if option in given[name]:
-            raise ValueError(f"task 'mixture', {what} {item!r}: {target} is given twice")
+            raise ValueError(f"{what} {item!r}: {target} is given twice")
         given[name][option] = value
     return given
 

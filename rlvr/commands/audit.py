@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 from rlvr.config.settings import COUNT, SHARE, Rules
 from rlvr.config.shared import VerifierSettings
-from rlvr.core.files.jsonl import read_objects
-from rlvr.core.files.write import write_whole
+from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import printable
 from rlvr.core.registry import make_task
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Task, Verdict, Verifier
 from rlvr.tasks.base import is_weak, normalize_prompt, prompt_digest, seal_task
 from rlvr.tasks.contamination import HeldOut
+from rlvr.tasks.mixture import options_of
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
@@ -62,7 +62,6 @@ class AuditArgs(VerifierSettings):
         return [
             *super().rules(at),
             (bool(alone), f"{at}against-option and {at}found are about {at}against, which is not given"),
-            (found is None or not found.is_dir(), f"{at}found {found}: it is a folder; expected a file"),
             (found is None or found.parent.is_dir(), f"{at}found {found}: there is no folder {found and found.parent}"),
         ]
 
@@ -109,8 +108,9 @@ def main(argv: Sequence[str]) -> int:
 def find_contamination(task: Task, args: AuditArgs) -> CheckResult:
     """Find training problems and demonstrations that repeat a held-out problem. Write their ids to --found."""
     if args.found is not None:
-        check_found(args.found)
-    packs = {pack: held_out(pack, args.against_option, args.against) for pack in args.against}
+        check_replaceable(args.found, "--found", (b'"held_out": ',))
+    options = options_of("--against-option", args.against_option, args.against)
+    packs = {pack: held_out(pack, options[pack]) for pack in args.against}
     trained = {problem.id: problem for problem in (*task.train, *(problem for problem, _ in task.demonstrations))}
     if not trained:
         raise ValueError(f"task {args.task!r} has no problems to train on; there is nothing to compare")
@@ -129,29 +129,9 @@ def find_contamination(task: Task, args: AuditArgs) -> CheckResult:
     return CheckResult(check, len(trained), len(matches), tuple(examples))
 
 
-def check_found(path: Path) -> None:
-    """Raise ValueError for a file that holds anything but the ids which an earlier audit found."""
-    try:
-        is_list = not path.exists() or all("held_out" in row for _, row in read_objects(path))
-    except (OSError, ValueError):
-        is_list = False
-    if not is_list:
-        raise ValueError(f"--found {path}: it is there, and is no list of an earlier audit; expected a new file")
-
-
-def held_out(pack: str, options: Sequence[str], packs: Sequence[str]) -> Sequence[Problem]:
+def held_out(pack: str, options: dict[str, str]) -> Sequence[Problem]:
     """Return the held-out problems of a pack, made with its options. Raise ValueError where it has none."""
-    chosen: dict[str, str] = {}
-    for item in options:
-        name, dot, option = item.partition("=")[0].rpartition(".")
-        if not dot or "=" not in item or name not in packs:
-            raise ValueError(f"--against-option {item!r}: expected pack.option=value, a pack of {', '.join(packs)}")
-        if name != pack:
-            continue
-        if option in chosen:
-            raise ValueError(f"--against-option {item!r}: {name}.{option} is given twice")
-        chosen[option] = item.partition("=")[2]
-    problems: Sequence[Problem] = make_task(pack, **chosen).test
+    problems: Sequence[Problem] = make_task(pack, **options).test
     if not len(problems):
         raise ValueError(f"--against {pack}: the pack has no held-out problems")
     return problems

@@ -281,7 +281,7 @@ def test_the_option_found_overwrites_lists_only(
     flags = ["audit", "jsonl", "--data", str(tmp_path / "mine.jsonl"), "--task-option", "test_share=0"]
     flags += ["--against", "jsonl", "--against-option", f"jsonl.data={tmp_path / 'held.jsonl'}", "jsonl.test_share=1"]
     assert cli([*flags, "--found", str(mine)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: --found {mine}: it is there, and is no list of an earlier audit")
+    assert capsys.readouterr().err.startswith(f"error: --found {str(mine)!r} exists, and nothing in it says")
     assert mine.read_text() == content
     before = found.read_text()
     assert cli([*flags, "--found", str(found)]) == 1

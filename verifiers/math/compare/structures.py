@@ -21,6 +21,7 @@ from ..values.sets import (
     End,
     NotASet,
     Piece,
+    between,
     intersection,
     real_set,
     same_real_set,
@@ -218,7 +219,7 @@ def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
         if not _same_at(_value_at(gold_parts, end.place), _value_at(parts, end.place), {name: end.node}, rules):
             return False
     for low, high in zip([LOWEST, *ends], [*ends, HIGHEST], strict=True):
-        place = _between(low.place, high.place)
+        place = between(low.place, high.place)
         inside = {name: _running(low, high)}
         if not _same_at(_value_at(gold_parts, place), _value_at(parts, place), inside, rules):
             return False
@@ -281,12 +282,6 @@ def _value_at(parts: list[tuple[Node, list[Piece]]], place: float) -> Node | Non
             if above and (place < high.place or (place == high.place and high.closed)):
                 return value
     return None
-
-
-def _between(low: float, high: float) -> float:
-    if low == float("-inf"):
-        return high - 1 if high != float("inf") else 0.0
-    return low + 1 if high == float("inf") else (low + high) / 2
 
 
 def _running(low: End, high: End) -> Node:

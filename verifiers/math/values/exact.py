@@ -359,48 +359,30 @@ def residue(node: Node, point: Mapping[str, int], prime: int, root: int) -> tupl
         return point[node.name], 1
     if not is_op(node, *_RESIDUE):
         raise Inexact
-    return _RESIDUE[node.head](node.args, point, prime, root)
+    if node.head == "pow":
+        return _residue_of_power(*node.args, point, prime, root)
+    if (function := _RESIDUE[node.head]) is None:  # rational only where its arguments are numbers
+        value = exact(node)
+        return value.numerator % prime, value.denominator % prime
+    top, bottom = residue(node.args[0], point, prime, root)
+    for arg in node.args[1:]:
+        top, bottom = (part % prime for part in function((top, bottom), residue(arg, point, prime, root)))
+    return (-top if node.head == "neg" else top) % prime, (100 * bottom if node.head == "percent" else bottom) % prime
 
 
-Args = tuple[Node, ...]
+_Residue = tuple[int, int]  # numerator and denominator
 
 
-def _residue_add(args: Args, point: Mapping[str, int], p: int, root: int) -> tuple[int, int]:
-    top, bottom = 0, 1
-    for arg in args:
-        n, d = residue(arg, point, p, root)
-        top, bottom = (top * d + n * bottom) % p, bottom * d % p
-    return top, bottom
-
-
-def _residue_mul(args: Args, point: Mapping[str, int], p: int, root: int) -> tuple[int, int]:
-    top, bottom = 1, 1
-    for arg in args:
-        n, d = residue(arg, point, p, root)
-        top, bottom = top * n % p, bottom * d % p
-    return top, bottom
-
-
-def _residue_div(args: Args, point: Mapping[str, int], p: int, root: int) -> tuple[int, int]:
-    (a, b), (c, d) = residue(args[0], point, p, root), residue(args[1], point, p, root)
-    return a * d % p, b * c % p
-
-
-def _residue_neg(args: Args, point: Mapping[str, int], p: int, root: int) -> tuple[int, int]:
-    n, d = residue(args[0], point, p, root)
-    return -n % p, d
-
-
-def _residue_pow(args: Args, point: Mapping[str, int], p: int, root: int) -> tuple[int, int]:
+def _residue_of_power(base: Node, power: Node, point: Mapping[str, int], p: int, root: int) -> _Residue:
     try:
-        exponent = exact(args[1])
+        exponent = exact(power)
     except Undefined:
         raise Inexact from None
     if exponent.denominator != 1:
         raise Inexact
     if exponent.numerator.bit_length() > MAX_EXPONENT_BITS:
         raise TooLarge("an exponent of more digits than are read")
-    n, d = residue(args[0], point, p, root)
+    n, d = residue(base, point, p, root)
     if n == 0 and exponent <= 0:
         raise Undefined("zero to a power that is not positive")
     if exponent < 0:
@@ -408,22 +390,18 @@ def _residue_pow(args: Args, point: Mapping[str, int], p: int, root: int) -> tup
     return pow(n, exponent.numerator, p), pow(d, exponent.numerator, p)
 
 
-def _residue_exact(head: str) -> Callable[[Args, Mapping[str, int], int, int], tuple[int, int]]:
-    """A function that is rational only where its arguments are numbers."""
-
-    def of_numbers(args: Args, point: Mapping[str, int], p: int, root: int) -> tuple[int, int]:
-        value = exact(Op(head, args))
-        return value.numerator % p, value.denominator % p
-
-    return of_numbers
+def _add_residues(left: _Residue, right: _Residue) -> _Residue:
+    return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
 
 
-_RESIDUE: dict[str, Callable[[Args, Mapping[str, int], int, int], tuple[int, int]]] = {
-    "add": _residue_add,
-    "mul": _residue_mul,
-    "div": _residue_div,
-    "neg": _residue_neg,
-    "pow": _residue_pow,
-    "percent": lambda args, point, p, root: _residue_div((args[0], Num(Fraction(100))), point, p, root),
-    **{head: _residue_exact(head) for head in "fact multifact subfact binom gcd lcm floor ceil abs root logb".split()},
+def _multiply_residues(left: _Residue, right: _Residue) -> _Residue:
+    return left[0] * right[0], left[1] * right[1]
+
+
+_RESIDUE: dict[str, Callable[[_Residue, _Residue], _Residue] | None] = {
+    "add": _add_residues,
+    "mul": _multiply_residues,
+    "div": lambda top, bottom: (top[0] * bottom[1], top[1] * bottom[0]),
+    **dict.fromkeys(("neg", "percent"), _add_residues),  # of one argument
+    **dict.fromkeys("pow fact multifact subfact binom gcd lcm floor ceil abs root logb".split()),
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -534,7 +534,14 @@ class Comparison:
             return None
         if self._has_idle_step():
             return False
-        return not self._hidden - self._shown and self._close_at_two()
+        if self._hidden - self._shown:
+            return False
+        points = sorted(self._agreed[:12], key=lambda point: max(abs(float(value)) for value in point))
+        points = points[len(points) // 4 :] + points[: len(points) // 4]
+        spend(4 * self._precise)
+        return _close_at_two(
+            self.gold, self.answer, [dict(zip(names, p, strict=True)) for p in points], True, self.log_base
+        )
 
     def _differ_at(self, points: list[Values]) -> bool:
         gold, answer = self._gold, self._answer
@@ -598,33 +605,6 @@ class Comparison:
         except FAILURES:
             return False
 
-    def _close_at_two(self) -> bool | None:
-        """Whether the values agree at 200 digits at two of the points where floats agree."""
-        points = sorted(self._agreed[:12], key=lambda point: max(abs(float(value)) for value in point))
-        too_large: TooLarge | None = None
-        checked = 0
-        for point in points[len(points) // 4 :] + points[: len(points) // 4]:
-            place: dict[str, Any] = dict(zip(self.names, point, strict=True))
-            spend(2 * self._precise)
-            try:
-                if not _close(self.gold, self.answer, place, True, self.log_base, floats=False):
-                    return False
-            except (OutsideReals, Undefined):
-                continue
-            except TooLarge as error:
-                too_large = error
-                continue
-            except Undecided:
-                if len(points) > 4:
-                    continue
-                raise
-            checked += 1
-            if checked == 2:
-                return True
-        if not checked and too_large is not None:
-            raise too_large
-        return True if checked else None
-
 
 def _is_near(left: Any, right: Any) -> bool:
     """Whether two values are equal as far as floats usually tell."""
@@ -654,18 +634,32 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
             break
     if too_large is not None and not good:
         raise too_large
+    spend(4 * PRECISE * work)
+    found = _close_at_two(gold, answer, good or points, False, base)
+    return found if good or found is False else None
+
+
+def _close_at_two(
+    gold: Node, answer: Node, points: Sequence[dict[str, Any]], real: bool, base: int | None
+) -> bool | None:
+    """Whether the values agree at 200 digits at two of the points; None where none of them has values."""
+    problem: ValueError | None = None
     checked = 0
-    for point in good or points:
-        spend(2 * PRECISE * work)
+    for point in points:
         try:
-            if not _close(gold, answer, point, False, base, floats=False):
+            if not _close(gold, answer, point, real, base, floats=False):
                 return False
         except (OutsideReals, Undefined):
+            continue
+        except (TooLarge, Undecided) as error:
+            problem = error
             continue
         checked += 1
         if checked == 2:
             return True
-    return True if checked and good else None
+    if not checked and problem is not None:
+        raise problem
+    return True if checked else None
 
 
 def _differ(gold: Node, answer: Node, point: dict[str, float], real: bool, base: int | None) -> bool:

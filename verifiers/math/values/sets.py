@@ -414,7 +414,7 @@ def _where(op: str, top: _Polynomial, bottom: _Polynomial) -> list[Piece]:
     ends = [End(place, places[place][0], False) for place in order]
     pieces: list[Piece] = []
     for low, high in zip([LOWEST, *ends], [*ends, HIGHEST], strict=True):
-        x = Fraction(_between(low.place, high.place))
+        x = Fraction(between(low.place, high.place))
         value = _at(top, x) * _at(bottom, x)
         if _holds(op, value):
             pieces.append(Piece(low, high))
@@ -430,7 +430,8 @@ def _holds(op: str, value: Fraction) -> bool:
     return {"<": sign < 0, "<=": sign <= 0, ">": sign > 0, ">=": sign >= 0, "=": sign == 0, "!=": sign != 0}[op]
 
 
-def _between(low: float, high: float) -> float:
+def between(low: float, high: float) -> float:
+    """Return a number between two ends of the line."""
     if low == -math.inf:
         return 0.0 if high == math.inf else high - 1
     return low + 1 if high == math.inf else (low + high) / 2

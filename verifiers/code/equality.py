@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import ValuesView
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
+
+from rlvr.sandbox.wire import values
 
 # The lengths are bounded, so that no comparison of two numbers takes long.
 _NUMBER = re.compile(r"[+-]?(?:\d{1,1000}(?:\.\d{0,1000})?|\.\d{1,1000})(?:[eE][+-]?\d{1,3})?")
@@ -67,6 +70,10 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     float may stand for an integer below 2**53. An expected float has the relative tolerance 1e-9, and 0.0 the absolute
     tolerance 1e-9. tolerance: a further absolute or relative error, if the value or the expected one is a float.
     """
+    if isinstance(value, values.Array):
+        value = value.tolist()
+    elif isinstance(value, (values.Yielded, ValuesView)):
+        value = list(value.again() if isinstance(value, values.Yielded) else value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
     if tolerance and _within(value, expected, tolerance):

@@ -41,8 +41,6 @@ class Poison:
                     held.append(bytearray(1 << 20))
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "exit":
-                os._exit(0)
             case "sys.exit":
                 sys.exit(0)
             case "kill once":

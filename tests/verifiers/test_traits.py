@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -13,35 +10,9 @@ from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Verifier, correct
 from rlvr.verifiers import Runner
 
-ROOT = Path(__file__).resolve().parents[2]
-NAMES = {item.name for item in fields(VerifierTraits)}
-
 
 def plain(problem: Problem, completion: str) -> bool:
     return completion == problem.reference
-
-
-def probes(source: str) -> list[int]:
-    """The lines on which getattr or hasattr is called with the name of a trait."""
-    return [
-        node.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("getattr", "hasattr")
-        and len(node.args) > 1
-        and isinstance(node.args[1], ast.Constant)
-        and node.args[1].value in NAMES
-    ]
-
-
-def test_traits_are_read_in_one_place():
-    """Everything else asks VerifierTraits.of."""
-    assert probes("x = getattr(verifier, 'isolate', True)") == [1]
-    for folder in ("rlvr", "verifiers", "tasks", "recipes"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path != ROOT / "rlvr" / "core" / "traits.py":
-                assert probes(path.read_text()) == [], path
 
 
 def test_a_plain_function_has_the_defaults():

@@ -17,8 +17,9 @@ import pytest
 from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.processes import PoolError
+from rlvr.verifiers.runner.worker import seconds_waited
 from tests.helpers.files import ROOT
-from tests.helpers.machine import alive, as_expected, gone_within, pairs_of
+from tests.helpers.machine import alive, as_expected, busy_processors, gone_within, pairs_of
 
 
 def test_workers_hold_neither_torch_nor_the_callers_main(poison):
@@ -220,3 +221,93 @@ def test_no_worker_outlives_a_killed_parent(poison, tmp_path, completion):
     program.kill()
     program.wait()
     assert gone_within(60, pids)
+
+
+# The deadline of a verification on a machine that is busy with others.
+
+TIMEOUT = 1.0
+
+
+def computes(problem: Problem, completion: str) -> bool:
+    """Use half of the time limit, of a processor."""
+    until = time.process_time() + TIMEOUT / 2
+    while time.process_time() < until:
+        pass
+    return True
+
+
+def sleeps(problem: Problem, completion: str) -> bool:
+    """Wait, for no processor."""
+    time.sleep(60)
+    return True
+
+
+def loops(problem: Problem, completion: str) -> bool:
+    """Compute without an end."""
+    while True:
+        pass
+
+
+def test_waiting_for_a_processor_is_not_the_time_of_a_verification() -> None:
+    """One that computes for less than its limit has its verdict, however long that takes by the clock."""
+    with busy_processors(), Runner(computes, workers=2, timeout=TIMEOUT) as runner:
+        found = runner.verify([(Problem(str(i), "", "x"), "") for i in range(6)])
+    if max(verdict.seconds for verdict in found) < TIMEOUT:
+        pytest.skip("the others did not keep it waiting")
+    assert {verdict.status for verdict in found} == {Status.CORRECT}
+
+
+@pytest.mark.parametrize("verifier", [sleeps, loops])
+def test_a_verification_without_an_end_is_ended_on_a_busy_machine_too(verifier) -> None:
+    """At its deadline, also where the process always waits for a processor."""
+    with busy_processors(), Runner(verifier, workers=1, timeout=TIMEOUT) as runner:
+        [verdict] = runner.verify([(Problem("1", "", "x"), "")])
+    assert verdict.status is Status.ERROR
+    assert verdict.reason.startswith("no verdict within 1 s")
+
+
+def test_a_process_that_is_gone_has_waited_for_nothing() -> None:
+    """As where the system has no such statistics."""
+    assert seconds_waited(2**22 + 1) == 0
+
+
+# Signals while a verifier loops.
+
+WAITING = """
+import os, signal, sys, threading, time
+from rlvr.training.supervision.signals import StopRequest
+from rlvr.core.types import Problem
+from rlvr.verifiers import Runner
+
+def loops(problem, completion):
+    open({log!r}, "w").write("looping")
+    while True:
+        pass
+loops.isolate = {isolate}
+with StopRequest().handling_signals() as stop, Runner(loops, timeout=600) as runner:
+    stop.work = "step 1"
+    runner.verify([(Problem("1", "", ""), "")])
+"""
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_ends_a_run_whose_verifier_loops(tmp_path, isolate, number):
+    """In workers and in the caller's own process: the first asks for the end of the step, the second ends it."""
+    log = tmp_path / "log"
+    text = WAITING.format(log=str(log), isolate=isolate)
+    program = subprocess.Popen([sys.executable, "-c", text], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        while not (log.exists() and log.read_text()):
+            assert program.poll() is None
+            time.sleep(0.02)
+        program.send_signal(number)
+        time.sleep(0.3)
+        assert program.poll() is None
+        program.send_signal(number)
+        _, told = program.communicate(timeout=120)
+    finally:
+        program.kill()
+        program.wait()
+    assert b"finishing step 1, then stopping" in told
+    assert b"stopped now: step 1 is lost" in told

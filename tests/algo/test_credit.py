@@ -13,7 +13,6 @@ from rlvr.algo.batch import advantage_tensor
 from rlvr.algo.credit import (
     Steps,
     is_flat_in_all_steps,
-    returns_to_go,
     step_advantages,
 )
 from rlvr.algo.gae import token_rewards
@@ -121,21 +120,6 @@ def test_credit_of_whole_rollouts_has_the_same_mean():
 def test_published_normalisations_are_biased(estimator, size):
     """No multiple of the gradient is near their mean: a smaller step would not mend it."""
     assert off_line(mean_estimate(estimator, size)[0], true_gradient()) > 0.02
-
-
-def test_own_later_turns_in_the_baseline_would_be_biased():
-    """What the formula avoids: a baseline that looks at how many turns the rollout itself will have."""
-
-    def estimate(group):
-        rows = []
-        for i, episode in enumerate(group):
-            others = [returns_to_go(other.rewards) for j, other in enumerate(group) if j != i]
-            last = len(episode.rewards) - 1
-            baseline = sum(row[min(last, len(row) - 1)] for row in others) / len(others)
-            rows.append([g - baseline for g in returns_to_go(episode.rewards)])
-        return rows
-
-    assert (mean_estimate(estimate, 2)[0] - true_gradient()).norm() > 1e-3
 
 
 def test_the_toy_has_episodes_of_each_length():

@@ -99,12 +99,11 @@ def cosine(one: Tensor, other: Tensor) -> float:
     return float(cosine_similarity(one, other, dim=0))
 
 
-@pytest.mark.parametrize("away", [0.02, 0.2])
 @pytest.mark.parametrize(("loss", "estimator"), [(loss, e) for loss, names in LOSSES.items() for e in names])
-def test_the_kl_term_in_the_loss_has_the_gradient_that_it_names(tmp_path, loss, estimator, away):
-    """Near the reference and far from it, under each loss, the expected gradient is that of the named divergence."""
+def test_the_kl_term_in_the_loss_has_the_gradient_that_it_names(tmp_path, loss, estimator):
+    """Far from the reference, under each loss, the expected gradient is that of the named divergence."""
     algo = {"loss": loss, "kl_estimator": estimator, "kl_coef": 1.0}
-    run = make_run(tmp_path, away=away, **algo)
+    run = make_run(tmp_path, away=0.2, **algo)
     run.config.check()
     batch = batch_of(run, everything(run))
     sampled = probabilities(run, batch)
@@ -173,11 +172,10 @@ def reward_gradient(run: Run) -> tuple[Tensor, Tensor]:
     return gradient(run, loss_of(logprobs, batch, algo, 1.0)[0]), wanted
 
 
-@pytest.mark.parametrize("away", [0.02, 0.2])
 @pytest.mark.parametrize("advantage", IN_REWARD)
-def test_the_kl_term_in_the_reward_has_the_gradient_of_the_divergence(tmp_path, advantage, away):
+def test_the_kl_term_in_the_reward_has_the_gradient_of_the_divergence(tmp_path, advantage):
     """Under every rule: that of KL(pi || ref) of whole completions, times kl_coef (and 1/2 where a mean is of two)."""
-    run = make_run(tmp_path, away=away, name=advantage, kl_in="reward")
+    run = make_run(tmp_path, away=0.2, name=advantage, kl_in="reward")
     run.config.check()
     found, wanted = reward_gradient(run)
     assert cosine(found, wanted) > 0.9999
@@ -185,10 +183,9 @@ def test_the_kl_term_in_the_reward_has_the_gradient_of_the_divergence(tmp_path, 
     assert float(found.norm()) == pytest.approx(factor * 0.1 * float(wanted.norm()), rel=1e-3)
 
 
-@pytest.mark.parametrize("away", [0.02, 0.2])
-def test_ppo_pays_the_divergence_token_by_token(tmp_path, away):
+def test_ppo_pays_the_divergence_token_by_token(tmp_path):
     """With lambda 1 and a critic that knows nothing, the sum of the costs to come: the same gradient."""
-    run = make_run(tmp_path, away=away, name="ppo", kl_in="reward", gae_lambda=1.0)
+    run = make_run(tmp_path, away=0.2, name="ppo", kl_in="reward", gae_lambda=1.0)
     run.config.check()
     plain = batch_of(run, everything(run))
     sampled = probabilities(run, plain)

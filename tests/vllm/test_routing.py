@@ -1,4 +1,4 @@
-"""Which server gets which requests, worked out by hand; GPUs and addresses of servers."""
+"""Which server gets which requests, worked out by hand; GPUs, addresses and messages of servers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
 from rlvr.sampling.vllm import servers as routing
-from rlvr.sampling.vllm.engine import Batch, Output, Request
-from rlvr.sampling.vllm.server import server_command, server_environment, share_gpus, visible_gpus
+from rlvr.sampling.vllm.engine import Batch, Output, Request, start_failure
+from rlvr.sampling.vllm.server import error_in, server_command, server_environment, share_gpus, visible_gpus
 from rlvr.sampling.vllm.servers import Router, group_by_prompt
 from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
@@ -226,3 +226,21 @@ def test_url_may_be_one_or_several(url, expected):
 def test_urls_that_cannot_be_are_refused(url, message):
     with pytest.raises(ValueError, match=message):
         VLLMServerConfig(url=url).check("sampler.")
+
+
+def test_error_of_a_log_is_the_cause():
+    """The cause is named, and not the last line, which only says that there was one."""
+    log = (
+        "INFO starting\n(EngineCore pid=3) ERROR 11-21 ValueError: No available memory for the cache blocks.\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert error_in(log) == "ValueError: No available memory for the cache blocks."
+
+
+def test_start_without_memory_names_the_settings():
+    """Too little memory: vLLM's reason and the settings that change it; any other reason stands alone."""
+    message = start_failure("No available memory for the cache blocks.\nmore")
+    assert "No available memory" in message
+    assert "--sampler.gpu-memory-utilization" in message
+    assert "--sampler.max-model-len" in message
+    assert "gpu-memory-utilization" not in start_failure("unknown architecture")

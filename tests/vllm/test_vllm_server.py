@@ -25,12 +25,11 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ig
 try:
     importlib.import_module("vllm")
     from rlvr.sampling.vllm.doctor import check_engine
-    from rlvr.sampling.vllm.engine import start_failure, start_options
+    from rlvr.sampling.vllm.engine import start_options
     from rlvr.sampling.vllm.sampler import VLLMSampler
     from rlvr.sampling.vllm.server import (
         EXTENSION,
         REQUIRED_FLAGS,
-        error_in,
         free_port,
         server_command,
         server_environment,
@@ -218,21 +217,3 @@ def test_doctor_finds_all_well():
     checks = list(check_engine(ModelConfig(name="tiny", device="cpu", dtype="float32")))
     assert [check.name for check in checks if not check.holds] == []
     assert len(checks) == 3
-
-
-def test_error_of_a_log_is_the_cause():
-    """The cause is named, and not the last line, which only says that there was one."""
-    log = (
-        "INFO starting\n(EngineCore pid=3) ERROR 11-21 ValueError: No available memory for the cache blocks.\n"
-        "RuntimeError: Engine core initialization failed. See root cause above.\n"
-    )
-    assert error_in(log) == "ValueError: No available memory for the cache blocks."
-
-
-def test_start_without_memory_names_the_settings():
-    """Too little memory: vLLM's reason and the settings that change it; any other reason stands alone."""
-    message = start_failure("No available memory for the cache blocks.\nmore")
-    assert "No available memory" in message
-    assert "--sampler.gpu-memory-utilization" in message
-    assert "--sampler.max-model-len" in message
-    assert "gpu-memory-utilization" not in start_failure("unknown architecture")

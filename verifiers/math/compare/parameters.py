@@ -236,11 +236,7 @@ def _common_period(steps: list[Any]) -> Fraction:
 
 def _lcm(left: Fraction, right: Fraction) -> Fraction:
     common = left.denominator * right.denominator
-    a, b = (left * common).numerator, (right * common).numerator
-    x, y = a, b
-    while y:
-        x, y = y, x % y
-    return Fraction(a // x * b, common)
+    return Fraction(math.lcm((left * common).numerator, (right * common).numerator), common)
 
 
 def _classes(progressions: list[_Progression], period: Fraction, numbers: Digits) -> frozenset[int]:
@@ -643,7 +639,7 @@ def _integers(condition: Rel) -> tuple[frozenset[int], ...]:
         name = domain.args[0] if is_op(domain, "domain") else None
         spans = _INTEGERS.get(name.text, ()) if isinstance(name, Words) else ()
         return tuple(frozenset(n for n in _SAMPLE if low <= n <= high) for low, high in spans)
-    sides = [None if isinstance(side, Sym) else _value(side) for side in condition.sides]
+    sides = [None if isinstance(side, Sym) else rational(side) for side in condition.sides]
     if any(op not in _ORDERS for op in condition.ops) or any(
         value is None and not isinstance(side, Sym) for value, side in zip(sides, condition.sides, strict=True)
     ):
@@ -651,10 +647,6 @@ def _integers(condition: Rel) -> tuple[frozenset[int], ...]:
     if any(value is not None and abs(value) > _SAMPLE[-2] for value in sides):
         return ()
     return (frozenset(n for n in _SAMPLE if _holds(condition.ops, [n if v is None else v for v in sides])),)
-
-
-def _value(side: Node) -> Fraction | None:
-    return rational(side)
 
 
 def _holds(ops: tuple[str, ...], values: Sequence[float | Fraction]) -> bool:

@@ -49,7 +49,6 @@ from ..values.tree import (
     symbols,
     walk,
 )
-from ..values.tree import is_name as _is_name
 from .forms import contradicts
 from .parameters import same_class, same_solution
 from .rules import Rules
@@ -85,7 +84,7 @@ _COORDINATES = frozenset("xyz")
 
 def is_label(node: Node) -> bool:
     r"""Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y, \tan A; not a polynomial."""
-    if _is_call(node) or is_derivative(node) or is_unevaluated(node):
+    if _is_call(node) or is_unevaluated(node):
         return True
     if is_to_be_solved(node):
         return False
@@ -166,7 +165,7 @@ def is_function_value(node: Node) -> bool:
 def names_other_function(label: Node, value: Node) -> bool:
     """Whether an equation gives another function than its value may be sought as: f(-x), f(x + 1), 2y, |f(x)|."""
     names = symbols(value)
-    if not names or not isinstance(label, Op) or is_derivative(label):
+    if not names or not isinstance(label, Op):
         return False
     if label.head == "mul" and len(label.args) == 2 and isinstance(label.args[0], Sym):
         argument = label.args[1]
@@ -216,20 +215,6 @@ def _base(node: Node) -> Node:
     return node.args[0] if is_op(node, "pow") else node
 
 
-def is_derivative(node: Node) -> bool:
-    """dy/dx or d^2y/dx^2, which parse as quotients of products."""
-    if not is_op(node, "div"):
-        return False
-    return all(
-        is_op(part, "mul")
-        and len(part.args) == 2
-        and isinstance(letter := _base(part.args[0]), Sym)
-        and letter.name in ("d", "partial")
-        and is_name(_base(part.args[1]))
-        for part in node.args
-    )
-
-
 def names_value(gold: Rel) -> bool:
     """Whether a reference is a value with a name before or behind it, so that the value alone answers it."""
     first, last = gold.sides[0], gold.sides[-1]
@@ -246,15 +231,13 @@ def _names(label: Node, value: Node) -> bool:
         return _names_all_the_same(label, value)
     if label.head == "pow":
         return isinstance(label.args[0], Op)
-    if label.head in ("mul", "()", "ratio", *_SETS) or is_derivative(label):
+    if label.head in ("mul", "()", "ratio", *_SETS):
         return True
     return not symbols(value)
 
 
 def _names_all_the_same(label: Op, value: Node) -> bool:
-    """Whether names of coordinates only name a value all the same: y(x), |z|, tan x, dy/dx."""
-    if is_derivative(label):
-        return True
+    """Whether names of coordinates only name a value all the same: y(x), |z|, tan x."""
     if label.head == "mul" and len(label.args) == 2 and all(map(is_name, label.args)):
         function, variable = (symbols(arg) for arg in label.args)
         return variable <= symbols(value) and not function & symbols(value)
@@ -439,7 +422,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         gold, answer = _use_primes(gold, symbols(answer)), _use_primes(answer, symbols(gold))
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
-        if set(answer.ops) <= _EQUAL and _has_modulus(answer) and _is_name(answer.sides[0]) and symbols(gold):
+        if set(answer.ops) <= _EQUAL and _has_modulus(answer) and is_name(answer.sides[0]) and symbols(gold):
             return rules.shifted and same_class(gold, answer.sides[-1])
         if set(answer.ops) <= _EQUAL:
             written = literal(gold)
@@ -452,7 +435,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return is_op(gold, *_INTERVALS) and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
-        if _has_modulus(gold) and _is_name(gold.sides[0]) and not _is_residue(answer):
+        if _has_modulus(gold) and is_name(gold.sides[0]) and not _is_residue(answer):
             return rules.shifted and same_class(gold.sides[-1], answer)  # n = 1 (mod 7) is more than 1
         ends = gold.sides[0], gold.sides[-1]
         named = names_value(gold) or _has_modulus(gold) or any(_is_point(end) or is_unevaluated(end) for end in ends)
@@ -480,7 +463,7 @@ def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
 
 def _is_point(node: Node) -> bool:
     """(x, y), a point without coordinates."""
-    return is_op(node, "()") and all(map(_is_name, node.args))
+    return is_op(node, "()") and all(map(is_name, node.args))
 
 
 def _holds(chain: Rel, rules: Rules) -> bool:
@@ -583,11 +566,9 @@ def _is_other_call(gold: Node, answer: Node) -> bool:
     """Whether two sides are a function of a variable and of another expression in it: f(x) and f(-x)."""
     if not isinstance(gold, Op) or not isinstance(answer, Op) or not (gold.head == answer.head == "mul"):
         return False
-    if len(gold.args) != 2 or len(answer.args) != 2 or gold.args[0] != answer.args[0] or not _is_name(gold.args[0]):
+    if len(gold.args) != 2 or len(answer.args) != 2 or gold.args[0] != answer.args[0] or not is_name(gold.args[0]):
         return False
-    return (
-        _is_name(gold.args[1]) and isinstance(answer.args[1], Op) and symbols(gold.args[1]) <= symbols(answer.args[1])
-    )
+    return is_name(gold.args[1]) and isinstance(answer.args[1], Op) and symbols(gold.args[1]) <= symbols(answer.args[1])
 
 
 def _has_modulus(chain: Rel) -> bool:
@@ -663,13 +644,13 @@ def _distinct(chain: Rel, rules: Rules) -> list[Node]:
 
 def _is_value(chain: Rel) -> bool:
     """x = 5 or 5 = x, not 2x = 10: a variable at one end and nowhere else."""
-    at_ends = _is_name(chain.sides[0]) or _is_name(chain.sides[-1])
+    at_ends = is_name(chain.sides[0]) or is_name(chain.sides[-1])
     return at_ends and sum(isinstance(node, Sym) and bool(symbols(node)) for node in walk(chain)) == 1
 
 
 def _is_solved(chain: Rel) -> bool:
     """x = 5: a variable and its value."""
-    return _is_name(chain.sides[0]) and len(symbols(chain)) == 1
+    return is_name(chain.sides[0]) and len(symbols(chain)) == 1
 
 
 def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:

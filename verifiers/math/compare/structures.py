@@ -6,7 +6,7 @@ equal there: at a point by their values, on an interval as functions of a variab
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..grammar.meaning import IN_WORDS, assignment, find_order, is_labelled, unknowns
@@ -45,6 +45,7 @@ from .rules import Rules
 
 _PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a line, of triples (n, n, n)
 NodeT = TypeVar("NodeT", bound=Node)
+_Item = TypeVar("_Item")
 LISTS = frozenset(("list", "either", "()"))
 
 
@@ -170,13 +171,18 @@ def same_builders(gold: Op, answer: Node, rules: Rules) -> bool:
     shown = [substitute(part, names) for part in answer.args]
     if not rules.matches(gold.args[0], shown[0]):
         return False
-    rest = shown[1:]
-    for condition in gold.args[1:]:
-        place = next((n for n, other in enumerate(rest) if _same_condition(condition, other, rules)), None)
+    return _match_greedily(gold.args[1:], shown[1:], lambda one, other: _same_condition(one, other, rules))
+
+
+def _match_greedily(left: Sequence[_Item], right: Sequence[_Item], same: Callable[[_Item, _Item], bool]) -> bool:
+    """Whether each item has one of its own that is the same."""
+    rest = list(right)
+    for item in left:
+        place = next((place for place, other in enumerate(rest) if same(item, other)), None)
         if place is None:
             return False
         del rest[place]
-    return True
+    return not rest
 
 
 def _same_condition(gold: Node, answer: Node, rules: Rules) -> bool:
@@ -307,16 +313,13 @@ def _same_at(gold: Node | None, answer: Node | None, values: dict[str, Node], ru
 
 def _same_cases(left: list[_Case], right: list[_Case], rules: Rules) -> bool:
     """Whether the cases can be paired, by their conditions, of the same variables, and then their values."""
-    rest = list(right)
-    for value, condition in left:
-        named = (case for case in rest if symbols(case[1]) == symbols(condition))
-        match = next(
-            (case for case in named if rules.matches(condition, case[1]) and rules.matches(value, case[0])), None
-        )
-        if match is None:
-            return False
-        rest.remove(match)
-    return not rest
+
+    def same(case: _Case, other: _Case) -> bool:
+        (value, condition), (given, bound) = case, other
+        named = symbols(bound) == symbols(condition)
+        return named and rules.matches(condition, bound) and rules.matches(value, given)
+
+    return _match_greedily(left, right, same)
 
 
 MAX_UNORDERED = 64  # elements of a list that are matched pair by pair
@@ -415,13 +418,7 @@ def _alternatives(gold: Op, answer: Node, rules: Rules) -> bool | None:
 
 def _match_by_name(left: list[Node], right: list[Node], rules: Rules) -> bool:
     """Whether relations are equal in this order or another, each in the same variables."""
-    rest = list(right)
-    for node in left:
-        match = next((one for one in rest if symbols(one) == symbols(node) and rules.matches(node, one)), None)
-        if match is None:
-            return False
-        rest.remove(match)
-    return not rest
+    return _match_greedily(left, right, lambda one, other: symbols(one) == symbols(other) and rules.matches(one, other))
 
 
 def _drop_index(nodes: list[Node], others: list[Node]) -> list[Node]:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from fractions import Fraction
 from typing import NamedTuple
 
 from ..values.tree import (
     CONSTANTS,
     IMAGINARY,
     OO,
-    E,
     Node,
-    Num,
     Op,
     ParseError,
     Rel,
@@ -33,7 +30,7 @@ from ..values.tree import (
 from .cursor import Parser
 from .lex import Token
 from .meaning import as_products
-from .operands import PREFIX
+from .operands import PREFIX, argument, constant_or_name
 from .vocabulary import GREEK
 
 MAX_AHEAD = 400  # tokens between an integral sign and its differential
@@ -61,40 +58,13 @@ def _name_of_variable(token: Token) -> str:
     return token.text.removeprefix("\\").removeprefix("var")
 
 
-def _free(name: str) -> Node:
-    """The node that a variable's name is read as outside."""
-    return {"i": IMAGINARY, "e": E}.get(name) or Sym(name)
-
-
 def _group(parser: Parser) -> list[Token]:
     """Pass a group in braces; return its tokens."""
-    parser.expect("{")
-    level = 1
-    tokens: list[Token] = []
-    while True:
-        token = parser.token
-        if token.kind == "end":
-            raise ParseError("a brace is not closed")
-        level += {"{": 1, "}": -1}.get(parser.op(), 0)
-        parser.advance()
-        if not level:
-            return tokens
-        tokens.append(token)
-
-
-def _parse_limit(parser: Parser) -> Node:
-    """Parse a limit of a sum or an integral: a group, or as in LaTeX one digit, letter or command."""
-    token = parser.token
-    if parser.op() == "{":
-        return _parse_all(parser.part(_group(parser)))
-    rest = token.text[1:]
-    if token.kind == "num" and token.text.isdigit() and rest:
-        parser.replace(token._replace(text=rest, number=Num(Fraction(int(rest))), spaced=False))
-        return number(int(token.text[0]))
-    if token.kind == "name" and rest and token.text.isascii() and not token.text.startswith("\\"):
-        parser.replace(token._replace(text=rest, spaced=False))
-        return _free(token.text[0])
-    return parser.prefix()
+    tokens = _group_at(parser, 0)
+    if not tokens:
+        raise ParseError(f"expected a group, found {parser.place()}")
+    parser.advance(len(tokens))
+    return tokens[1:-1]
 
 
 def _parse_all(inner: Parser) -> Node:
@@ -120,7 +90,7 @@ def _sum(parser: Parser, sign: str) -> Node:
             lower = _group(parser)
             found[mark] = number(0)
         else:
-            found[mark] = _parse_limit(parser)
+            found[mark] = argument(parser)
     if not lower:
         raise ParseError(f"a {head} without its variable")
     name, low, high = _range(parser.part(lower), found.get("^"))
@@ -188,7 +158,7 @@ def _integral(parser: Parser, _: str) -> Node:
         mark = parser.advance().text
         if mark in limits:
             raise ParseError("two limits of an integral")
-        limits[mark] = _parse_limit(parser)
+        limits[mark] = argument(parser)
     if len(limits) == 1:
         raise ParseError("an integral with one limit")
     placed = _with_differentials(parser)
@@ -203,7 +173,7 @@ def _integral(parser: Parser, _: str) -> Node:
         body = _with_calls(body, letter, name)
     if limits:
         return bind("int", body, name, limits["_"], limits["^"])
-    return Op("int", (body, _free(name)))
+    return Op("int", (body, constant_or_name(name)))
 
 
 def _functions_of(name: str, tokens: list[Token]) -> set[str]:
@@ -220,7 +190,7 @@ def _with_calls(node: Node, letter: str, name: str) -> Node:
         return with_children(node, below) if below else node
     factors: list[Node] = []
     for factor in below:
-        if factors and factors[-1] == Sym(letter) and factor == _free(name):
+        if factors and factors[-1] == Sym(letter) and factor == constant_or_name(name):
             factors[-1] = Sym(f"{letter}_({name})")
         else:
             factors.append(factor)

@@ -533,7 +533,7 @@ def _log_base(parser: Parser) -> Node:
     digits = token.text if token.kind == "num" and token.text.isdigit() else ""
     if len(digits) > 1 and (digits[0] == "1" or following.kind == "num" or following.text == "("):
         return parser.prefix()
-    return _argument(parser)
+    return argument(parser)
 
 
 def _function_arguments(parser: Parser) -> tuple[Node, ...]:
@@ -543,7 +543,7 @@ def _function_arguments(parser: Parser) -> tuple[Node, ...]:
         parser.expect(")")
         return inner.args if is_op(inner, "list") else (without_sign(inner),)
     if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
-        return (_argument(parser),)
+        return (argument(parser),)
     if parser.take("-"):
         return (Op("neg", (parser.expression(25),)),)
     parser.deeper()
@@ -581,7 +581,7 @@ def _apply_function(parser: Parser, head: str, arguments: tuple[Node, ...], base
     return Op(head, arguments)
 
 
-def _argument(parser: Parser) -> Node:
+def argument(parser: Parser) -> Node:
     """The argument of \\frac, \\sqrt, ...: a group, one digit, or one operand."""
     if parser.take("{"):
         inner = parser.expression(0)
@@ -599,14 +599,14 @@ def _argument(parser: Parser) -> Node:
 
 
 def _fraction(parser: Parser, _: str) -> Node:
-    top = _argument(parser)
-    bottom = _argument(parser)
+    top = argument(parser)
+    bottom = argument(parser)
     return Op("div", (top, bottom))
 
 
 def _binomial(parser: Parser, _: str) -> Node:
-    top = _argument(parser)
-    return Op("binom", (top, _argument(parser)))
+    top = argument(parser)
+    return Op("binom", (top, argument(parser)))
 
 
 def _root(parser: Parser, _: str) -> Node:
@@ -614,13 +614,13 @@ def _root(parser: Parser, _: str) -> Node:
     if parser.take("["):
         index = parser.expression(0)
         parser.expect("]")
-    return Op("root", (index, _argument(parser)))
+    return Op("root", (index, argument(parser)))
 
 
 def _sign_root(parser: Parser, text: str) -> Node:
     """The unicode root signs: the operand is a group or one number or name."""
     index = {"\\usqrt": 2, "\\ucbrt": 3, "\\uqdrt": 4}[text]
-    operand = _argument(parser) if parser.op() == "{" else parser.prefix()
+    operand = argument(parser) if parser.op() == "{" else parser.prefix()
     return Op("root", (number(index), operand))
 
 

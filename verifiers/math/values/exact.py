@@ -360,7 +360,7 @@ def residue(node: Node, point: Mapping[str, int], prime: int, root: int) -> tupl
     if not is_op(node, *_RESIDUE):
         raise Inexact
     if node.head == "pow":
-        return _residue_of_power(*node.args, point, prime, root)
+        return _residue_of_power(node.args[0], node.args[1], point, prime, root)
     if (function := _RESIDUE[node.head]) is None:  # rational only where its arguments are numbers
         value = exact(node)
         return value.numerator % prime, value.denominator % prime

@@ -18,7 +18,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
 from rlvr.training.evaluation.answers import Answers
-from rlvr.training.evaluation.evaluate import check_problems, keep_given, summarize, verify_answers
+from rlvr.training.evaluation.evaluate import check_problems, summarize, verify_answers
 from rlvr.training.rollout.episodes import Background, Episode, Episodes, Play, Seed
 
 from .speakers import Speaker
@@ -99,9 +99,6 @@ def evaluate_served(
     served: Served,
     problems: Sequence[Problem],
     verifier: BatchVerifier,
-    lenient: BatchVerifier | None = None,
-    strict: BatchVerifier | None = None,
-    selector: BatchVerifier | None = None,
     *,
     sampling: Sampling,
     samples: int,
@@ -111,6 +108,7 @@ def evaluate_served(
     answers_file: Path,
     progress: Callable[[int], None],
     plan: Play | None = None,
+    **others: BatchVerifier,
 ) -> dict[str, Any]:
     """Do as rlvr.training.evaluation.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same
     order.
@@ -123,7 +121,6 @@ def evaluate_served(
     rows = [(problem, i) for problem in problems for i in range(samples)]
     answers = Answers(answers_file)
     open_rows = [(problem, i) for problem, i in rows if (problem.id, i) not in answers.held]
-    others = keep_given(lenient=lenient, strict=strict, selector=selector)
     missing = defaultdict(int, {problem.id: 0 for problem in problems})
     for problem, _ in open_rows:
         missing[problem.id] += 1

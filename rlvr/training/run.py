@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 
 from rlvr.config import Config
 from rlvr.core.heartbeat import enter
 from rlvr.core.seeding import derive_seed
-from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Problem
 from rlvr.distributed import gather, share
 from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
@@ -112,7 +112,7 @@ class HeldOutEvaluation:
     verifiers: "verifier", and optionally "lenient" and "strict" (see `evaluate`).
     """
 
-    def __init__(self, run: Run, problems: Sequence[Problem], verifiers: Mapping[str, BatchVerifier]) -> None:
+    def __init__(self, run: Run, problems: Sequence[Problem], verifiers: Mapping[str, Any]) -> None:
         self.run = run
         self.problems = problems
         self.verifiers = verifiers
@@ -158,9 +158,7 @@ class HeldOutEvaluation:
                 self.run.worker.policy,
                 self.run.worker.sampler,
                 self.problems,
-                self.verifiers["verifier"],
-                self.verifiers.get("lenient"),
-                self.verifiers.get("strict"),
+                **self.verifiers,
                 sampling=config.eval_sampling(),
                 samples=config.eval.samples,
                 ks=config.eval.k,

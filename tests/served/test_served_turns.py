@@ -25,23 +25,7 @@ TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
-SIZES = [
-    "--workers",
-    "1",
-    "--verifier",
-    "exact",
-    "--max-new-tokens",
-    "24",
-    "--turn-tokens",
-    "5",
-    "--max-problems",
-    "5",
-    "--samples",
-    "3",
-    "--k",
-    "1",
-    "3",
-]
+SIZES = "--workers 1 --verifier exact --max-new-tokens 24 --turn-tokens 5 --max-problems 5 --samples 3 --k 1 3".split()
 
 
 @register_environment("test_echo")

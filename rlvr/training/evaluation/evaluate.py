@@ -46,9 +46,6 @@ def evaluate(
     sampler: Sampler,
     problems: Sequence[Problem],
     verifier: BatchVerifier,
-    lenient: BatchVerifier | None = None,
-    strict: BatchVerifier | None = None,
-    selector: BatchVerifier | None = None,
     *,
     sampling: Sampling,
     samples: int,
@@ -60,22 +57,22 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     accelerator: Accelerator | None = None,
     plan: Play | None = None,
+    **others: BatchVerifier,
 ) -> dict[str, Any]:
     """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
 
-    Sample i of a problem has a seed of (seed, problem id, i). lenient, strict: verify the same completions with another
-    extraction of the answer; selector: scores them for best@k. threshold: the score from which on pass@k counts an
+    Sample i of a problem has a seed of (seed, problem id, i). threshold: the score from which on pass@k counts an
     answer as right. answers_file: answers are appended once verified, and those that are there are not sampled again.
     answers_at_once: completions between two writes. progress: gets the number of problems done. accelerator: each rank
     answers its share, and all return the same. plan: the environment of several turns; its verdicts, if any, are those
-    of all verifiers.
+    of all verifiers. others: further verifiers of the same completions, with another extraction of the answer
+    ("lenient", "strict") or with scores for best@k ("selector").
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
     check_problems(problems, ks, samples)
     mine = problems if accelerator is None else share(problems, accelerator)
     answers = Answers(answers_file)
-    others = keep_given(lenient=lenient, strict=strict, selector=selector)
     done = 0
     size = max(1, answers_at_once // samples)
     for chunk in (mine[start : start + size] for start in range(0, len(mine), size)):
@@ -87,11 +84,6 @@ def evaluate(
             progress(done)
     ordered = [answers.held[problem.id, i] for problem in mine for i in range(samples)]
     return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
-
-
-def keep_given(**verifiers: BatchVerifier | None) -> dict[str, BatchVerifier]:
-    """Return the verifiers that there are, by the prefix that their verdicts have in answers."""
-    return {name: verifier for name, verifier in verifiers.items() if verifier is not None}
 
 
 def answer(

@@ -119,6 +119,11 @@ class LoRASettings(Group):
     lora_targets: Annotated[str, WITH_LORA] = "all-linear"
     """Comma-separated names of the modules that get adapters."""
 
+    def rules(self, at: str) -> Rules:
+        """Return rules about the names of the modules."""
+        empty = f"{at}lora_targets is empty; expected module names, or all-linear"
+        return [*super().rules(at), (bool(self.lora_targets.strip()), empty)]
+
 
 @dataclass(frozen=True)
 class LengthSettings(Group):

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,7 @@ class PushArgs:
 def export_main(argv: Sequence[str]) -> int:
     """Run `rlvr export RUN DIR` and return its exit code."""
     args = parse(ExportArgs, argv, prog="rlvr export")
-    check_place(args.out, "rlvr export:")
-    if args.out.exists() and any(args.out.iterdir() if args.out.is_dir() else [args.out]):
-        raise ValueError(f"{args.out} exists; name a folder that does not")
+    check_new(args.out, "rlvr export:")
     step, folder = find_checkpoint(args.run, args.checkpoint)
     write_export(args.run, step, folder, args.out, chosen=args.checkpoint)
     print(f"{args.out}: {folder} with a model card")
@@ -181,19 +180,32 @@ def write_export(
 
     chosen: what was given as --checkpoint; the card says so.
     """
+    facts = facts_of(run, step, folder, name or out.resolve().name, chosen)
+    with write_new_folder(out) as partial:
+        copy_model(folder, partial)
+        (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
+        (partial / "run.json").write_text(json.dumps(facts.settings, indent=2) + "\n", encoding="utf-8")
+        rows = "".join(json.dumps(row) + "\n" for row in facts.evaluations)
+        (partial / "eval.jsonl").write_text(rows, encoding="utf-8")
+
+
+def check_new(out: Path, command: str) -> None:
+    """Raise ValueError for a folder that cannot be made, or holds something."""
+    check_place(out, command)
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} exists; name a folder that does not")
+
+
+@contextmanager
+def write_new_folder(out: Path) -> Iterator[Path]:
+    """Yield a folder to write into, which then becomes `out`; nothing is left where anything fails."""
     partial = out.with_name(out.name + PARTIAL)
     if partial.exists():
-        raise ValueError(f"{partial} exists: another export is writing it, or one was interrupted; delete it")
-    facts = facts_of(run, step, folder, name or out.resolve().name, chosen)
+        raise ValueError(f"{partial} exists: another command is writing it, or one was interrupted; delete it")
     with name_in_errors(out):
         try:
-            copy_model(folder, partial)
-            (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
-            (partial / "run.json").write_text(json.dumps(facts.settings, indent=2) + "\n", encoding="utf-8")
-            rows = "".join(json.dumps(row) + "\n" for row in facts.evaluations)
-            (partial / "eval.jsonl").write_text(rows, encoding="utf-8")
-            if out.exists():
-                out.rmdir()
+            partial.mkdir(parents=True)
+            yield partial
             os.replace(partial, out)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -201,14 +213,16 @@ def write_export(
 
 
 def copy_model(folder: Path, out: Path) -> None:
-    """Copy a checkpoint without what only a resume needs. Raise OSError for the first file that cannot be copied."""
-    try:
-        shutil.copytree(folder, out, ignore=shutil.ignore_patterns(*STATE))
-    except shutil.Error as error:  # its text is a list of all of them
-        first = error.args[0][0] if error.args and error.args[0] else error
-        text = str(first[-1]) if isinstance(first, tuple) else str(first)
-        known = re.match(r"\[Errno (\d+)\]", text)
-        raise (OSError(int(known[1]), os.strerror(int(known[1]))) if known else OSError(text)) from error
+    """Copy a checkpoint without what only a resume needs."""
+    skipped = shutil.ignore_patterns(*STATE)(str(folder), [path.name for path in folder.iterdir()])
+    for path in folder.rglob("*"):
+        part = path.relative_to(folder)
+        if path.is_file() and part.parts[0] not in skipped:
+            (out / part).parent.mkdir(exist_ok=True)
+            try:
+                shutil.copyfile(path, out / part)
+            except OSError as error:  # it names the file that is copied
+                raise OSError(error.errno, error.strerror, str(out / part)) from error
 
 
 def public(settings: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlvr.core.files.models import Source, find_model
 
 from .arguments import Positional, parse
+from .export import check_new, write_new_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,17 +46,6 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def check_out(out: Path, source: Source) -> None:
-    """Raise ValueError where the output folder is not empty, or is the adapter's or the base's own folder."""
-    for place in (source.adapter, source.weights):
-        if place is not None and Path(place.name).exists() and out.resolve() == Path(place.name).resolve():
-            raise ValueError(f"{out} is the adapter or its base; name another folder to write")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; expected a folder to write")
-    if out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} is not empty; name a folder that does not exist")
-
-
 def merge(args: MergeArgs) -> str:
     """Write the merged model and return a line that says what was written.
 
@@ -67,7 +55,7 @@ def merge(args: MergeArgs) -> str:
     source = find_model(args.adapter, args.revision, kind="model")
     if source.adapter is None:
         raise ValueError(f"{args.adapter!r} is a full model, not an adapter: there is nothing to merge")
-    check_out(args.out, source)
+    check_new(args.out, "rlvr merge:")
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
@@ -78,7 +66,9 @@ def merge(args: MergeArgs) -> str:
         model, tokenizer, difference = merge_causal(args, source)
         checked = f"; before rounding its logprobs differ from the adapter's by {difference:.1g}"
     model = model.to(wanted_dtype(args, source))
-    write(model, tokenizer, args.out)
+    with write_new_folder(args.out) as partial:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
     dtype = str(model.dtype).removeprefix("torch.")
     return f"{args.out}: {args.adapter} merged into {source.weights.name}, {dtype}{checked}"
 
@@ -138,17 +128,3 @@ def some_logprobs(model: Any) -> Tensor:
     ids = torch.tensor([[(7 * i + 3) % size for i in range(CHECK_TOKENS)]])
     with torch.no_grad():
         return model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
-
-
-def write(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write model and tokenizer atomically: beside the output folder, then renamed."""
-    partial = out.with_name(out.name + ".partial")
-    if partial.exists():
-        raise ValueError(f"{partial} exists: another merge is writing it, or one was interrupted; delete it")
-    try:
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        os.replace(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise

@@ -1,6 +1,6 @@
 """Small theorems for the verifier `proof`, in Coq, each with a short proof that is known.
 
-Chains of implications, conjunctions and disjunctions of some letters, sums of numbers, and numbers that exist. In
+Chains of implications, conjunctions and disjunctions of some letters, and numbers that exist. In
 `rules` a hypothesis is named after the letter that follows from it and the one that it needs; the goal is one or two:
 
     forall A B C : Prop, A -> (A -> B) -> (B -> C) -> C         intros A B C h0 h1 h2. apply h2. apply h1. exact h0.
@@ -8,7 +8,7 @@ Chains of implications, conjunctions and disjunctions of some letters, sums of n
     forall (A .. H : Prop) (cg : G -> C) (g : G), C /\\ G       intros. split. apply cg. apply g. apply g.
 
 Of the demonstrations a share, `sloppy`, is the proof of another theorem of the same kind, which seldom fits;
-`slip` is the probability that a step takes another hypothesis of the theorem, or the other side of a disjunction.
+`slip` is the probability that a step of a proof of `rules` takes another hypothesis of the theorem.
 """
 
 from __future__ import annotations
@@ -61,21 +61,9 @@ def _either(stream: random.Random) -> tuple[str, str]:
     return statement, f"intros {letters} h0. {way} exact h0."
 
 
-def _sum(stream: random.Random) -> tuple[str, str]:
-    a, b = stream.randint(1, 60), stream.randint(1, 60)
-    return f"{a} + {b} = {a + b}", "reflexivity."
-
-
 def _exists(stream: random.Random) -> tuple[str, str]:
     n, a = stream.randint(0, 60), stream.randint(1, 60)
     return f"exists n : nat, n + {a} = {n + a}", f"exists {n}. reflexivity."
-
-
-def _right_zero(stream: random.Random) -> tuple[str, str]:
-    a = stream.randint(0, 60)
-    if a:
-        return f"forall n : nat, n * {a} = n * {a} + 0", "intro n. apply plus_n_O."
-    return "forall n : nat, n + 0 = n", "intro n. induction n as [|n h0]. reflexivity. simpl. rewrite h0. reflexivity."
 
 
 def _rules(stream: random.Random) -> tuple[str, str]:
@@ -119,27 +107,9 @@ KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     "chain": _chain,
     "both": _both,
     "either": _either,
-    "sum": _sum,
     "exists": _exists,
-    "zero": _right_zero,
     "rules": _rules,
 }
-_CHOICE = re.compile(r"(?<=apply )\w+|(?<=exact )\w+|left|right")
-_OTHER_SIDE = {"left": "right", "right": "left"}
-
-
-def slip_choices(statement: str, proof: str, stream: random.Random, slip: float) -> str:
-    """Return a proof each of whose choices is, with probability `slip`, another one: of a hypothesis, or of a side."""
-    if statement.startswith("forall ("):
-        return _apply_back(statement, stream, slip)
-    names = sorted(set(re.findall(r"\bh\d\b", proof)))
-
-    def choice(match: re.Match[str]) -> str:
-        found = match.group()
-        others = [_OTHER_SIDE[found]] if found in _OTHER_SIDE else [name for name in names if name != found]
-        return stream.choice(others) if stream.random() < slip and others else found
-
-    return _CHOICE.sub(choice, proof)
 
 
 def _problem(name: str, theorem: Theorem, stream: random.Random) -> Problem:
@@ -158,7 +128,7 @@ def propositions(
     sloppy: float = 0.0,
     slip: float = 0.0,
 ) -> Task:
-    """Small theorems in Coq (kinds: chain, both, either, rules, sum, exists, zero), with proofs as demonstrations."""
+    """Small theorems in Coq (kinds: chain, both, either, exists, rules), with proofs as demonstrations."""
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
         raise ValueError(f"task 'propositions', kinds {','.join(kinds)!r}: expected some of {', '.join(KINDS)}")
@@ -172,7 +142,9 @@ def propositions(
     def demonstrate(name: str, theorem: Theorem, stream: random.Random) -> Demonstration:
         kind, statement, own = theorem
         proof = own if stream.random() >= sloppy else KINDS[kind](stream)[1]
-        return _problem(name, theorem, stream), slip_choices(statement, proof, stream, slip) if slip else proof
+        return _problem(name, theorem, stream), _apply_back(
+            statement, stream, slip
+        ) if slip and kind == "rules" else proof
 
     sizes = num_train, num_test, num_demonstrations
     return generate_task("propositions", propose, _problem, demonstrate, seed=seed, sizes=sizes, verifier="proof")

@@ -119,6 +119,8 @@ def test_import_stays_light():
         {"rel_tol": -0.1},
         {"symbolic_seconds": math.nan},
         {"symbolic_seconds": False},
+        {"symbolic_seconds": 0},
+        {"symbolic": "always"},
     ],
 )
 def test_values_that_are_refused(options: dict[str, object]) -> None:

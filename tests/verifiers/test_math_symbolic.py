@@ -14,7 +14,7 @@ import sympy
 
 from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
-from rlvr.verifiers.math import MathVerifier, parse_answer, verify_math, verify_math_batch
+from rlvr.verifiers.math import MathVerifier, parse_answer, verify_math
 from rlvr.verifiers.math.grammar.parse import parse
 from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluate_parts, time_limit
 from rlvr.verifiers.math.values.quadrature import value_of
@@ -139,13 +139,6 @@ def test_a_gold_that_ends_its_worker_is_not_tried_again(monkeypatch):
     assert len(killed) == 1
 
 
-def test_batch():
-    """verify_math_batch gives the verdicts of verify_math."""
-    pairs = [(gold, boxed(answer)) for gold, answer, _ in ROWS[::9]]
-    found = [verdict.correct for verdict in verify_math_batch(pairs, timeout=60)]
-    assert found == [verify_math(*pair).correct for pair in pairs]
-
-
 def test_time_limit():
     """It ends a computation in the main thread, also where the computation catches Exceptions."""
     code = (
@@ -219,7 +212,6 @@ def test_bound_variables_are_not_free():
         (r"\binom{n}{2}", sympy.binomial(n, 2)),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", sympy.ImmutableMatrix([[1, 2], [3, 4]])),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{T}", sympy.ImmutableMatrix([[1, 3], [2, 4]])),
-        (r"\begin{cases}x & x\ge0\\ -x & x<0\end{cases}", sympy.Piecewise((x, x >= 0), (-x, x < 0))),
         (r"50\%", sympy.Rational(1, 2)),
     ],
 )
@@ -231,7 +223,8 @@ def test_parse_answer(text, expected):
 @pytest.mark.parametrize(
     "text",
     ["0^0", "0/0", r"\frac{x}{0}", r"\ln 0", r"\infty-\infty", r"\sqrt[0]{2}", r"\tan\frac\pi2", "(AB)^T", "2(1,2)",
-     r"\begin{pmatrix}1&2\end{pmatrix}+1", r"\begin{cases}1&x>0\\0&x<i\end{cases}", r"\max(i,2)", r"\pm 2", "5 or 6",
+     r"\begin{pmatrix}1&2\end{pmatrix}+1",
+     r"\begin{cases}1&x>0\\0&x<1\end{cases}", "x = 5", r"\max(i,2)", r"\pm 2", "5 or 6",
      r"\det\begin{pmatrix}1&2\end{pmatrix}", "5 cm", "Paris (France", r"\{1, 2\}", "2^{10^{9}}"],
 )  # fmt: skip
 def test_what_has_no_form_is_a_value_error(text):
@@ -269,14 +262,6 @@ def test_difference_vanishes():
 def test_evaluated_replaces_parts_only():
     """What is not a sum or an integral stays as it is written."""
     assert evaluate_parts(parse(r"2x+\int_0^1 6t\,dt"), None) == parse("2x+3")
-
-
-def test_options_are_checked():
-    """Unknown values and no time at all are refused in one line."""
-    with pytest.raises(ValueError, match="symbolic"):
-        MathVerifier(symbolic="always")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="symbolic_seconds"):
-        MathVerifier(symbolic_seconds=0)
 
 
 def test_a_matrix_is_no_number():

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from ..grammar.operands import OTHERWISE
 from ..values.exact import bits, rational
 from ..values.tree import (
     BOUND,
@@ -19,7 +18,6 @@ from ..values.tree import (
     Num,
     Op,
     Quantity,
-    Rel,
     Sym,
     TooLarge,
     Words,
@@ -48,7 +46,6 @@ _FUNCTIONS = {
     "mul": "Mul",
 }  # fmt: skip
 _HEADS = {name: head for head, name in _FUNCTIONS.items() if head != "log"}
-_RELATIONS = {"=": "Eq", "<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge", "!=": "Ne"}
 
 
 class NoSymbolicForm(ValueError):
@@ -79,16 +76,12 @@ class Converter:
             return self._sympy.Rational(node.value.numerator, node.value.denominator)
         if isinstance(node, Sym):
             return self._symbol(node)
-        if isinstance(node, Rel):
-            return self._relation(node)
         if isinstance(node, Quantity) and node.unit == UNITS["%"]:
             return self.convert(node.value) / 100
         if not isinstance(node, Op):
-            raise NoSymbolicForm("text and units have no form in sympy")
+            raise NoSymbolicForm("text, units and relations have no form in sympy")
         if node.head in CALCULUS_HEADS:
             return self._calculus(node)
-        if node.head == "piecewise":
-            return self._piecewise(node)
         if node.head == "apply" and isinstance(node.args[0], Sym):
             return self._sympy.Function(node.args[0].name)(self.convert(node.args[1]))
         if node.head in _FUNCTIONS:
@@ -169,22 +162,6 @@ class Converter:
         """A symbol that no free variable can have: its name is not one of the grammar (k1)."""
         name = f"k{variable.name[len(BOUND) :]}"
         return self._sympy.Dummy(name, **assumptions) if self._real else self._sympy.Symbol(name)
-
-    def _relation(self, node: Rel) -> Any:
-        if not _RELATIONS.keys() >= {*node.ops}:
-            raise NoSymbolicForm("this relation has no form in sympy")
-        sides = [self.convert(side) for side in node.sides]
-        links = zip(node.ops, sides, sides[1:], strict=False)
-        return self._sympy.And(*(getattr(self._sympy, _RELATIONS[op])(*pair) for op, *pair in links))
-
-    def _piecewise(self, node: Op) -> Any:
-        cases = []
-        for case in node.args:
-            value, condition = case.args if isinstance(case, Op) else (case, OTHERWISE)
-            if isinstance(condition, Words) and condition != OTHERWISE:
-                raise NoSymbolicForm("a condition in words has no form in sympy")
-            cases.append((self.convert(value), True if condition == OTHERWISE else self.convert(condition)))
-        return self._sympy.Piecewise(*sorted(cases, key=lambda case: case[1] is True))
 
 
 def _is_unknown_function(node: Node, variable: Node) -> bool:
@@ -302,8 +279,6 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "arccot": lambda s, x: s.pi / 2 - s.atan(x),
     "gcd": _integers("gcd"),
     "lcm": _integers("lcm"),
-    "both": lambda s, *relations: s.And(*relations),
-    "either": lambda s, *relations: s.Or(*relations),
     "matrix": lambda s, *rows: s.ImmutableMatrix(rows),
     "det": lambda s, matrix: matrix.det(),
     "trace": lambda s, matrix: matrix.trace(),

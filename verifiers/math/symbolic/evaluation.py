@@ -263,13 +263,8 @@ def _same_matrices(left: Any, right: Any) -> bool | None:
     """Whether both are matrices of one shape with equal entries; None where sympy cannot decide."""
     if not left.is_Matrix or not right.is_Matrix or left.shape != right.shape:
         return False
-    same: bool | None = True
-    for difference in left - right:
-        entry = _vanishes(difference)
-        if entry is False:
-            return False
-        same = same if entry else None
-    return same
+    found = [_vanishes(difference) for difference in left - right]
+    return None if None in found and False not in found else all(found)
 
 
 def _vanishes(difference: Any) -> bool | None:

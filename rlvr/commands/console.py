@@ -28,7 +28,7 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
-from rlvr.config import Config, RolloutConfig
+from rlvr.config import Config
 from rlvr.config.shared import TurnSettings
 from rlvr.core.printable import printable
 from rlvr.runs.records import describe_shuffled, is_graded, pass_names, with_interval
@@ -250,49 +250,28 @@ def list_saved_models(config: Config) -> list[tuple[str, Path]]:
 
 def build_eval_command(config: Config, model: Path) -> str:
     """Return the shell command that evaluates a model on the whole test split with the run's evaluation settings."""
-    run, e, m = config.run, config.eval, config.model
-    sampling = config.eval_sampling()
-    verifier = (run.verifier, run.verifier_option)
-    if e.verifier == "monitor" and config.monitor is not None:
-        verifier = (config.monitor.verifier, config.monitor.verifier_option)
-    flags: list[tuple[str, Sequence[Any]]] = [
-        ("--model", [model]),
-        ("--task", [run.task]),
-        ("--data", [] if run.data is None else [run.data]),
-        ("--task-option", run.task_option),
-        ("--verifier", [] if verifier[0] is None else [verifier[0]]),
-        ("--verifier-option", verifier[1]),
-        ("--k", e.k),
-        ("--samples", [e.samples]),
-        ("--threshold", [] if e.threshold is None else [e.threshold]),
-        ("--max-new-tokens", [sampling.max_new_tokens]),
-        ("--temperature", [] if e.temperature == 1 else [e.temperature]),
-        ("--top-p", [] if e.top_p == 1 else [e.top_p]),
-        ("--stop", sampling.stop),
-        ("--system-prompt", [] if m.system_prompt is None else [m.system_prompt]),
-        ("--chat", [] if m.chat == "auto" else [m.chat]),
-        ("--dtype", [] if m.dtype == "auto" else [m.dtype]),
-        ("--attention", [] if m.attention == "auto" else [m.attention]),
-        ("--environment", [] if run.environment is None else [run.environment]),
-        ("--environment-option", run.environment_option),
-        *list_turn_flags(config.rollout),
-        ("--device", [] if m.device == "auto" else [m.device]),
-        ("--out-dir", [run.out_dir / f"eval-{model.name}"]),
+    from .eval import EvalArgs
+
+    run, e, sampling = config.run, config.eval, config.eval_sampling()
+    given: dict[str, Any] = {"model": model, "task": run.task, "k": e.k, "samples": e.samples}
+    given |= {"max_new_tokens": sampling.max_new_tokens, "out_dir": run.out_dir / f"eval-{model.name}"}
+    # What is not at the default of `rlvr eval`, by what holds it.
+    shared: list[tuple[Any, Sequence[str]]] = [
+        (run, ("data", "task_option", "environment", "environment_option")),
+        (config.monitor if e.verifier == "monitor" and config.monitor else run, ("verifier", "verifier_option")),
+        (e, ("threshold", "temperature", "top_p")),
+        (sampling, ("stop",)),
+        (config.model, ("system_prompt", "chat", "dtype", "attention", "device", "trust_remote_code")),
+        (config.rollout, ("max_prompt_tokens", *(field.name for field in fields(TurnSettings)))),
     ]
-    words = [word for name, values in flags if values for word in (name, *map(str, values))]
-    words += ["--trust-remote-code"] * m.trust_remote_code
+    defaults = {field.name: field.default for field in fields(EvalArgs)}
+    for holder, names in shared:
+        given |= {name: getattr(holder, name) for name in names if getattr(holder, name) != defaults[name]}
+    words = []
+    for name, value in given.items():
+        values = () if value is True else value if isinstance(value, tuple) else (value,)
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
     return f"{find_program()} eval {shlex.join(words)}"
-
-
-def list_turn_flags(settings: RolloutConfig) -> list[tuple[str, Sequence[Any]]]:
-    """Return the flags of prompts' length and of turns that are not at their defaults."""
-    defaults = RolloutConfig()
-    names = ["max_prompt_tokens", *(field.name for field in fields(TurnSettings))]
-    return [
-        (f"--{name.replace('_', '-')}", [getattr(settings, name)])
-        for name in names
-        if getattr(settings, name) != getattr(defaults, name)
-    ]
 
 
 def find_program() -> str:

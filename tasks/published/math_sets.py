@@ -202,7 +202,7 @@ def without_point(answer: Any) -> Any:
     return int(answer) if isinstance(answer, float) and answer.is_integer() else answer
 
 
-def plain_task(name: str, source: Source, data: Path | None, **sizes: int | None) -> Task:
+def plain_task(name: str, source: Source, data: Path | None, **sizes: Any) -> Task:
     """Build a pack of problems with the columns problem (or question) and answer, or a solution with a box."""
 
     def convert(row: Row, where: str, name: str) -> Problem | str:

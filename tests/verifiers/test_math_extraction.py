@@ -8,7 +8,6 @@ import pytest
 
 from rlvr.verifiers.extract import extract
 from rlvr.verifiers.extract import rejections as rejected
-from rlvr.verifiers.extract import rejections as retracted
 from rlvr.verifiers.math.text import sentences
 
 
@@ -35,19 +34,6 @@ def test_real_completions_keep_their_answer_behind_a_check(mode):
         assert extract(f"Hence $\\boxed{{42}}$.\n\n{behind}", mode).text == "42"
 
 
-@pytest.mark.parametrize("after", ["", " \u2713"])
-@pytest.mark.parametrize(
-    "words",
-    ["That is wrong.", "I WAS WRONG.", "I take that back.", "SCRATCH THAT.", "Just kidding.", "On second thought, no.",
-     "Correction: 6.", "Ignore that.", "My previous answer is incorrect.", "I made an error.", "No, 6.", "Nope, 6.",
-     "Wait, 6.", "Actually, it is 6.", "Sorry, 6.", "Oops, 6.", "EDIT: 6.", "Update: 6.", "Rather 6.",
-     "The answer is not 42.", "42 is wrong.", "42 isn't the answer."],
-)  # fmt: skip
-def test_every_retraction_is_found(after, words):
-    """Words that take an answer back do so in capitals, beside other signs and where few words come before them."""
-    assert retracted.is_taken_back(f"\\boxed{{42}}. {words}{after}", 11, "42")
-
-
 def test_words_of_other_alphabets_are_found_in_capitals():
     """The patterns find what they look for in texts that were put in small letters, sign for sign."""
     for clause in (
@@ -63,14 +49,7 @@ def test_words_of_other_alphabets_are_found_in_capitals():
 def test_patterns_are_in_small_letters():
     """A pattern that searches folded text has no capital letter, which would never be found."""
     of_the_text = {"_VALUE", "_DELIMITERS"}
-    for name, pattern in [*vars(rejected).items(), *vars(retracted).items(), ("_COMPARED", sentences._COMPARED)]:
+    for name, pattern in [*vars(rejected).items(), ("_COMPARED", sentences._COMPARED)]:
         if isinstance(pattern, re.Pattern) and not pattern.flags & re.IGNORECASE and name not in of_the_text:
             words = re.sub(r"\\.|\[[^\]]*\]|\(\?P<\w+>", "", pattern.pattern)
             assert words == rejected.fold_case(words), name
-
-
-@pytest.mark.parametrize("words", ["can't be", "mustn't be", "isn't", "cannot be", "is not"])
-def test_negations_right_before_a_box(words):
-    """Every contraction with "not" rejects the box behind it."""
-    assert extract(f"So the answer {words} $\\boxed{{42}}$.").how == "the boxed answer is rejected"
-    assert extract(f"It {words} even, so the answer is $\\boxed{{42}}$.").text == "42"

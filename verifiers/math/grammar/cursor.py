@@ -5,7 +5,7 @@ The grammar modules read and move it through the methods below; no other file as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from ..values.tree import Node, ParseError, Rel, TooLarge, Unit
@@ -189,38 +189,12 @@ class Parser(Cursor):
     label: str
     dropped: list[Rel]
 
-    def part(self, tokens: list[Token]) -> Parser:
-        """Return a parser of some tokens of this answer, which must be read to their end."""
-        raise NotImplementedError
-
-    def may_try_condition(self) -> bool:
-        """Count an attempt to read a condition; return whether it may be made."""
-        raise NotImplementedError
-
-    def answer(self) -> Node:
-        """Parse items with separators between them."""
-        raise NotImplementedError
-
-    def separator(self) -> str:
-        """Skip what separates two items; return ",", "and", "or" or "" for none."""
-        raise NotImplementedError
-
-    def item(self) -> Node:
-        """Parse a side, or a chain of relations."""
-        raise NotImplementedError
-
-    def side(self) -> Node:
-        """Parse an expression with the words, the currency and the unit around it."""
-        raise NotImplementedError
-
-    def quantity(self) -> tuple[Node, Unit]:
-        """Parse a value without sums and its unit."""
-        raise NotImplementedError
-
-    def expression(self, least: int) -> Node:
-        """Parse operators that bind more tightly than `least`."""
-        raise NotImplementedError
-
-    def prefix(self) -> Node:
-        """Parse an operand with the signs before it."""
-        raise NotImplementedError
+    part: Callable[[list[Token]], Parser]  # a parser of some tokens of this answer, which must be read to their end
+    may_try_condition: Callable[[], bool]  # counts an attempt to read a condition; whether it may be made
+    answer: Callable[[], Node]  # items with separators between them
+    separator: Callable[[], str]  # skips what separates two items: ",", "and", "or" or "" for none
+    item: Callable[[], Node]  # a side, or a chain of relations
+    side: Callable[[], Node]  # an expression with the words, the currency and the unit around it
+    quantity: Callable[[], tuple[Node, Unit]]  # a value without sums and its unit
+    expression: Callable[[int], Node]  # operators that bind more tightly than a level
+    prefix: Callable[[], Node]  # an operand with the signs before it

@@ -153,11 +153,11 @@ class Script(Sampler):
 
 
 def test_a_policy_that_emits_attacks_earns_nothing_over_20_steps(canaries: Canaries, tmp_path: Path) -> None:
-    """Every attack is drawn at least once, bare and in a fence, and scores 0; an honest problem among them scores 1."""
+    """A fourth of the attacks, bare and in a fence, score 0; an honest problem among them scores 1."""
     attacks = [row for row in ROWS if is_attack(row) and not row.get("only_with_limits")]
     # Training leaves weak tests out.
-    attacks = [row for row in attacks if integrity(row["tests"]) == "strong"]
-    assert len(attacks) > 50
+    attacks = [row for row in attacks if integrity(row["tests"]) == "strong"][::4]
+    assert len(attacks) > 20
     answers = {row["id"]: [text := program(row, canaries), f"Sure:\n```python\n{text}\n```\nDone."] for row in attacks}
     answers |= {HONEST.id: [RIGHT, f"```python\n{RIGHT}\n```"]}
     problems = [Problem(row["id"], row["id"], row["tests"]) for row in attacks]

@@ -95,20 +95,17 @@ def development_cases(rlvr_data: DataSets) -> list[dict[str, Any]]:
 
 
 def test_development_cases(rlvr_data):
-    """At most one in a hundred firm cases is judged wrongly, none of them a false positive on an attack."""
-    cases = [case for case in development_cases(rlvr_data) if not case["debatable"]]
-    assert len(failures := wrong(cases)) <= len(cases) / 100, failures
-    attacks = [case for case in cases if case["category"] in ("game", "inject", "dos") and not case["expected"]]
-    assert wrong(attacks) == []
-    assert glob.glob("/tmp/rlvr_canary_*") == []
-
-
-def test_development_cases_take_no_time(rlvr_data):
-    """No case, whatever it tries, takes five seconds."""
-    for case in development_cases(rlvr_data):
+    """At most one in a hundred firm cases is judged wrongly, no attack is right, and none takes five seconds."""
+    failures, cases = [], development_cases(rlvr_data)
+    for case in cases:
         with processor_time() as taken:
-            judge(case)
+            verdict = judge(case)
         assert taken.seconds < 5, case["note"]
+        if not case["debatable"] and verdict.correct is not case["expected"]:
+            failures.append((case, verdict.status, verdict.reason))
+    assert len(failures) <= sum(not case["debatable"] for case in cases) / 100, failures
+    assert not [case for case, *_ in failures if case["category"] in ("game", "inject", "dos") and not case["expected"]]
+    assert glob.glob("/tmp/rlvr_canary_*") == []
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,14 @@ class DecodeCache:
         self.parents = copy_to(np.repeat(np.arange(len(counts)), counts), device)
         self.positions = self.prompt_valid.sum(-1)[self.parents]
         self.longest_prompt = int(prompts.longest)
-        self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv, capacity, D)
+        self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv / S, capacity, S * D)
+        self.heads_together = 1  # S: heads of keys that lie side by side, and are multiplied together
         self.length = 0  # places of the buffers that are filled
         self.padding: Tensor | None = None  # (B, Lp), of copied prompts of several lengths
         # Whether plain attention is one call of torch's kernel for CPUs, which reads what is filled.
         self.fused = False
         self._bias: Tensor | None = None
+        self._queries: Tensor | None = None
         widest = max(k.shape[1] * k.shape[3] for k, _ in self.prompts.values())
         if device.type == "cpu" and len(self.parents) * self.longest_prompt * widest <= self.COPIED:
             self._copy_prompts(prompts.heads_per_key)
@@ -102,6 +104,10 @@ class DecodeCache:
         self.prompts, self.length = {}, width
         short = all(v.dtype is torch.bfloat16 and k.shape == v.shape for k, v in self.own.values())
         self.fused = short and processor.decodes_fused(heads_per_key)
+        if short and not self.fused:
+            keys = next(k for k, _ in self.own.values())
+            self.heads_together = processor.heads_together(keys.shape[1], keys.shape[3])
+            self.own = {layer: (self._put_together(k), self._put_together(v)) for layer, (k, v) in self.own.items()}
 
     def _arrange(self) -> None:
         """Find each row's place in the (P, G) rectangle of rows by prompt; G: the most rows of any prompt."""
@@ -178,19 +184,12 @@ class DecodeCache:
             bias = None if self.padding is None else self._hiding(own_k.shape[2], dtype)[..., :end]
             k, v = own_k[:, :, :end], own_v[:, :, :end]
             return forward_kernel(grouped, k, v, 0.0, False, attn_mask=bias, scale=scaling)[0].reshape(rows, heads, dim)
-        query = (query * scaling).to(dtype).reshape(rows, kv_heads, heads // kv_heads, dim)
-        own = _products(query, own_k)
         before = self.longest_prompt if self.prompts else 0
         plain = scores is None or scores.is_plain_within(before + self.length + 1)
         if not self.prompts:
-            if plain:
-                own = own.add_(self._hiding(own_k.shape[2], dtype))
-                probs = own.softmax(-1, dtype=processor.softmax_dtype(own)).to(dtype)
-            else:
-                assert scores is not None
-                hidden = self._hidden(scores.window, None, own_k)[:, None, None]
-                probs = scores.probabilities(own.reshape(rows, heads, 1, -1), hidden).to(dtype).view(own.shape)
-            return torch.matmul(probs, own_v).reshape(rows, heads, -1)
+            return self._attend_own(query, own_k, own_v, scaling, None if plain else scores)
+        query = (query * scaling).to(dtype).reshape(rows, kv_heads, heads // kv_heads, dim)
+        own = _products(query, own_k)
         prompt_k, prompt_v = self.prompts[layer]
         # (P, H_kv, G * H / H_kv, D): all queries of a prompt against its keys in one matmul.
         seen = torch.matmul(self._by_prompt(query), prompt_k.transpose(2, 3))
@@ -207,8 +206,41 @@ class DecodeCache:
         out = self._by_row(torch.matmul(self._by_prompt(prompt_probs), prompt_v))
         return (out + torch.matmul(own_probs, own_v)).reshape(rows, heads, -1)
 
+    def _attend_own(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float, scores: Scores | None) -> Tensor:
+        """Return attention (B, H, D_v) of a row's query (B, H, D) on its buffers; scores: None for plain attention."""
+        (rows, heads, _), (_, groups, capacity, _) = query.shape, keys.shape
+        spread = self._spread(query, scaling, groups, values.dtype)  # (B, H_kv / S, H / H_kv * S, S * D)
+        own = _products(spread, keys)
+        if scores is None:
+            probs = (own + self._hiding(capacity, processor.softmax_dtype(own))).softmax(-1)
+        else:
+            hidden = self._hidden(scores.window, None, keys)[:, None, None]
+            probs = scores.probabilities(own.reshape(rows, heads, 1, -1), hidden)
+        mixed = torch.matmul(probs.to(values.dtype).view(rows, groups, -1, capacity), values)
+        size = self.heads_together
+        if size == 1:
+            return mixed.reshape(rows, heads, -1)
+        wide = mixed.view(rows, groups, size, heads // groups // size, size, -1)
+        return wide.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3).reshape(rows, heads, -1)
+
+    def _spread(self, query: Tensor, scaling: float, groups: int, dtype: torch.dtype) -> Tensor:
+        """Return scaled queries (B, H_kv / S, H / H_kv * S, S * D): zero beside the keys of other heads."""
+        rows, heads, dim = query.shape
+        size = self.heads_together
+        if size == 1:
+            return (query * scaling).to(dtype).reshape(rows, groups, -1, dim)
+        if self._queries is None or len(self._queries) != rows:
+            self._queries = query.new_zeros(rows, groups, size, heads // groups // size, size, dim, dtype=dtype)
+        places = self._queries.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3)
+        torch.mul(query.view(places.shape), scaling, out=places)
+        return self._queries.view(rows, groups, -1, size * dim)
+
+    def _put_together(self, x: Tensor) -> Tensor:
+        """Rearrange (B, H_kv, L, D) to (B, H_kv / S, L, S * D)."""
+        return x.unflatten(1, (-1, self.heads_together)).transpose(2, 3).flatten(3)
+
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the new keys and values (B, H_kv, D); return the buffers (B, H_kv, capacity, D), zero past the end.
+        """Append the new keys and values (B, H_kv, D); return the buffers, see `own`, which are zero past the end.
 
         A matmul would copy a part of the buffers first, so they are used whole, and grow in small blocks.
         """
@@ -220,7 +252,7 @@ class DecodeCache:
             more = self._more()
             self.own[layer] = _lengthen(k, more), _lengthen(v, more)
         k, v = self.own[layer]
-        k[:, :, self.length], v[:, :, self.length] = key, value
+        k[:, :, self.length], v[:, :, self.length] = key.reshape(k[:, :, 0].shape), value.reshape(v[:, :, 0].shape)
         return k, v
 
     def _hiding(self, capacity: int, dtype: torch.dtype) -> Tensor:

@@ -210,8 +210,11 @@ class ContinuousBatch:
         steps = first + torch.arange(len(pending), device=first.device)[:, None]
         check_finite(self.logprobs[self.slots, steps])
         ended: list[tuple[Row, Ending]] = []
+        stop, eos = self.sampling.stop, self.policy.eos_ids
         for row, ids in zip(self.rows, columns.T.tolist()):
-            if not row.done and (ending := self._find_ending(row, ids)):
+            if row.done or not (stop or row.drawn >= row.limit or not eos.isdisjoint(ids)):
+                continue
+            if ending := self._find_ending(row, ids):
                 row.done = True
                 ended.append((row, ending))
         if ended:

@@ -14,7 +14,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
 from rlvr.config import ModelConfig
 from rlvr.model.cpu import linear, processor
 from rlvr.model.cpu.attention import attend_at_once
-from rlvr.model.cpu.linear import Joined, PreparedModel, can_prepare
+from rlvr.model.cpu.linear import Prepared, PreparedModel, can_prepare
 from rlvr.model.decode import DecodeCache, PreparedDecoder, SharedDecoder, _products
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
@@ -138,17 +138,26 @@ def test_weights_come_first_for_the_rows_that_gain(kind, few, some, many, monkey
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("columns", [1, 5, 15, 16])
+@pytest.mark.parametrize("rows", [1, 5, 16])
 @pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("act", [nn.SiLU(), nn.GELU()])
 @torch.no_grad()
-def test_joined_layers_of_few_columns_are_the_layers(kind, columns, bias, monkeypatch) -> None:
-    """On every kind of processor."""
+def test_prepared_layers_are_the_layers(kind, rows, bias, act, monkeypatch) -> None:
+    """On every kind of processor; also with what is computed where the product ends."""
     set_processor(monkeypatch, kind)
-    linears, x = [nn.Linear(64, 96, bias=bias), nn.Linear(64, 32, bias=bias)], torch.randn(64, columns)
-    expected = torch.cat([layer(x.t()).t() for layer in linears])
+    linears = [nn.Linear(64, 96, bias=bias), nn.Linear(64, 32, bias=False)]
+    x, other = torch.randn(rows, 64), torch.randn(rows, 128)
+    expected = torch.cat([layer(x) for layer in linears], dim=1)
     for dtype in (torch.float32, torch.bfloat16):
-        found = Joined(linears, dtype)(x.to(dtype)).float()
-        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+        prepared = Prepared(linears, dtype)
+        narrow = x.to(dtype)
+        for found, exact in (
+            (prepared(narrow), expected),
+            (prepared.gate(narrow, act), act(expected)),
+            (prepared.times(narrow, other.to(dtype)), expected * other),
+        ):
+            assert found.dtype is dtype
+            torch.testing.assert_close(found.float(), exact, rtol=3e-2, atol=3e-2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -289,20 +298,21 @@ def not_filled(weight: Tensor) -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_joined_weights_that_differ_are_not_used(family, sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 nothing is joined, so that only the trial in the dtype that decodes can tell."""
-    right = Joined.__init__
+    right = linear.join
 
-    def wrong(self: Any, linears: Any, dtype: torch.dtype) -> None:
-        right(self, linears, dtype)
-        if len(linears) > len(self.parts):
-            sabotage(self.parts[0][0])
+    def wrong(linears: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        weight, bias = right(linears, dtype)
+        if len(linears) > 1:
+            sabotage(weight)
+        return weight, bias
 
     policy = make_policy(family)
     policy.trial.decoders.clear()
-    monkeypatch.setattr(Joined, "__init__", wrong)
+    monkeypatch.setattr(linear, "join", wrong)
     for dtype, expected in ((torch.float32, PreparedDecoder), (torch.bfloat16, SharedDecoder)):
         decoders = Decoders(policy.causal, policy.trial, policy.packs, dtype)
         assert decoders.for_length(20) is expected
-    monkeypatch.setattr(Joined, "__init__", right)
+    monkeypatch.setattr(linear, "join", right)
     policy.trial.decoders.clear()
     decoders = Decoders(policy.causal, policy.trial, policy.packs, torch.bfloat16)
     assert decoders.for_length(20) is PreparedDecoder

@@ -43,16 +43,22 @@ def layer_scores(window: Any, softcap: Any = None, sinks: Any = None) -> Scores 
     return None if window is None and softcap is None and sinks is None else Scores(window, softcap, sinks)
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return what RMSNorm does, and 1 / sqrt(mean(x^2) + eps) of each row (..., 1)."""
+    wide = x.float()
+    mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    scale = mean_square.add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(dtype), scale
+
+
 class RMSNorm(torch.autograd.Function):
     """y = w * x / sqrt(mean(x^2) + eps) over the last dimension (arXiv:1910.07467), computed in float32, as `dtype`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        wide = x.float()
-        mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
-        scale = mean_square.add_(eps).rsqrt_()
+        normed, scale = rms_norm(x, weight, eps, dtype)
         ctx.save_for_backward(x, weight, scale)
-        return (wide * scale).mul_(weight).to(dtype)
+        return normed
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:

@@ -4,8 +4,8 @@ oneDNN arranges the second factor of a matmul before it multiplies. So bfloat16 
 that is faster (rlvr.model.cpu.processor): (W x^T)^T takes two thirds of the time of x W^T, and needs no copy of W.
 
 `project` and `project_gated` do so in any pass without gradients. `PreparedModel` is a whole Llama-like model for
-decoding: its weights are cast once, not looked up in autocast's cache by each operation, and those of one input
-(queries, keys and values; gate and up) are one matrix. Its tokens are columns, so that no result is rearranged.
+decoding: its weights are cast and arranged once, those of queries, keys and values are one matrix, and the activation
+of the MLP is computed where its product ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.activations import SiLUActivation
 
-from ..attention.operations import layer_scores, rotate
+from ..attention.operations import layer_scores, rms_norm, rotate
 from . import processor
 from .processor import use_threads
 
@@ -81,90 +82,108 @@ def _linears(layer: Any) -> list[Any]:
     return [*projections, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
 
 
-class Joined:
-    """Linear layers of one input, as one: (in, N) to (sum of out, N). Weights that have `dtype` are not copied."""
+def join(linears: Sequence[nn.Linear], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Return weight (sum of out, in) and bias of linear layers of one input, as `dtype`."""
+    weights = [linear.weight.to(dtype) for linear in linears]
+    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+    biases = [linear.bias for linear in linears]
+    if all(bias is None for bias in biases):
+        return weight, None
+    return weight, torch.cat([w.new_zeros(len(w)) if b is None else b.to(dtype) for w, b in zip(weights, biases)])
+
+
+class Prepared:
+    """Linear layers of one input as one: (N, in) to (N, sum of out), in `dtype`.
+
+    Weights that have another are cast and joined and, where the processor has instructions for bfloat16, kept in the
+    order in which oneDNN reads them. The others are not copied.
+    """
 
     def __init__(self, linears: Sequence[nn.Linear], dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.parts: list[tuple[Tensor, Tensor | None]] = []
+        self.dtype, self.packs = dtype, False
+        self.parts: list[tuple[Tensor, Tensor | None]]
         if all(linear.weight.dtype is dtype for linear in linears):
-            self.parts = [(linear.weight, _column(linear.bias)) for linear in linears]
-            return
-        sizes = [linear.out_features for linear in linears]
-        weight, first = torch.empty(sum(sizes), linears[0].in_features, dtype=dtype), 0
-        bias = None if all(linear.bias is None for linear in linears) else torch.zeros(sum(sizes), dtype=dtype)
-        for linear in linears:
-            last = first + linear.out_features
-            weight[first:last] = linear.weight
-            if linear.bias is not None and bias is not None:
-                bias[first:last] = linear.bias
-            first = last
-        self.parts = [(weight, _column(bias))]
+            self.parts = [(linear.weight, linear.bias) for linear in linears]
+        else:
+            self.parts = [join(linears, dtype)]
+            self.packs = dtype is torch.bfloat16 and processor.packs_weights()
+        self.nbytes = sum(weight.nbytes for weight, _ in self.parts)
+        if self.packs:
+            [(weight, bias)] = self.parts
+            self.parts = [(torch.ops.mkldnn._reorder_linear_weight(weight), bias)]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the outputs one below the other."""
-        if self.dtype is torch.bfloat16 and not processor.takes_few_columns(x.shape[1]):
-            found = [nn.functional.linear(x.t(), w, None if b is None else b[:, 0]).t() for w, b in self.parts]
-        else:
-            found = [torch.mm(w, x) if b is None else torch.addmm(b, w, x) for w, b in self.parts]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        """Return the outputs beside each other."""
+        if self.packs:
+            found: Tensor = torch.ops.mkldnn._linear_pointwise(x, *self.parts[0], "none", [], "")
+            return found
+        parts = [
+            multiply_weights_first(w, b, x) if _weights_go_first(w, x) else nn.functional.linear(x, w, b)
+            for w, b in self.parts
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def gate(self, x: Tensor, act: Any) -> Tensor:
+        """Return the activation of the output, where weights are packed without rounding in between."""
+        if self.packs and isinstance(act, (nn.SiLU, SiLUActivation)):
+            found: Tensor = torch.ops.mkldnn._linear_pointwise(x, *self.parts[0], "swish", [], "")
+            return found
+        return act(self(x))
+
+    def times(self, x: Tensor, other: Tensor) -> Tensor:
+        """Return the output times another tensor, likewise."""
+        if self.packs:
+            found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, *self.parts[0], "mul")
+            return found
+        return self(x) * other
 
     def bytes_read(self, tokens: int) -> float:
         """Return the bytes of the weights, if multiplying so many tokens takes the time of reading them; else inf."""
         memory_bound = self.dtype is torch.bfloat16 and tokens <= MEMORY_BOUND_ROWS
-        return sum(weight.nbytes for weight, _ in self.parts) if memory_bound else math.inf
-
-
-def _column(bias: Tensor | None) -> Tensor | None:
-    return None if bias is None else bias[:, None]
-
-
-def normalize_columns(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """Return RMSNorm of the columns of x (hidden, N); weight (hidden, 1)."""
-    wide = x.float()
-    scale = (wide * wide).sum(0, keepdim=True).div_(len(x)).add_(eps).rsqrt_()
-    return (wide * scale).mul_(weight).to(dtype)
+        return self.nbytes if memory_bound else math.inf
 
 
 class PreparedLayer:
-    """A decoder layer on columns; the pass is otherwise that of rlvr.model.forward.passes."""
+    """A decoder layer; the pass is otherwise that of rlvr.model.forward.passes."""
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         query, key, value, out, gate, up, down = _linears(layer)
         self.attention, self.act, self.dtype = layer.self_attn, layer.mlp.act_fn, dtype
-        self.project, self.out = Joined([query, key, value], dtype), Joined([out], dtype)
-        self.gate, self.down = Joined([gate, up], dtype), Joined([down], dtype)
-        self.width = gate.out_features
+        self.project = Prepared([query, key, value], dtype)
+        self.out, self.gate, self.up, self.down = (Prepared([linear], dtype) for linear in (out, gate, up, down))
         dim = layer.self_attn.head_dim
         self.heads = [query.out_features // dim, key.out_features // dim, value.out_features // dim]
-        norms = (layer.input_layernorm, layer.post_attention_layernorm)
-        self.norms = [(norm.weight[:, None], norm.variance_epsilon) for norm in norms]
+        self.norms = (layer.input_layernorm, layer.post_attention_layernorm)
         self.has_norms = hasattr(layer.self_attn, "q_norm")
 
     def __call__(self, layout: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return x (hidden, N) after attention and MLP, perhaps in place; cos and sin (N, 1, D)."""
+        """Return x (N, hidden) after attention and MLP, perhaps in place; cos and sin (N, 1, D)."""
         attention = self.attention
-        read = max(joined.bytes_read(x.shape[1]) for joined in (self.project, self.gate, self.down))
+        read = max(part.bytes_read(len(x)) for part in (self.project, self.gate, self.down))
         with use_threads(read, x.device):
             query, key, value = self.heads_of(x, cos, sin)
         scores = layer_scores(getattr(attention, "rlvr_window", None))
         with use_threads(layout.bytes_per_layer(), x.device):
             mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling, scores)
         with use_threads(read, x.device):
-            x = x.add_(self.out(mixed.flatten(1).t()))
-            gate, up = self.gate(normalize_columns(x, *self.norms[1], self.dtype)).split(self.width)
-            return x.add_(self.down(self.act(gate) * up))
+            x = x.add_(self.out(mixed.flatten(1)))
+            h = normalize(x, self.norms[1], self.dtype)
+            return x.add_(self.down(self.up.times(h, self.gate.gate(h, self.act))))
 
     def heads_of(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, (N, H, D), (N, H_kv, D) twice."""
-        projected = self.project(normalize_columns(x, *self.norms[0], self.dtype)).t().contiguous()
-        projected = projected.view(len(projected), sum(self.heads), -1)
+        projected = self.project(normalize(x, self.norms[0], self.dtype)).view(len(x), sum(self.heads), -1)
         turned, value = projected.split([self.heads[0] + self.heads[1], self.heads[2]], dim=1)
         if self.has_norms:
             query, key = turned.split(self.heads[:2], dim=1)
             turned = torch.cat([self.attention.q_norm(query), self.attention.k_norm(key)], dim=1)
         query, key = rotate(turned, cos, sin).split(self.heads[:2], dim=1)
         return query, key, value
+
+
+def normalize(x: Tensor, norm: Any, dtype: torch.dtype) -> Tensor:
+    """Return RMSNorm of x (N, hidden)."""
+    return rms_norm(x, norm.weight, norm.variance_epsilon, dtype)[0]
 
 
 class PreparedModel:
@@ -175,7 +194,7 @@ class PreparedModel:
         dtype = causal.base_model.layers[0].self_attn.q_proj.weight.dtype
         self.dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
         self.layers = [PreparedLayer(layer, self.dtype) for layer in causal.base_model.layers]
-        self.head = Joined([causal.get_output_embeddings()], self.dtype)
+        self.head = Prepared([causal.get_output_embeddings()], self.dtype)
 
     def hidden_states(self, layout: Any, ids: Tensor, positions: Tensor) -> Tensor:
         """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
@@ -183,12 +202,12 @@ class PreparedModel:
         with torch.autocast("cpu", enabled=False):
             embedded = base.embed_tokens(ids)
             cos, sin = (angle[0][:, None] for angle in base.rotary_emb(embedded, positions))
-            x = embedded[0].t().contiguous()
+            x = embedded[0]
             for layer in self.layers:
                 x = layer(layout, x, cos, sin)
-            return normalize_columns(x, base.norm.weight[:, None], base.norm.variance_epsilon, self.dtype).t()
+            return normalize(x, base.norm, self.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits (n, V) of last hidden states (n, hidden), as the LM head gives them."""
         with torch.autocast("cpu", enabled=False), use_threads(self.head.bytes_read(len(hidden)), hidden.device):
-            return self.head(hidden.t()).t()
+            return self.head(hidden)

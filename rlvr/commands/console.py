@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rlvr.config import Config
-from rlvr.config.shared import TurnSettings
 from rlvr.core.printable import printable
 from rlvr.runs.records import describe_shuffled, is_graded, pass_names, with_interval
 
@@ -246,32 +245,6 @@ def list_saved_models(config: Config) -> list[tuple[str, Path]]:
         return [("last checkpoint", saved[-1][1])]
     start = config.run.out_dir / "start"
     return [("fine-tuned model", start)] if (start / "state.json").exists() else []
-
-
-def build_eval_command(config: Config, model: Path) -> str:
-    """Return the shell command that evaluates a model on the whole test split with the run's evaluation settings."""
-    from .eval import EvalArgs
-
-    run, e, sampling = config.run, config.eval, config.eval_sampling()
-    given: dict[str, Any] = {"model": model, "task": run.task, "k": e.k, "samples": e.samples}
-    given |= {"max_new_tokens": sampling.max_new_tokens, "out_dir": run.out_dir / f"eval-{model.name}"}
-    # What is not at the default of `rlvr eval`, by what holds it.
-    shared: list[tuple[Any, Sequence[str]]] = [
-        (run, ("data", "task_option", "environment", "environment_option")),
-        (config.monitor if e.verifier == "monitor" and config.monitor else run, ("verifier", "verifier_option")),
-        (e, ("threshold", "temperature", "top_p")),
-        (sampling, ("stop",)),
-        (config.model, ("system_prompt", "chat", "dtype", "attention", "device", "trust_remote_code")),
-        (config.rollout, ("max_prompt_tokens", *(field.name for field in fields(TurnSettings)))),
-    ]
-    defaults = {field.name: field.default for field in fields(EvalArgs)}
-    for holder, names in shared:
-        given |= {name: getattr(holder, name) for name in names if getattr(holder, name) != defaults[name]}
-    words = []
-    for name, value in given.items():
-        values = () if value is True else value if isinstance(value, tuple) else (value,)
-        words += [f"--{name.replace('_', '-')}", *map(str, values)]
-    return f"{find_program()} eval {shlex.join(words)}"
 
 
 def find_program() -> str:

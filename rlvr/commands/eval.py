@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
+from rlvr.config import Config, ModelConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spell
 from rlvr.config.shared import (
     WITHOUT_URL,
@@ -44,7 +45,7 @@ from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
 
 from .arguments import key_values, parse
-from .console import Display, color_status
+from .console import Display, color_status, find_program
 from .machine import check_device
 from .task import apply_environment, apply_verifier, check_names, check_turns, make_pack
 from .verifier_runners import open_runners
@@ -365,6 +366,30 @@ def main(argv: Sequence[str]) -> int:
         display.say(hint, wrap=True)
     display.say(f"answers and numbers: {args.out_dir}")
     return 0
+
+
+def build_eval_command(config: Config, model: Path) -> str:
+    """Return the shell command that evaluates a model on the whole test split with the run's evaluation settings."""
+    run, e, sampling = config.run, config.eval, config.eval_sampling()
+    given: dict[str, Any] = {"model": model, "task": run.task, "k": e.k, "samples": e.samples}
+    given |= {"max_new_tokens": sampling.max_new_tokens, "out_dir": run.out_dir / f"eval-{model.name}"}
+    # What is not at the default of `rlvr eval`, by what holds it.
+    shared: list[tuple[Any, Sequence[str]]] = [
+        (run, ("data", "task_option", "environment", "environment_option")),
+        (config.monitor if e.verifier == "monitor" and config.monitor else run, ("verifier", "verifier_option")),
+        (e, ("threshold", "temperature", "top_p")),
+        (sampling, ("stop",)),
+        (config.model, ("system_prompt", "chat", "dtype", "attention", "device", "trust_remote_code")),
+        (config.rollout, ("max_prompt_tokens", *(field.name for field in dataclasses.fields(TurnSettings)))),
+    ]
+    defaults = {field.name: field.default for field in dataclasses.fields(EvalArgs)}
+    for holder, names in shared:
+        given |= {name: getattr(holder, name) for name in names if getattr(holder, name) != defaults[name]}
+    words = []
+    for name, value in given.items():
+        values = () if value is True else value if isinstance(value, tuple) else (value,)
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return f"{find_program()} eval {shlex.join(words)}"
 
 
 def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:

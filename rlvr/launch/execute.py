@@ -13,12 +13,12 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlvr.commands.console import (
     Display,
-    build_eval_command,
     describe_outcome,
     list_saved_models,
     make_evaluation_table,
 )
 from rlvr.commands.dry_run import dry_run
+from rlvr.commands.eval import build_eval_command
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.report.page import write_report
 from rlvr.commands.task import collect_corpus

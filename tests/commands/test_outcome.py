@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.arguments import parse
-from rlvr.commands.console import build_eval_command, describe_outcome, find_program, list_saved_models
-from rlvr.commands.eval import EvalArgs
+from rlvr.commands.console import describe_outcome, find_program, list_saved_models
+from rlvr.commands.eval import EvalArgs, build_eval_command
 from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
 from tests.helpers import warm
 from tests.helpers.files import ROOT

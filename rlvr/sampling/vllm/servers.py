@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -264,14 +263,6 @@ def place_servers(device: torch.device, config: VLLMServerConfig) -> tuple[list[
     return share_gpus(others, config.servers, config.tensor_parallel), "rlvr_nccl"
 
 
-@dataclass
-class Outcome:
-    """What the first rank tells the others after a push: the servers' URLs, or that it is to be done again."""
-
-    urls: list[str] = field(default_factory=list)
-    again: bool = False
-
-
 class ServersEngine(Engine):
     """vLLM servers.
 
@@ -351,8 +342,7 @@ class ServersEngine(Engine):
         self.pushes += 1
         self.proof.begin(self.pushes, own)
         on_first(self._replace_lost)
-        urls = self._push_from(source).urls
-        self._adopt(urls)
+        self._adopt(self._push_from(source))
         self.lost = set()
 
     def measures(self) -> dict[str, float]:
@@ -392,31 +382,31 @@ class ServersEngine(Engine):
     def _ask(self, server: Server, request: Request) -> Output:
         return server.sample(request, self.version)
 
-    def _push_from(self, source: Source) -> Outcome:
-        """Let the first rank push what its `source` yields; repeat while a server is lost during it.
+    def _push_from(self, source: Source) -> list[str]:
+        """Let the first rank push what its `source` yields; repeat while a server is lost during it. Return the URLs.
 
         Every rank takes each weight from its `source`.
         """
         while True:
             weights = iter(source())
             # An error that ends the run is raised on all ranks, once they have gathered the rest of the weights.
-            outcome = Outcome()
+            urls: list[str] | None = None
             error: Exception | None = None
             if is_first():
                 try:
-                    outcome = self._attempt(weights)
+                    urls = self._attempt(weights)
                 except (ValueError, RunError) as caught:
                     error = caught
             for _ in weights:
                 pass
-            outcome = on_first(partial(return_or_raise, outcome, error))
-            if not outcome.again:
-                return outcome
+            urls = on_first(partial(return_or_raise, urls, error))
+            if urls is not None:
+                return urls
 
-    def _attempt(self, weights: Iterable[tuple[str, Tensor]]) -> Outcome:
+    def _attempt(self, weights: Iterable[tuple[str, Tensor]]) -> list[str] | None:
         """Push once to all servers that are left, and ask each for its proof.
 
-        The outcome says `again` if one was lost during it. Raises RunError where none is left.
+        Returns their URLs, None if one was lost during it. Raises RunError where none is left.
         """
         if not self.servers:
             raise RunError("no vLLM server is left; the same command resumes, with servers that run")
@@ -432,10 +422,10 @@ class ServersEngine(Engine):
             self.transfer = None
             for server, reason in broken.lost.items():
                 self._lose(server, ServerLost(reason))
-            return Outcome(again=True)
+            return None
         for server, error in failed.items():
             self._lose(server, error)
-        return Outcome([server.url for server in self.servers], again=bool(failed))
+        return None if failed else [server.url for server in self.servers]
 
     def _reset_caches(self) -> dict[Server, ServerLost]:
         """Reset the prefix caches; return the servers that are lost by then."""
@@ -523,11 +513,11 @@ def warn_of_lost(text: str, kind: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def return_or_raise(outcome: Outcome, error: Exception | None) -> Outcome:
-    """Return an outcome, or raise the error."""
+def return_or_raise(value: R, error: Exception | None) -> R:
+    """Return a value, or raise the error."""
     if error is not None:
         raise error
-    return outcome
+    return value
 
 
 def check_alike(servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:

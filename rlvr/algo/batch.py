@@ -118,19 +118,13 @@ class Batch:
             sampled_tokens=tuple(counts[i] for i in index.tolist()),
         )
 
-    def split(self, max_tokens: int, *, shared_prompts: bool = True) -> Iterator[tuple[Tensor, Batch]]:
-        """Yield microbatches of at most `max_tokens` tokens, each with its rows' indices.
-
-        A row or pair that is longer is a microbatch of its own. Rows stay in order, so that a group stays together.
-        With `shared_prompts` a prompt counts once in a microbatch, as it is computed by a model that packs.
-        """
-        for index, _ in self.plan(1, max_tokens, shared_prompts=shared_prompts)[0]:
-            yield index, self.rows(index)
-
     def plan(
         self, processes: int, max_tokens: int, *, shared_prompts: bool = True, equal: bool = False
     ) -> list[list[tuple[Tensor, float]]]:
-        """Return each process's microbatches: indices of their rows, and weight. See `split` for `max_tokens`.
+        """Return each process's microbatches of at most `max_tokens` tokens: indices of their rows, and weight.
+
+        A row or pair that is longer is a microbatch of its own. Rows stay in order, so that a group stays together.
+        With `shared_prompts` a prompt counts once in a microbatch, as it is computed by a model that packs.
 
         A group is not divided (a pair is not, where there are fewer groups than processes), and all processes get
         about the same number of tokens. The weight is 1. With `equal` all processes get the same number of

@@ -25,6 +25,7 @@ from .printable import without_secrets
 
 # Seconds. Servers close idle connections too (uvicorn, hence vLLM, after 5), and a request sent just then is lost.
 KEEP_ALIVE = 2.0
+CONNECT_SECONDS = 10.0
 FIRST_DELAY, LONGEST_DELAY, LONGEST_RETRY_AFTER = 0.1, 5.0, 30.0
 QUOTED = 300  # characters of a server's answer that a message quotes
 READ_FOR_QUOTES = 100_000  # bytes of it that are read for them
@@ -78,24 +79,19 @@ class JSONClient:
         *,
         name: str = "server",
         timeout: float = 60.0,
-        connect_timeout: float = 10.0,
         retries: int = 0,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         base = parse_url(url, name)
-        sent = {"Content-Type": "application/json", **(headers or {})}
+        sent = {"Content-Type": "application/json"}
         if api_key is not None:
+            check_key(api_key, name)
             sent["Authorization"] = f"Bearer {api_key}"
-        check_headers(sent, name)
         basic = base64.b64encode(f"{base.username}:{base.password}".encode()).decode()
-        self._secrets = tuple(
-            filter(None, (api_key, base.password, base.password and basic, *(headers or {}).values()))
-        )
+        self._secrets = tuple(filter(None, (api_key, base.password, base.password and basic)))
         self.url = str(base.copy_with(userinfo=b"")).rstrip("/")
         self.name = name
         self.timeout = timeout
-        self.connect_timeout = connect_timeout
         self.retries = retries
         self._open = partial(open_client, base, sent)
         self._connections = Connections(self._open())
@@ -141,7 +137,7 @@ class JSONClient:
     def _attempt(self, request: Request) -> Any:
         where = self._locate(request.path)
         connections = self._own_connections()
-        limits = httpx2.Timeout(request.timeout, connect=min(self.connect_timeout, request.timeout), pool=None)
+        limits = httpx2.Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout), pool=None)
         try:
             response = connections.send(request, self.url, limits)
         except httpx2.ConnectTimeout as error:
@@ -308,13 +304,10 @@ def parse_url(url: str, name: str) -> httpx2.URL:
     return parsed
 
 
-def check_headers(headers: Mapping[str, str], name: str) -> None:
-    """Raise ValueError for a header that cannot be sent. Its value may be a secret and is not shown."""
-    for field, value in headers.items():
-        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", field, re.ASCII):
-            raise ValueError(f"a header for the {name} is named {field!r}; expected a name such as X-Api-Key")
-        if not (value.isascii() and value.isprintable() and value == value.strip()):
-            raise ValueError(f"header {field} for the {name}: expected printable ASCII without spaces around it")
+def check_key(key: str, name: str) -> None:
+    """Raise ValueError for a key that cannot be sent in a header. It is not shown."""
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise ValueError(f"the key for the {name}: expected printable ASCII without spaces around it")
 
 
 def decode(response: httpx2.Response, where: str, secrets: Sequence[str] = ()) -> Any:

@@ -7,6 +7,7 @@ import torch
 
 from rlvr.algo.batch import Batch, collate, minibatches, to_device
 from rlvr.core.types import Completion, Group, Problem, correct, error
+from tests.helpers.batches import split
 
 
 def groups():
@@ -46,7 +47,7 @@ def test_microbatches_are_a_partition_within_the_budget():
     """Each row once; the prompt of a group is counted once in a microbatch; a row that is too long goes alone."""
     made = batch()
     for budget in (1, 5, 7, 8, 11, 100):
-        pieces = list(made.split(budget))
+        pieces = list(split(made, budget))
         assert torch.cat([index for index, _ in pieces]).tolist() == list(range(5))
         for index, micro in pieces:
             firsts = {int(made.groups[i]): i for i in reversed(index.tolist())}.values()
@@ -54,23 +55,23 @@ def test_microbatches_are_a_partition_within_the_budget():
             assert len(index) == 1 or prompts + int(micro.mask.sum()) <= budget
             assert micro.tokens.shape[1] == int(micro.lengths.max())
     # prompts of 2 and 3 tokens, completions of 1 + 2 + 3 and 2 + 3
-    assert [len(index) for index, _ in made.split(8)] == [3, 2]
-    assert [len(list(made.split(budget))) for budget in (15, 16)] == [2, 1]
+    assert [len(index) for index, _ in split(made, 8)] == [3, 2]
+    assert [len(list(split(made, budget))) for budget in (15, 16)] == [2, 1]
 
 
 def test_prompts_count_for_each_row_where_they_are_not_shared():
     """A model that does not pack reads a prompt with each of its rows; a row that is too long still goes alone."""
     made = batch()
-    assert [len(index) for index, _ in made.split(12, shared_prompts=False)] == [3, 2]
-    assert [len(index) for index, _ in made.split(11, shared_prompts=False)] == [2, 2, 1]
-    assert [len(index) for index, _ in made.split(1, shared_prompts=False)] == [1] * 5
+    assert [len(index) for index, _ in split(made, 12, shared_prompts=False)] == [3, 2]
+    assert [len(index) for index, _ in split(made, 11, shared_prompts=False)] == [2, 2, 1]
+    assert [len(index) for index, _ in split(made, 1, shared_prompts=False)] == [1] * 5
 
 
 def test_what_chooses_rows_stays_on_the_host():
     """On another device only what losses read is there: rows are chosen and laid out without asking it."""
     made = to_device(batch(), "meta")
     assert made.mask.device.type == made.advantages.device.type == "meta"
-    for _, micro in made.split(8):
+    for _, micro in split(made, 8):
         assert micro.tokens.device.type == micro.scored.device.type == "cpu"
         assert micro.mask.shape == micro.scored.shape
     assert made.num_completion_tokens == 11
@@ -152,7 +153,7 @@ def test_a_masked_first_turn_is_not_shared(budget, parts):
         scored[row, :start] = False
     grid = torch.zeros(3, 10)
     made = Batch(grid.long(), scored, scored, grid, torch.zeros(3), lengths, torch.zeros(3, dtype=torch.long))
-    assert [index.tolist() for index, _ in made.split(budget)] == parts
+    assert [index.tolist() for index, _ in split(made, budget)] == parts
 
 
 def test_a_plan_of_microbatches_reads_the_mask_once() -> None:

@@ -17,7 +17,7 @@ from rlvr.train import train
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.step.rewards import credited_advantages, credited_rewards
 from rlvr.training.step.update import to_batch
-from tests.helpers.batches import loss_of, make_batch
+from tests.helpers.batches import loss_of, make_batch, split
 from tests.helpers.files import GOLDEN
 from tests.helpers.runs import batch_of, gradient_of, make_run
 from tests.helpers.verifiers import HasSeven
@@ -120,7 +120,7 @@ def test_pairs_stay_together():
 
     assert rows(minibatches(batch, count=3, epochs=1, seed=0)) == list(range(14))
     for budget in (1, 6, 13, 1000):
-        assert rows(micro for _, micro in batch.split(budget)) == list(range(14))
+        assert rows(micro for _, micro in split(batch, budget)) == list(range(14))
     for processes in (3, 20):
         plan = batch.plan(processes, 13)
         assert rows(batch.rows(index) for part in plan for index, _ in part) == list(range(14))

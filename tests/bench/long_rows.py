@@ -34,6 +34,7 @@ from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.helpers.batches import split
 from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 
 ALPHABET = "0123456789+-= abc"
@@ -75,7 +76,7 @@ def ours(args: argparse.Namespace) -> Callable[[], None]:
     batch = make_batch(args.alone, args.prompt)
 
     def work() -> None:
-        for _, micro in batch.split(args.microbatch):
+        for _, micro in split(batch, args.microbatch):
             logprobs, _ = token_logprobs(policy, micro.tokens, micro.scored, with_entropy=True)
             logprobs.sum().backward()
 

@@ -41,3 +41,8 @@ def loss_of(
     if not algo.loss_row.of_completions:
         arguments["importance"] = importance
     return batch_loss(logprobs, batch, denominator, **arguments)
+
+
+def split(batch: Batch, max_tokens: int, *, shared_prompts: bool = True) -> list[tuple[Tensor, Batch]]:
+    """The microbatches of one process, each with its rows' indices."""
+    return [(index, batch.rows(index)) for index, _ in batch.plan(1, max_tokens, shared_prompts=shared_prompts)[0]]

@@ -33,6 +33,7 @@ from rlvr.training.step.rewards import credited_advantages, credited_rewards
 from rlvr.training.step.update import accumulate_gradient, accumulate_value_gradient, to_batch
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.runner import VerifierErrors
+from tests.helpers.batches import split
 from tests.helpers.files import lines
 from tests.helpers.models import shake
 from tests.helpers.processes import run_processes
@@ -388,7 +389,7 @@ def test_masked_and_void_tokens_leave_the_batch(tmp_path: Path):
     for row, made in zip(batch.tokens, rows, strict=True):
         assert set(made.token_ids) <= set(row.tolist())
     for limit, shared in itertools.product((10, 40, 1000), (False, True)):
-        parts = [part for _, part in batch.split(limit, shared_prompts=shared)]
+        parts = [part for _, part in split(batch, limit, shared_prompts=shared)]
         assert sum(part.num_completion_tokens for part in parts) == batch.num_completion_tokens
         for part in parts:
             prompts = part.prompt_lengths

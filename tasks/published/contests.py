@@ -290,9 +290,15 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     return reference if isinstance(reference, str) else in_class(reference, starter_code)
 
 
+def _check_max_tests(pack: str, max_tests: int | None) -> None:
+    if max_tests is not None and max_tests < 1:
+        raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
+
+
 def _apps_like(
     pack: str, source: Source, data: Path | None, difficulties: tuple[str, ...], max_tests: int | None, **options: Any
 ) -> Task:
+    _check_max_tests(pack, max_tests)
     wanted = {name.casefold() for name in difficulties}
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
@@ -360,6 +366,8 @@ def code_contests(
     tests: "given" are the public and the private ones, "all" also those that the data set's authors generated; these
     are used too where the given ones are the statement's examples only.
     """
+
+    _check_max_tests("code_contests", max_tests)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         statement = str(column(row, ["description"], where) or "")

@@ -48,7 +48,7 @@ MATH_500 = Source(
     licence="MIT",
     size="500 of MATH's test problems",
 )
-# Sets with the columns problem (or question) and answer, each with the description of its pack.
+# Test sets with the columns problem (or question) and answer, each with the description of its pack.
 PLAIN = {
     "math500": (MATH_500, "MATH-500: 500 competition problems with LaTeX answers; test only."),
     "aime24": (
@@ -76,10 +76,6 @@ PLAIN = {
     "minerva": (
         Source(hub="math-ai/minervamath", licence="not stated (MIT OpenCourseWare: CC BY-NC-SA 4.0)", size="272"),
         "Minerva: 272 problems of undergraduate science courses, answers in numbers and formulas; test only.",
-    ),
-    "deepscaler": (
-        Source(hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits=TRAIN_ONLY),
-        "DeepScaleR: competition problems of AIME, AMC, Omni-MATH and STILL with LaTeX answers; to train on only.",
     ),
 }
 HMMT = {
@@ -117,6 +113,7 @@ DAPO = Source(
     size="1,791,700 rows, about 17,400 different problems",
     splits=TRAIN_ONLY,
 )
+DEEPSCALER = Source(hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits=TRAIN_ONLY)
 BIG_MATH = Source(hub="SynthLabsAI/Big-Math-RL-Verified", licence="Apache-2.0", size="251,122", splits=TRAIN_ONLY)
 OPENR1 = Source(
     hub="open-r1/OpenR1-Math-220k",
@@ -202,7 +199,7 @@ def without_point(answer: Any) -> Any:
     return int(answer) if isinstance(answer, float) and answer.is_integer() else answer
 
 
-def plain_task(name: str, source: Source, data: Path | None, **sizes: Any) -> Task:
+def plain_task(name: str, source: Source, data: Path | None, num_test: int | None) -> Task:
     """Build a pack of problems with the columns problem (or question) and answer, or a solution with a box."""
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
@@ -215,17 +212,12 @@ def plain_task(name: str, source: Source, data: Path | None, **sizes: Any) -> Ta
             answer = ", ".join(str(part).strip() for part in answer)
         return math_problem(name, question, without_point(answer))
 
-    return published_task(name, source, data, convert, **sizes)
+    return published_task(name, source, data, convert, num_test=num_test)
 
 
 def _register_plain(name: str, source: Source, summary: str) -> None:
-    def test_only(*, data: Path | None = None, num_test: int | None = None) -> Task:
-        return plain_task(name, source, data, num_test=num_test)
-
-    def train_only(*, data: Path | None = None, num_train: int | None = None) -> Task:
-        return plain_task(name, source, data, num_train=num_train)
-
-    pack = train_only if source.splits == TRAIN_ONLY else test_only
+    def pack(*, data: Path | None = None, num_test: int | None = None) -> Task:
+        return plain_task(name, source, data, num_test)
 
     pack.__name__ = pack.__qualname__ = name
     pack.__doc__ = summary
@@ -245,7 +237,7 @@ def hmmt(
     num_test: int | None = None,
 ) -> Task:
     """HMMT: problems of a tournament of the last years with LaTeX answers; test only. month: of the tournament."""
-    return plain_task(f"hmmt_{month}", HMMT[month], data, num_test=num_test)
+    return plain_task(f"hmmt_{month}", HMMT[month], data, num_test)
 
 
 def with_unit(answer: str, unit: str) -> str:
@@ -352,6 +344,17 @@ def dapo_math(
         return made if isinstance(made, str) or prompt == "boxed" else Problem(made.id, chat, made.reference)
 
     return published_task("dapo_math", DAPO, data, convert, num_train=num_train)
+
+
+@register_task("deepscaler")
+@describe_sources(DEEPSCALER)
+def deepscaler(*, data: Path | None = None, num_train: int | None = None) -> Task:
+    """DeepScaleR: competition problems of AIME, AMC, Omni-MATH and STILL with LaTeX answers; to train on only."""
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        return math_problem(name, column(row, ["problem"], where), column(row, ["answer"], where))
+
+    return published_task("deepscaler", DEEPSCALER, data, convert, num_train=num_train)
 
 
 @register_task("big_math")

@@ -176,7 +176,7 @@ def _answer(message: dict[str, Any]) -> Returned:
     if "x" in message:
         return Returned(raised=str(message["x"])[:80] or "an exception")
     try:
-        value = values.decode(message["v"])
+        value = values.decode(message["v"], array=values.Array)
     except values.TooLarge as error:
         return Returned(values.Opaque(str(error)), too_large=True)
     except values.PlainError as error:

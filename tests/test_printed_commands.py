@@ -55,6 +55,7 @@ def test_the_commands_are_found() -> None:
         "rlvr eval --model M --task arithmetik",
         "rlvr eval --model M --task arithmetic --k 5",
         "rlvr grade --verifier math --no-such FILE",
+        "rlvr verify-resume tiny_math --run.steps 1",
         "rlvr doctor --plan tiny_math --gpuz 2",
     ],
 )

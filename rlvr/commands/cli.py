@@ -34,9 +34,11 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
         "report": ("report", "main", "curves and tables of a run as HTML and PNG"),
         "compare": ("report.compare", "main", "runs side by side: reward, monitor and pass@k, a figure and a table"),
+        "show-prompt": ("prompt", "main", "a recipe's first prompt as the policy sees it, and its verifier"),
         "list": ("list", "main", "verifiers, task packs, environments, recipes"),
     },
     "check": {
+        "verify-resume": ("verify_resume", "main", "kill a recipe's run, resume it, compare it with an unbroken one"),
         "audit": ("audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
         "doctor": ("doctor", "main", "what this machine offers: sandbox, GPU, versions"),
         "completion": ("completion", "main", "print a script that completes commands and flags in a shell"),
@@ -48,7 +50,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 def usage() -> str:
     """Return the text of `rlvr --help`."""
     groups = (
-        "\n".join([f"{title}:", *(f"  {name:10} {text}" for name, (_, _, text) in commands.items())])
+        "\n".join([f"{title}:", *(f"  {name:13} {text}" for name, (_, _, text) in commands.items())])
         for title, commands in GROUPS.items()
     )
     return "\n\n".join(

@@ -14,7 +14,8 @@ from rlvr.config import Config
 from .arguments import Flags, Positional, choose_classes, parse, values_of
 from .train import COMMAND_OF, load_recipe, recipe_names
 
-WITH_RECIPE = ("train", "sft", "rm", "pipeline")
+WITH_RECIPE = ("train", "sft", "show-prompt", "verify-resume", "rm", "pipeline")
+OWN_FLAGS = {"verify-resume": ["kill-after"], "show-prompt": ["id"]}
 BASH = """_rlvr() {
     local words="$(rlvr completion words "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
     COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
@@ -59,7 +60,7 @@ def next_words(line: Sequence[str]) -> list[str]:
             kind = next((kind for kind, known in COMMAND_OF.items() if known == command), Config)
             module = load_recipe(rest[0], kind)
             values, _ = choose_classes(values_of(kind, module.CONFIG), rest[1:], getattr(module, "VARIANTS", None))
-        return [f"--{name}" for name in Flags(kind, values).known]
+        return [f"--{name}" for name in (*Flags(kind, values).known, *OWN_FLAGS.get(command, ()))]
     return []
 
 

@@ -1,4 +1,4 @@
-"""What a run would do (`--dry-run`), read from its tokenizer and settings."""
+"""What a run would do (`--dry-run`, `rlvr show-prompt`), read from its tokenizer and settings."""
 
 from __future__ import annotations
 

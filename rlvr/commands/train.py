@@ -33,7 +33,7 @@ def recipe_names(command: str | None = None) -> list[str]:
     """Return the names of the recipes that come with the project: all, or those that a command runs."""
     if command is None:
         return [file.stem for file in recipe_files()]
-    runner = command if command in COMMAND_OF.values() else "train"
+    runner = command if command in COMMAND_OF.values() else "train"  # show-prompt and the like read those of train
     names = [file.stem for file in recipe_files() if recipe_command(file) == runner]
     return [name for name in names if command != "sft" or load_recipe(name).CONFIG.sft.steps > 0]
 

@@ -191,7 +191,16 @@ def make_named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]
     return made
 
 
-__all__ = ["Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
+class Array:
+    """The items of a numpy array, where numpy is not at hand to compare it: nested lists, or one item without a shape."""
+
+    def __init__(self, kind: str, shape: tuple[int, ...], items: list[Any]) -> None:
+        for length in reversed(shape[1:]):
+            items = [items[i : i + length] for i in range(0, len(items), length)] if length else []
+        self.items: Any = items if shape else items[0]
+
+
+__all__ = ["Array", "Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
 
 # Of numpy's types those whose items are plain data; a type's size is its number of bytes, or of characters.
 _ARRAY_KINDS = "biufcSU"

@@ -30,7 +30,7 @@ from rlvr.algo.losses import (
     vespo,
 )
 from rlvr.config import AlgoConfig
-from rlvr.training.step.adaptive_coefficients import adapt_coefficient
+from rlvr.training.step.learner import adapt_coefficient
 from tests.helpers.batches import loss_of, make_batch
 from tests.helpers.files import GOLDEN
 

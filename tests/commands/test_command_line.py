@@ -169,7 +169,7 @@ def test_list_shows_every_name_without_torch():
     assert "capwords (verifier" in printed
 
 
-@pytest.mark.parametrize("command", ["train", "sft", "rm", "pipeline"])
+@pytest.mark.parametrize("command", ["train", "sft", "rm", "pipeline", "show-prompt", "verify-resume"])
 def test_a_command_lists_the_recipes_that_it_takes(command, capsys):
     """None that it would then refuse, and no other is left out; fine-tuning those that have steps of it."""
     names = set(reject(capsys, command).strip().partition("known: ")[2].split(", "))
@@ -181,7 +181,7 @@ def test_a_command_lists_the_recipes_that_it_takes(command, capsys):
 
 def test_completion_offers_commands_recipes_and_flags():
     """Those of the selectors that the line has so far; the scripts are right for their shells."""
-    assert {"train", "profile", "completion"} <= set(next_words([]))
+    assert {"train", "profile", "verify-resume"} <= set(next_words([]))
     assert {"tiny_math", "rm_grpo"} <= set(next_words(["train"]))
     plain, chosen = (set(next_words(["train", "tiny_math", *flags])) for flags in ([], ["--algo", "ppo"]))
     assert {"--algo", "--algo.kl-coef", "--run.steps"} <= plain
@@ -189,6 +189,7 @@ def test_completion_offers_commands_recipes_and_flags():
     for line, flag in {
         "train tiny_math --sampler vllm-server": "--sampler.url",
         "rm rm_pairs": "--pairs.held-out",
+        "verify-resume tiny_math": "--kill-after",
         "pipeline instructgpt": "--seeds",
         "eval": "--max-problems",
     }.items():

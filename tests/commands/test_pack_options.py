@@ -31,7 +31,7 @@ def test_the_printed_example_is_accepted(rlvr_data, capsys):
     config.check()
     own = build_task(dataclasses.replace(config, run=dataclasses.replace(config.run, verifier_option=()))).verifier
     assert build_task(config).verifier == dataclasses.replace(own, extract="strict") != own
-    assert main(["train", "tiny_math", "--dry-run", "--run.verifier-option", "extract=strict"]) == 0
+    assert main(["show-prompt", "tiny_math", "--run.verifier-option", "extract=strict"]) == 0
     assert "math" in capsys.readouterr().out
 
 

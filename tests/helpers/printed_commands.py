@@ -17,6 +17,7 @@ from rlvr.commands.cli import COMMANDS
 from rlvr.commands.completion import arguments_of
 from rlvr.commands.task import apply_verifier, check_names, make_pack
 from rlvr.commands.train import SFTRun, load_recipe, recipe_config, run_config
+from rlvr.commands.verify_resume import settings_of
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from tests.helpers.files import EXCERPTS, ROOT
@@ -37,10 +38,11 @@ STANDING_FOR = {
     "--run.verifier": "math",
     "--environment": "tools",
     "--run.environment": "tools",
+    "--kill-after": "2",
     "--dtype": "auto",
     "--against": "math500",
 }
-WITH_RECIPE = ("train", "sft", "rm", "pipeline")
+WITH_RECIPE = ("train", "sft", "rm", "pipeline", "show-prompt", "verify-resume")
 # What a command needs, where a text names it without: words that come first, and flags with their values.
 RECIPES = {"rm": "rm_pairs", "pipeline": "instructgpt"}
 FIRST = {"profile": ["arithmetic"], "audit": ["arithmetic"], "completion": ["bash"], "serve": ["some/model"]}
@@ -220,6 +222,12 @@ def read_recipe(command: str, name: str, flags: list[str]) -> None:
         config = recipe_config(load_recipe(name, RewardConfig), flags, prog)
         check_names(config)
         return
+    if command == "verify-resume":
+        _, flags = take_option(flags, "--kill-after")
+        settings_of(name, flags)
+        return
+    if command == "show-prompt":
+        _, flags = take_option(flags, "--id")
     config = recipe_config(load_recipe(name), flags, prog, SFTRun if command == "sft" else None)
     config.check()
     check_names(config)

@@ -71,9 +71,9 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     tolerance 1e-9. tolerance: a further absolute or relative error, if the value or the expected one is a float.
     """
     if isinstance(value, values.Array):
-        value = value.tolist()
+        value = value.items
     elif isinstance(value, (values.Yielded, ValuesView)):
-        value = list(value.again() if isinstance(value, values.Yielded) else value)
+        value = list(value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
     if tolerance and _within(value, expected, tolerance):

@@ -1,4 +1,4 @@
-"""Dry runs: the prompt as the policy sees it, and what a run would do."""
+"""`rlvr show-prompt` and dry runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path, capsys):
     for path in (tmp_path / "model").glob("*.safetensors"):
         path.unlink()  # weights are not read
     flags = ["--model.name", str(tmp_path / "model"), "--model.system-prompt", "es\n\x1b[2J", *SMALL]
-    assert main(["train", "tiny_math", "--dry-run", "--run.out-dir", str(tmp_path / "run"), *flags]) == 0
+    assert main(["show-prompt", "tiny_math", *flags, "--id", "arithmetic/test/3"]) == 0
     printed = capsys.readouterr().out
-    assert "problem arithmetic/train/0, rendered through the chat template: " in printed
+    assert "problem arithmetic/test/3, rendered through the chat template: " in printed
     prompt = printed.split("shown)\n")[1].split("\n--- end")[0]
     assert prompt.startswith("[system]es\\n\n\\x1b[2J[user]")
     assert prompt.endswith("=[a]")
@@ -37,6 +37,16 @@ def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path, capsys):
     left, sign, right = asked[:3], asked[3], asked[4:7]
     reference = int(left) + int(right) if sign == "+" else int(left) - int(right)
     assert f"reference (never shown to the model): {reference}" in printed
+
+
+def test_without_a_recipe_or_a_known_problem_one_line_says_so(capsys):
+    """An unknown id gets a suggestion; a missing value is named."""
+    assert main(["show-prompt"]) == 2
+    assert "name a recipe first" in capsys.readouterr().err
+    assert main(["show-prompt", "tiny_math", *SMALL, "--id", "arithmetic/tain/3"]) == 2
+    assert "did you mean arithmetic/train/3" in capsys.readouterr().err
+    assert main(["show-prompt", "tiny_math", "--id"]) == 2
+    assert "--id: expected a value" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_and_writes_nothing(tmp_path, capsys, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rlvr.config import Config
@@ -130,13 +131,14 @@ def task_of(config: Config) -> Task | None:
 
 
 def settings_for(config: Config, task: Task | None) -> Any:
-    """Return transformers' config of a run's model."""
+    """Return transformers' config of a run's model. That of a well-known model needs no network."""
     from rlvr.model.load.policy import load_rendering
-    from rlvr.model.memory.plan import model_settings
+    from rlvr.model.memory.plan import known_settings, model_settings
 
     from .task import collect_corpus
 
     if config.model.name != "tiny":
-        return model_settings(config)
+        known = None if Path(config.model.name).exists() else known_settings(config.model.name)
+        return model_settings(config) if known is None else known
     assert task is not None
     return load_rendering(config.model, corpus=collect_corpus(task))[1]

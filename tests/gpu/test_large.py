@@ -260,6 +260,26 @@ def test_the_shape_is_that_of_the_plan() -> None:
     assert shape.parameters == pytest.approx(7.6e9, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("way", "gib", "host", "reason"),
+    [
+        ("LoRA of rank 32", 79.1, 128, ""),
+        ("LoRA of rank 32", 16, 128, r"needs 1\d\.\d GiB and the GPU has 16\.0"),
+        ("all weights, 8-bit AdamW", 79.1, 128, ""),
+        ("all weights, 8-bit AdamW", 47, 128, r"needs 7\d\.\d GiB and the GPU has 47\.0"),
+        ("all weights, 8-bit AdamW, offloaded", 79.1, 128, ""),
+        ("all weights, 8-bit AdamW, offloaded", 47, 128, ""),
+        ("all weights, 8-bit AdamW, offloaded", 79.1, 32, r"4\d\.\d GiB of the CPU's memory, of which 32\.0"),
+        ("all weights, 8-bit AdamW, offloaded", 139, 128, "without it the plan needs"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_bytes(way: str, gib: float, host: float, reason: str) -> None:
+    """By the plan, before anything is made."""
+    memory = int(gib * GIB)
+    assert re.search(reason or "^$", why_not(way, memory, int(host * GIB), memory - SPARE // 4))
+    assert why_not(way, memory, int(host * GIB), 8 * GIB)
+
+
 def test_the_table_of_the_bench_is_the_plan() -> None:
     """tests/bench/README.md, row "7B" on one GPU: GRPO with a reference, as tests/bench/memory_plan.py plans it."""
     text = (ROOT / "tests" / "bench" / "README.md").read_text()

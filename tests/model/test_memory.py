@@ -26,13 +26,13 @@ from rlvr.config import (
     VLLMConfig,
     VLLMServerConfig,
 )
-from rlvr.model.load.policy import load_policy
+from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.memory.estimate import Estimate, Shape, shape_of
-from rlvr.model.memory.plan import STAGES, advice, make_plan, shape_of_config
+from rlvr.model.memory.plan import STAGES, advice, known_models, known_settings, make_plan, shape_of_config
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.training.step.update import update
-from tests.helpers.files import ROOT
+from tests.helpers.files import GOLDEN, ROOT
 from tests.helpers.runs import make_run, rollouts_of, with_settings
 from tests.helpers.shapes import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B
 
@@ -82,6 +82,40 @@ def test_countdown_by_hand() -> None:
     assert estimate.held / 1e9 == pytest.approx(56.2, abs=0.05)
     assert training_bytes(estimate) < 76e9
     assert sampling_bytes(estimate) < 76e9
+
+
+def tensors(*models: Policy | Critic) -> int:
+    """Bytes of the weights and gradients of some models, shared ones once."""
+    weights = {id(w): w for model in models for w in model.model.parameters()}.values()
+    return sum(w.nbytes + (0 if w.grad is None else w.grad.nbytes) for w in weights)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
+def test_what_is_held_is_what_the_tensors_take(tmp_path, rank: int, kl_coef: float) -> None:
+    """A real policy after a backward pass and a step: weights, gradients, moments, reference, to the byte."""
+    load_policy(ModelConfig(device="cpu"), corpus=["0123456789+="], seed=0).save(tmp_path)
+    model = ModelConfig(name=str(tmp_path), device="cpu", lora_rank=rank, dtype="bfloat16")
+    policy = load_policy(model, seed=0)
+    trained = sum(weight.numel() for weight in policy.parameters())
+    shape = shape_of(policy)
+    assert shape is not None
+    config = Config(model=model, algo=AlgoConfig(kl_coef=kl_coef))
+    assert not rank or shape.adapters(rank) == trained
+    reference = policy.reference() if config.algo.needs_reference else policy
+    optimizer = make_optimizer(policy.parameters(), OptimConfig())
+    sum(weight.float().square().sum() for weight in policy.parameters()).backward()
+    optimizer.step()
+    moments = sum(value.nbytes for state in optimizer.state.values() for name, value in state.items() if name != "step")
+    assert tensors(policy, reference) + moments == Estimate(shape, config).held
+
+
+def test_a_critic_of_its_own_holds_all_but_gradients_again() -> None:
+    """12 bytes a parameter more, since its gradients come after the policy's; a head on the policy's trunk nothing."""
+    ppo = Config(algo=AlgoConfig("ppo"))
+    head = dataclasses.replace(ppo, critic=dataclasses.replace(ppo.critic, kind="head"))
+    assert Estimate(QWEN_15B, ppo).held == Estimate(QWEN_15B, head).held + 12 * QWEN_15B.parameters
+    assert Estimate(QWEN_15B, head).held == 16 * QWEN_15B.parameters
 
 
 def test_gradients_of_policy_and_critic_are_not_held_together(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,3 +515,26 @@ def test_bad_input_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], fl
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+PUBLISHED = [line.split() for line in (GOLDEN / "known_models.txt").read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize(("name", "billions"), PUBLISHED)
+def test_known_models_have_their_published_number_of_weights(name: str, billions: str) -> None:
+    """To a thousandth."""
+    assert shape_of_config(known_settings(name)).parameters / 1e9 == pytest.approx(float(billions), rel=1e-3)
+
+
+def test_all_of_them_have_a_shape() -> None:
+    """Others have none here."""
+    assert all(shape_of_config(known_settings(name)).parameters > 1e8 for name in known_models())
+    assert known_settings("Qwen/Qwen2.5-7B-Mine") is None
+
+
+def test_a_plan_needs_no_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of the model is asked for."""
+    monkeypatch.setattr("rlvr.model.memory.plan.find_model", lambda *names: pytest.fail("the hub was asked"))
+    flags = ["--model.name", "Qwen/Qwen2.5-0.5B-Instruct", "--gpus", "1", "--gib", "80"]
+    assert main(["doctor", "--plan", "math_grpo", *flags]) == 0
+    assert "0.49B weights" in capsys.readouterr().out

@@ -192,7 +192,7 @@ def make_named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]
 
 
 class Array:
-    """The items of a numpy array, where numpy is not at hand to compare it: nested lists, or one item without a shape."""
+    """The items of a numpy array where numpy is not at hand: nested lists, or the item of an array without a shape."""
 
     def __init__(self, kind: str, shape: tuple[int, ...], items: list[Any]) -> None:
         for length in reversed(shape[1:]):

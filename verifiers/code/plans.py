@@ -333,7 +333,10 @@ class CallsPlan:
         returned = result.returned[number]
         if returned.raised:
             return f"raised {returned.raised}"
-        same = self.same(returned.value, self.expected[number], self.tolerance)
+        try:
+            same = self.same(returned.value, self.expected[number], self.tolerance)
+        except values.CutShort:
+            return TooLarge("an iterator with too many items")
         large = returned.too_large and not same
         return "" if same else TooLarge("the value is too large") if large else "wrong answer"
 

@@ -40,7 +40,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr.config import AlgoConfig, EvalConfig, ModelConfig, MonitorConfig, SFTConfig
+from rlvr.config import AlgoConfig, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig
 from rlvr.pipeline.judged_pairs import PAIRS as FILE
@@ -61,7 +61,7 @@ HELPFUL = dataclasses.replace(
     run=PACK,
     model=ModelConfig(name="tiny", tiny_tokens="[a-z]+|."),
     sft=SFTConfig(steps=600, batch_size=16, lr=1.5e-3),
-    rollout=dataclasses.replace(tiny_math.CONFIG.rollout, max_new_tokens=36),
+    rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=36),
     eval=EVAL,
 )
 REVISED = dataclasses.replace(HELPFUL, sft=SFTConfig(steps=150, batch_size=16, lr=5e-4))

@@ -24,7 +24,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr.config import AlgoConfig, Config, CriticConfig, MonitorConfig
+from rlvr.config import AlgoConfig, Config, CriticConfig, MonitorConfig, RolloutConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.recipes import rm_pairs, tiny_math
 
@@ -46,11 +46,12 @@ PPO = dataclasses.replace(
         save_every=10,
         keep_checkpoints=10,
     ),
+    rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
     algo=AlgoConfig("ppo", kl_coef=0.2, kl_in="reward", ptx_coef=0.1, ptx_batch_size=16),
     optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=4e-4, warmup_steps=0),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
-    eval=dataclasses.replace(tiny_math.CONFIG.eval, verifier="monitor"),
+    eval=dataclasses.replace(tiny_math.CONFIG.eval, every=20, verifier="monitor"),
 )
 
 

@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import EvalConfig, MonitorConfig, RunConfig
+from rlvr.config import AlgoConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig
 from rlvr.recipes import tiny_math
 
 CONFIG = dataclasses.replace(
@@ -26,6 +26,8 @@ CONFIG = dataclasses.replace(
         out_dir=Path("runs/rm_grpo"),
         save_every=20,
     ),
+    rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
+    algo=AlgoConfig("grpo"),
     # The reward model is soon wrong about what it taught. At 4e-4 the policy unlearns within three steps.
     optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=1e-4, warmup_steps=10),
     monitor=MonitorConfig("math"),

@@ -2,7 +2,7 @@
 
 A model of 0.9M parameters is fine-tuned on worked examples in which many carries are forgotten, so that it gets about
 half of the held-out problems right. Then GRPO sees nothing but the verdicts of the math verifier. On two cores the
-whole run takes two to three minutes, and held-out pass@1 rises from about .5 to about .9.
+whole run takes three to four minutes, and held-out pass@1 rises from about .5 to about .95.
 
     rlvr train tiny_math
     rlvr train tiny_math --run.seed 1 --run.out-dir runs/tiny_math_1
@@ -26,17 +26,18 @@ from rlvr.config import (
 )
 
 CONFIG = Config(
-    run=RunConfig(task="arithmetic", steps=80, out_dir=Path("runs/tiny_math"), save_every=20),
+    run=RunConfig(task="arithmetic", steps=40, out_dir=Path("runs/tiny_math"), save_every=10),
     model=ModelConfig(name="tiny"),
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
-    rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
-    algo=AlgoConfig("grpo"),
-    # From a pass rate near .1 a rate of 4e-4 without a warm-up is too high. The few problems with signal teach their
-    # digits to all columns: the first update has a KL of .09 a token, and pass@1 is 0 within ten steps.
+    rollout=RolloutConfig(problems_per_step=128, group_size=8, max_new_tokens=42),
+    algo=AlgoConfig("grpo", minibatches=4),
+    # Many problems a step, so that RL also learns from a low pass rate. After 300 steps of fine-tuning (pass@1 .1), each
+    # problem shows a few digit sums by chance: 16 problems of 16 completions teach them to all columns and gain nothing,
+    # 128 of 8 reach .33 in 40 steps.
     optim=OptimConfig(
-        lr=1e-4, warmup_steps=10, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096
+        lr=2e-4, warmup_steps=2, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096
     ),
-    eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20),
+    eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=10),
 )
 # What another choice brings: with `--algo ppo` a critic that learns as fast as this small policy.
 VARIANTS = {"ppo": {"critic": CriticConfig(lr=4e-4)}}

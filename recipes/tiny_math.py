@@ -31,9 +31,9 @@ CONFIG = Config(
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=128, group_size=8, max_new_tokens=42),
     algo=AlgoConfig("grpo", minibatches=4),
-    # Many problems a step, so that RL also learns from a low pass rate. After 300 steps of fine-tuning (pass@1 .1), each
-    # problem shows a few digit sums by chance: 16 problems of 16 completions teach them to all columns and gain nothing,
-    # 128 of 8 reach .33 in 40 steps.
+    # Many problems a step, so that RL also learns from a low pass rate. After 300 steps of fine-tuning (pass@1 .1) a
+    # problem shows a few digit sums by chance. 16 problems of 16 completions teach those to all columns and gain
+    # nothing; 128 problems of 8 reach .33 in 40 steps.
     optim=OptimConfig(
         lr=2e-4, warmup_steps=2, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096
     ),

@@ -222,7 +222,7 @@ class UnitTests:
 
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return programs that solve nothing: {what it does: program}."""
-        return null_programs(plan_of(reference).defined)
+        return null_programs(plan_of(reference).entry_names)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion."""
@@ -252,7 +252,7 @@ class UnitTests:
         if len(completion) > MAX_COMPLETION:
             most = f"at most {MAX_COMPLETION:,} are read"
             return Verdict(Status.LIMIT, 0.0, f"the completion has {len(completion):,} characters; {most}")
-        program = program_of(completion, plan.defined)
+        program = program_of(completion, plan.entry_names)
         if not program.strip() and problem.reference["type"] != "stdio":
             return no_answer("the completion holds no program")
         entry = problem.reference.get("entry", "")

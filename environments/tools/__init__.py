@@ -48,19 +48,19 @@ class Tools:
             if getattr(self, name) < 1:
                 raise ValueError(f"environment 'tools', {name} {getattr(self, name)}: expected at least 1")
         object.__setattr__(self, "_made", tuple(self._tool(item) for item in self.tools))
-        names = [made.name for made in self.made]
+        names = [made.name for made in self.prepared_tools]
         if len({*names}) < len(names):
             raise ValueError(f"environment 'tools': two tools of one name among {', '.join(names)}")
 
     @property
-    def made(self) -> Sequence[Tool]:
+    def prepared_tools(self) -> Sequence[Tool]:
         """The tools."""
         return self._made  # type: ignore[attr-defined]
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """The tools as chat templates take them; none for fenced blocks, which templates do not know."""
-        return [] if self.calls == "fenced" else [made.schema() for made in self.made]
+        return [] if self.calls == "fenced" else [made.schema() for made in self.prepared_tools]
 
     @property
     def marks(self) -> Sequence[str]:
@@ -70,13 +70,13 @@ class Tools:
     @property
     def announcement(self) -> str:
         """A text about the tools, for prompts whose chat template does not describe them."""
-        return announcement(self.made, self.calls)
+        return announcement(self.prepared_tools, self.calls)
 
     def __call__(self, problem: Problem, rng: Random) -> Generator[Reply | None, str, Verdict | None]:
         running: dict[str, Running] = {}
         try:
             said = yield None
-            while calls := read_calls(said, self.calls, self.made):
+            while calls := read_calls(said, self.calls, self.prepared_tools):
                 results, failed = [], 0
                 for number, call in enumerate(calls[: self.calls_per_turn + 1]):
                     try:
@@ -102,9 +102,11 @@ class Tools:
         """Return the result of a call. Raises ToolError if the model is to blame."""
         if call.wrong:
             raise ToolError(f"error: {call.wrong}")
-        made = next((made for made in self.made if made.name == call.name), None)
+        made = next((made for made in self.prepared_tools if made.name == call.name), None)
         if made is None:
-            raise ToolError(f"error: no tool {call.name!r:.60}; there is {', '.join(made.name for made in self.made)}")
+            raise ToolError(
+                f"error: no tool {call.name!r:.60}; there is {', '.join(made.name for made in self.prepared_tools)}"
+            )
         parameters = made.check_parameters(call.parameters)
         if made.name not in running:
             running[made.name] = start_tool(made)

@@ -183,7 +183,7 @@ def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool, m
     return not left_out and any(completion.train_mask(mask_void=mask_void))
 
 
-def chosen(
+def choose_rows(
     groups: Sequence[Group],
     advantages: Sequence[Sequence[Advantage]],
     *,

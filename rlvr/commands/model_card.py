@@ -122,13 +122,13 @@ def training(facts: CardFacts) -> str:
         else None,
         ("fingerprint of problems and verifier", code(facts.settings.get("fingerprint")), ""),
         ("verifier", code(verifier), options(run, "verifier_option")),
-        ("algorithm", code(algo.get("name")), chosen(algo, "kl_coef", "credit", "minibatches")),
+        ("algorithm", code(algo.get("name")), format_settings(algo, "kl_coef", "credit", "minibatches")),
         (
             "rollouts of a step",
             f"{rollout.get('problems_per_step')} problems x {rollout.get('group_size')} completions",
-            chosen(rollout, "max_new_tokens", "temperature", "max_turns"),
+            format_settings(rollout, "max_new_tokens", "temperature", "max_turns"),
         ),
-        ("optimizer", code(optim.get("name", "adamw")), chosen(optim, "lr", "schedule", "max_grad_norm")),
+        ("optimizer", code(optim.get("name", "adamw")), format_settings(optim, "lr", "schedule", "max_grad_norm")),
         ("fine-tuning before", f"{facts.group('sft').get('steps', 0)} steps", ""),
         ("seed", code(run.get("seed")), ""),
         ("software", ", ".join(f"{k} {v}" for k, v in facts.group("versions").items()), ""),
@@ -194,7 +194,7 @@ def options(group: Record, *names: str) -> str:
     return ", ".join(code(value) for value in flat if value is not None)
 
 
-def chosen(group: Record, *names: str) -> str:
+def format_settings(group: Record, *names: str) -> str:
     """Return some settings of a group, those that it has."""
     return ", ".join(f"{name} {code(group[name])}" for name in names if group.get(name) is not None)
 

@@ -200,7 +200,7 @@ class DecodeCache:
         else:
             assert scores is not None
             both = torch.cat([self._by_row(seen), own], dim=3).view(rows, heads, 1, -1)
-            probs = scores.probabilities(both, self._hidden(scores.window, prompt_k, own_k)[:, None, None]).to(dtype)
+            probs = scores.probabilities(both, self._hide_keys(scores.window, prompt_k, own_k)[:, None, None]).to(dtype)
             probs = probs.view(*query.shape[:3], -1)
         prompt_probs, own_probs = probs.split([prompt_k.shape[2], own_k.shape[2]], dim=3)
         out = self._by_row(torch.matmul(self._by_prompt(prompt_probs), prompt_v))
@@ -214,7 +214,7 @@ class DecodeCache:
         if scores is None:
             probs = (own + self._hiding(capacity, processor.softmax_dtype(own))).softmax(-1)
         else:
-            hidden = self._hidden(scores.window, None, keys)[:, None, None]
+            hidden = self._hide_keys(scores.window, None, keys)[:, None, None]
             probs = scores.probabilities(own.reshape(rows, heads, 1, -1), hidden)
         mixed = torch.matmul(probs.to(values.dtype).view(rows, groups, -1, capacity), values)
         size = self.heads_together
@@ -274,7 +274,7 @@ class DecodeCache:
         both[..., width + self.length + 1 :] = float("-inf")
         return both
 
-    def _hidden(self, window: int | None, prompt_keys: Tensor | None, own_keys: Tensor) -> Tensor:
+    def _hide_keys(self, window: int | None, prompt_keys: Tensor | None, own_keys: Tensor) -> Tensor:
         """Return which keys each row's new token does not see: of its prompt, then its own, (B, Lp + capacity)."""
         place = torch.arange(own_keys.shape[2], device=own_keys.device)
         own = (place > self.length).repeat(len(own_keys), 1)

@@ -94,7 +94,7 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.damaged = 0
+        self.num_damaged = 0
         self._place, self._last = 0, b""
 
     def read(self) -> tuple[bool, list[bytes], int]:
@@ -103,7 +103,7 @@ class Tail:
             with self.path.open("rb") as file:
                 again = self._starts_again(file)
                 if again:
-                    self._place, self._last, self.damaged = 0, b"", 0
+                    self._place, self._last, self.num_damaged = 0, b"", 0
                 file.seek(self._place)
                 new = file.read()
         except FileNotFoundError:
@@ -122,7 +122,7 @@ class Tail:
             try:
                 found.append(parse_object(line, str(self.path), finite=False))
             except ValueError:
-                self.damaged += 1
+                self.num_damaged += 1
         return again, found
 
     def _starts_again(self, file: Any) -> bool:
@@ -149,7 +149,7 @@ class RolloutReader:
         self._parts_read: set[Path] = set()
 
     @property
-    def damaged(self) -> int:
+    def num_damaged(self) -> int:
         """The number of damaged lines among those that were asked for."""
         return sum(self._damaged.values())
 

@@ -370,7 +370,7 @@ class TorchSampler(Sampler):
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
         self.given, self.policy = policy, policy.gather()
         self.batch_size, self.cache_gib = batch_size, cache_gib
-        self.decoders = Decoders(policy.tried, policy.trial, policy.packs, policy.dtype)
+        self.decoders = Decoders(policy.trial_model, policy.trial, policy.packs, policy.dtype)
 
     def load_weights(self, policy: Any) -> None:
         """Gather the weights of a sharded policy. Otherwise do nothing: they are the trainer's own.

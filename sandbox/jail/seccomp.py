@@ -13,7 +13,7 @@ import struct
 from functools import cache
 
 from . import kernel
-from .syscalls import Architecture, allowed_calls, filtered_calls, own, pretended_calls
+from .syscalls import Architecture, allowed_calls, filtered_calls, pretended_calls, sandbox_calls
 
 _LOAD, _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -150,7 +150,7 @@ def build(arch: Architecture, own_pid: int | None, *, one_process: bool = False)
     answers |= {number: checked[name] for name, number in filtered_calls(arch).items()}
     if one_process:
         answers |= {number: [_REFUSE] for name, number in allowed_calls(arch).items() if name in ("fork", "vfork")}
-        answers[own(arch)["execve"]] = [_PASS]
+        answers[sandbox_calls(arch)["execve"]] = [_PASS]
     program = [
         _statement(_LOAD, _ARCHITECTURE),
         _jump(_JUMP_EQUAL, arch.audit, 1, 0),

@@ -108,6 +108,6 @@ def pretended_calls(arch: Architecture) -> dict[str, int]:
     return _numbers(_PRETENDED, arch.column)
 
 
-def own(arch: Architecture) -> dict[str, int]:
+def sandbox_calls(arch: Architecture) -> dict[str, int]:
     """Return the calls that the sandbox makes itself, by name."""
     return _numbers(_OWN, arch.column)

@@ -147,10 +147,10 @@ def test_half_a_line_waits_for_its_other_half(folder, cut):
         file.write(new[:cut])
         file.flush()
         run.refresh()
-        assert (run.step, run.damaged) == (4, 0)
+        assert (run.step, run.num_damaged) == (4, 0)
         file.write(new[cut:])
     run.refresh()
-    assert (run.step, run.damaged) == (5, 0)
+    assert (run.step, run.num_damaged) == (5, 0)
 
 
 def test_a_resume_that_takes_lines_back_is_followed(folder):
@@ -180,7 +180,7 @@ def test_damaged_lines_are_left_out_and_counted(folder):
     text = print_run(run)
     assert "sample 2" in text
     assert run.step == 6
-    assert run.damaged == 4
+    assert run.num_damaged == 4
     assert "4 damaged lines" in print_run(run)
 
 
@@ -237,7 +237,7 @@ def test_while_a_run_writes(folder):
         run.refresh()
     run.refresh()
     assert [row["step"] for row in run.metrics] == list(range(1, 200))
-    assert run.damaged == 0
+    assert run.num_damaged == 0
 
 
 def test_a_run_before_its_first_step(folder):

@@ -191,7 +191,7 @@ def test_settings_that_cannot_be_are_refused(options, said):
 def test_options_of_a_command_line_make_the_same_environment():
     """Names with commas, numbers as text."""
     made = make_environment("tools", tools="python,calculator", seconds="2", calls="hermes")
-    assert [one.name for one in made.made] == ["python", "calculator"]
+    assert [one.name for one in made.prepared_tools] == ["python", "calculator"]
     assert isinstance(made, Tools)
     assert made.schemas[1]["function"]["parameters"] == {
         "type": "object",
@@ -223,7 +223,7 @@ def test_reading_calls_takes_time_in_proportion_to_the_text():
         ("hermes", "<tool_call>" * 20_000),
         ("llama", "{" * 200_000),
     ):
-        assert len(read_calls(text, form, tools("python").made)) <= 1
+        assert len(read_calls(text, form, tools("python").prepared_tools)) <= 1
 
 
 def test_a_reply_does_not_depend_on_the_random_stream():

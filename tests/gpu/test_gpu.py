@@ -274,7 +274,7 @@ def test_vllm_sleeps_and_wakes_with_new_weights(cuda, measured: Measured, level:
         assert freed > 0.5 * 0.2 * torch.cuda.mem_get_info()[1]
         shake_on(policy, 0.02)
         sampler.load_weights(policy)
-        assert sampler.check_sync().passed
+        assert sampler.check_sync().passes
         with torch.no_grad():
             next(iter(policy.parameters())).zero_()
         with pytest.raises(Exception, match="does not sample from the trainer's weights"):

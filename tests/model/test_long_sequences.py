@@ -87,7 +87,7 @@ def test_a_step_of_7b_holds_what_the_estimate_says(fake: None, checkpointing: bo
     # The last norm keeps its input as a layer does.
     shape = Shape(7_615_616_512, LAYERS + checkpointing, 3584, 18944, 3584, 512, wide=0)
     none = dataclasses.replace(shape, layers=0)
-    estimate = Estimate(shape, Config(model=model)).kept - Estimate(none, Config(model=model)).kept
+    estimate = Estimate(shape, Config(model=model)).activations - Estimate(none, Config(model=model)).activations
     assert 0.9 * estimate <= long / 520 <= 1.1 * estimate, (long / 520, estimate)
 
 

@@ -47,7 +47,7 @@ def training_bytes(e: Estimate) -> int:
 
 def sampling_bytes(e: Estimate) -> int:
     """The peak while the torch sampler runs, with completions of full length: no gradients, but a cache."""
-    return e.held - e.gradients // e.shards + e.autocast_copy + e.cache()
+    return e.resident - e.gradients // e.shards + e.autocast_copy + e.cache()
 
 
 def peak(shape: Shape, config: Config) -> str:
@@ -78,8 +78,8 @@ def test_countdown_by_hand() -> None:
     assert config.algo.needs_reference
     embeddings, norms = 151_936 * 2048, (2 * 36 + 1) * 2048
     estimate = Estimate(QWEN_3B, config)
-    assert estimate.held == 18 * 3_085_938_688 + 2 * (embeddings + norms)
-    assert estimate.held / 1e9 == pytest.approx(56.2, abs=0.05)
+    assert estimate.resident == 18 * 3_085_938_688 + 2 * (embeddings + norms)
+    assert estimate.resident / 1e9 == pytest.approx(56.2, abs=0.05)
     assert training_bytes(estimate) < 76e9
     assert sampling_bytes(estimate) < 76e9
 

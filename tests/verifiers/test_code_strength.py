@@ -65,7 +65,7 @@ def test_null_answers_pass_weak_tests(verifier: UnitTests) -> None:
 def test_null_programs_pass_no_strong_tests(verifier: UnitTests, reference: dict[str, Any]) -> None:
     """Empty, constant, echo, raise: none is called right, none is an error."""
     assert integrity(reference) == "strong"
-    programs = null_programs(make_plan(reference).defined)
+    programs = null_programs(make_plan(reference).entry_names)
     verdicts = verifier.verify_batch([(Problem("p", "", reference), text) for text in programs.values()])
     assert {what: found.score for what, found in zip(programs, verdicts, strict=True)} == dict.fromkeys(programs, 0.0)
     assert len(programs) > 8

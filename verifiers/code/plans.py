@@ -236,7 +236,7 @@ class WholePlan:
     """Test code that runs as it is: in its own sandbox if that is proved to be safe, else in the program's process."""
 
     test: str
-    defined: tuple[str, ...]
+    entry_names: tuple[str, ...]
     classes: tuple[str, ...]
     prelude: str
     setup: str
@@ -245,7 +245,7 @@ class WholePlan:
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
         """Return one job."""
         job = Job(program, setup=self.setup, limits=limits, prelude=self.prelude)
-        return [TestJob(job, self.test, self.defined, self.classes, together=bool(self.weak))]
+        return [TestJob(job, self.test, self.entry_names, self.classes, together=bool(self.weak))]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the asserts. Tests that run in the program's process count as one."""
@@ -264,7 +264,7 @@ class OutputPlan:
     setup: str
     prelude: str
     rule: equality.Output
-    defined: tuple[str, ...] = ()
+    entry_names: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job for each case. A program may print twice as much as expected, even beyond the usual limit."""
@@ -275,7 +275,7 @@ class OutputPlan:
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
-        wrong = [self._wrong(result, expected) for result, (_, expected) in zip(results, self.cases)]
+        wrong = [self._find_fault(result, expected) for result, (_, expected) in zip(results, self.cases)]
         return _outcome(wrong, len(self.cases), results)
 
     @property
@@ -283,7 +283,7 @@ class OutputPlan:
         """Why a pass shows little: one output may be right for all cases."""
         return describe(passing_output(self.cases, self.rule))
 
-    def _wrong(self, result: Result, expected: str) -> str:
+    def _find_fault(self, result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
             return result.detail or str(result.status)
         return "" if self.rule.matches(result.stdout, expected) else "wrong answer"
@@ -303,7 +303,7 @@ class CallsPlan:
     same: Callable[[Any, Any, float], bool] = equality.same_value
 
     @property
-    def defined(self) -> tuple[str, ...]:
+    def entry_names(self) -> tuple[str, ...]:
         """The function, or the class that has it."""
         return (self.entry.split(".")[0],)
 
@@ -316,7 +316,7 @@ class CallsPlan:
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the call returned the expected value."""
         (result,) = results
-        wrong = [self._wrong(number, result) for number in range(len(self.calls))]
+        wrong = [self._find_fault(number, result) for number in range(len(self.calls))]
         if not any(wrong) and result.status is not RunStatus.OK:
             return Outcome(0, len(wrong), result.status, what=result.detail)
         return _outcome(wrong, len(wrong), results)
@@ -327,7 +327,7 @@ class CallsPlan:
         cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
         return describe(passing_value(cases, lambda value, expected: self.same(value, expected, 0.0)))
 
-    def _wrong(self, number: int, result: Result) -> str:
+    def _find_fault(self, number: int, result: Result) -> str:
         if number >= len(result.returned):
             return "no answer"
         returned = result.returned[number]
@@ -344,9 +344,9 @@ class CallsPlan:
 TestPlan = WholePlan | OutputPlan | CallsPlan
 """The tests of one reference.
 
-`defined`: names that they use, of which a program defines at least one. `weak`: why a pass shows little, in words; ""
-if it shows that a program solves the problem. `jobs`: what to run. `outcome`: the outcome for the results of the first
-jobs, in order; later results may not be there yet.
+`entry_names`: names that they use, of which a program defines at least one. `weak`: why a pass shows little, in words;
+"" if it shows that a program solves the problem. `jobs`: what to run. `outcome`: the outcome for the results of the
+first jobs, in order; later results may not be there yet.
 """
 
 
@@ -533,8 +533,8 @@ def why_weak(reference: Any) -> str:
 def _run_null_programs(plan: WholePlan) -> str:
     """Return that a program passes that solves nothing; "" if none does."""
     tree = ast.fix_missing_locations(_Split().visit(ast.parse(plan.test)))
-    test = ast.unparse(instrument.instrument(tree, plan.defined))
-    call = f"find_null_program({test!r}, {list(plan.defined)!r}, {list(plan.classes)!r})"
+    test = ast.unparse(instrument.instrument(tree, plan.entry_names))
+    call = f"find_null_program({test!r}, {list(plan.entry_names)!r}, {list(plan.classes)!r})"
     search = Job(inspect.getsource(null_search))
     (result,) = run_many([TestJob(search, f"answer = {call}\nprint('\\n' + answer)", together=True)])
     if result.status is not RunStatus.OK or not result.stdout:

@@ -78,9 +78,9 @@ class WatchedRun:
         return asked if isinstance(asked, int) else None
 
     @property
-    def damaged(self) -> int:
+    def num_damaged(self) -> int:
         """The number of damaged lines that were left out."""
-        return sum(tail.damaged for tail in self._tails.values()) + self.rollouts.damaged
+        return sum(tail.num_damaged for tail in self._tails.values()) + self.rollouts.num_damaged
 
     @property
     def ended_early(self) -> bool:

@@ -148,8 +148,8 @@ def warnings(run: WatchedRun) -> list[Text]:
         count = "ALARM" if len(run.alarms) == 1 else f"{len(run.alarms)} ALARMS, the last"
         lines.append(f"{count} at step {last['step']}: {text}")
     lines += [line for line in (run.stall(),) if line]
-    if run.damaged:
-        lines.append(f"{run.damaged} damaged lines are left out")
+    if run.num_damaged:
+        lines.append(f"{run.num_damaged} damaged lines are left out")
     return [Text(in_one_line(line), style="bold red") for line in lines]
 
 
@@ -177,7 +177,7 @@ def part_text(part: Part, characters: int) -> Text:
     return text.append("\n").append(printable(shown), style=style)
 
 
-def chosen(run: WatchedRun, choice: Choice) -> tuple[int | None, list[Record]]:
+def choose_rollouts(run: WatchedRun, choice: Choice) -> tuple[int | None, list[Record]]:
     """Return the step whose rollouts are shown, and those of its rollouts that were chosen."""
     step = run.rollouts.latest() if choice.step is None else choice.step
     if step is None:
@@ -196,6 +196,6 @@ def describe_choice(step: int | None, choice: Choice, count: int) -> Text:
 
 def snapshot(run: WatchedRun, choice: Choice, *, count: int, characters: int, blocks: bool) -> RenderableType:
     """Return the run and `count` of the chosen rollouts, one after the other."""
-    step, records = chosen(run, choice)
+    step, records = choose_rollouts(run, choice)
     shown = [rollout(record, run.masks, characters=characters) for record in records[:count]]
     return Group(*overview(run, blocks=blocks), Text(), describe_choice(step, choice, len(records)), *shown)

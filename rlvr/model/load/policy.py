@@ -97,7 +97,7 @@ class Policy(Rendering):
         return next(self.model.parameters()).device
 
     @property
-    def tried(self) -> Any:
+    def trial_model(self) -> Any:
         """The model on which fast paths are tried: this one or, if it is sharded, its small copy."""
         return self.causal if self.mesh is None else self.trial.causal
 
@@ -134,7 +134,7 @@ class Policy(Rendering):
         check_length(self.causal, self.trial, length)
         line = f"rows of up to {length} tokens are {'packed' if self.trial.packs(length) else 'padded'} in training"
         if samples:
-            decoders = Decoders(self.tried, self.trial, self.packs, self.dtype)
+            decoders = Decoders(self.trial_model, self.trial, self.packs, self.dtype)
             line += f", and {decoders.for_length(length).summary}"
         return line
 

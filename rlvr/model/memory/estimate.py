@@ -136,17 +136,17 @@ class Estimate:
     @property
     def number(self) -> int:
         """A number in the computation; `auto` stands for bfloat16, as on a GPU."""
-        return BF16 if self.config.model.dtype != "float32" or self.stored == BF16 else FP32
+        return BF16 if self.config.model.dtype != "float32" or self.weight_bytes == BF16 else FP32
 
     @property
-    def stored(self) -> int:
+    def weight_bytes(self) -> int:
         """A trained weight, and its gradient."""
         return BF16 if self.config.model.weights == "bfloat16" and not self.config.model.lora_rank else FP32
 
     @property
     def stream(self) -> int:
         """A number of the residual stream, which has the dtype of the embeddings."""
-        return self.number if self.config.model.lora_rank else self.stored
+        return self.number if self.config.model.lora_rank else self.weight_bytes
 
     @property
     def num_trained(self) -> int:
@@ -163,12 +163,12 @@ class Estimate:
     @property
     def gradients(self) -> int:
         """The policy's gradients, or the critic's, which come after them."""
-        return self.num_trained * self.stored
+        return self.num_trained * self.weight_bytes
 
     @property
     def state(self) -> int:
         """The optimizer's state of the policy: moments, and float32 copies of shorter weights."""
-        each = MOMENTS[self.config.optim.name] + (FP32 if self.stored < FP32 else 0)
+        each = MOMENTS[self.config.optim.name] + (FP32 if self.weight_bytes < FP32 else 0)
         return int(self.num_trained * each)
 
     @property
@@ -177,7 +177,7 @@ class Estimate:
         if not self.config.algo.needs_reference or self.config.model.lora_rank:
             return 0
         wide = self.shape.wide
-        return wide * self.stored + (self.shape.parameters - wide) * min(self.stored, self.number)
+        return wide * self.weight_bytes + (self.shape.parameters - wide) * min(self.weight_bytes, self.number)
 
     @property
     def critic(self) -> Estimate | None:
@@ -190,10 +190,12 @@ class Estimate:
     @property
     def autocast_copy(self) -> int:
         """Autocast's copy of float32 weights, which lasts through a pass."""
-        return self.shape.parameters * BF16 if not self.config.model.lora_rank and self.number < self.stored else 0
+        return (
+            self.shape.parameters * BF16 if not self.config.model.lora_rank and self.number < self.weight_bytes else 0
+        )
 
     @property
-    def held(self) -> int:
+    def resident(self) -> int:
         """What is held on a GPU through a backward pass, whatever the batch."""
         weights, state = self.weights + self.gradients + self.reference, self.state
         if self.critic is not None:
@@ -203,13 +205,13 @@ class Estimate:
     @property
     def bucket(self) -> int:
         """What an update takes on top: a bucket of float32 gradients, and of a state that is offloaded."""
-        each: float = FP32 if self.stored < FP32 else 0
+        each: float = FP32 if self.weight_bytes < FP32 else 0
         if self.config.optim.offload:
             each += MOMENTS[self.config.optim.name] + each
         return int(each * min(BUCKET, self.num_trained))
 
     @property
-    def gathered(self) -> int:
+    def gather_buffer(self) -> int:
         """Whole weights in a pass of a model in shards: embeddings, LM head, some layers."""
         weights = self.shape.root + (GATHERED + LEFT) * self.shape.layer
         return int(self._each(self.weights) * weights) if self.shards > 1 else 0
@@ -220,7 +222,7 @@ class Estimate:
         return int(self._each(self.weights) * LEFT * self.shape.layer) if self.shards > 1 else 0
 
     @property
-    def summed(self) -> int:
+    def reduce_buffer(self) -> int:
         """Whole gradients in a backward pass of a model in shards: a layer's, and the LM head's."""
         return self._head + int(self._each(self.gradients) * SUMMED * self.shape.layer) if self.shards > 1 else 0
 
@@ -230,7 +232,7 @@ class Estimate:
 
         Those of embeddings and LM head, and the same as they are summed up.
         """
-        return 0 if self.shards == 1 or self.config.model.lora_rank else 2 * self.shape.root * self.stored
+        return 0 if self.shards == 1 or self.config.model.lora_rank else 2 * self.shape.root * self.weight_bytes
 
     def _each(self, total: int) -> float:
         return total / (self.shape.parameters or 1)
@@ -238,7 +240,7 @@ class Estimate:
     @property
     def _head(self) -> int:
         """The gradient of the LM head."""
-        return 0 if self.config.model.lora_rank else self.shape.head * self.stored
+        return 0 if self.config.model.lora_rank else self.shape.head * self.weight_bytes
 
     def chunk(self, memory: int | None, tokens: int | None = None) -> int:
         """Return what a chunk of logits takes, and the LM head's gradient that is added to; memory None: on a CPU."""
@@ -251,7 +253,7 @@ class Estimate:
 
     def fixed_bytes(self, memory: int) -> int:
         """Return what training takes with any microbatch, on a GPU with so many bytes of memory."""
-        return self.held + self.autocast_copy + self.gathered + max(self.chunk(memory), self.summed)
+        return self.resident + self.autocast_copy + self.gather_buffer + max(self.chunk(memory), self.reduce_buffer)
 
     @property
     def layer(self) -> int:
@@ -269,7 +271,7 @@ class Estimate:
         return kept
 
     @property
-    def kept(self) -> int:
+    def activations(self) -> int:
         """What each token keeps for the backward pass: in the layers (checkpointed: their inputs) and after them."""
         states = self.stream * self.shape.hidden
         return self.shape.layers * (states if self.config.model.gradient_checkpointing else self.layer) + 4 * states
@@ -283,7 +285,7 @@ class Estimate:
     @property
     def token(self) -> int:
         """What a forward and backward pass takes for each token; the memory of attention grows no faster."""
-        return self.kept + self.passing
+        return self.activations + self.passing
 
     @property
     def snapshot(self) -> int:

@@ -88,14 +88,14 @@ def make_plan(
     items += [throughout("context, fragments", SPARE)] if gpu else []
     tokens, longest = config.optim.tokens_per_microbatch, longest_row(config, turns, context)
     if gpu:
-        room = memory - max(e.chunk(memory), e.summed) - sum(item.training for item in items)
+        room = memory - max(e.chunk(memory), e.reduce_buffer) - sum(item.training for item in items)
         tokens = min(tokens, room // e.token)
     tokens = max(tokens, longest)
-    kept = tokens * e.kept
+    kept = tokens * e.activations
     items.append(Item("activations", 0, kept, 0))
     # The logits are gone when the layers' backward passes begin, and the activations when these end.
     chunk = e.chunk(memory if gpu else None, tokens)
-    layer, last = tokens * e.passing + e.summed, e.last - kept
+    layer, last = tokens * e.passing + e.reduce_buffer, e.last - kept
     items.append(Item("logits, or a layer's gradients", 0, max(chunk, layer, last), 0))
     if isinstance(config.sampler, TorchSamplerConfig):
         cache = e.cache(longest if turns else None)
@@ -139,7 +139,7 @@ def passing_items(e: Estimate) -> list[Item]:
     items = [Item("weights in bfloat16", samples * copy, copy, 0)] if copy else []
     if e.shards > 1:
         # The torch sampler has a whole copy beside the shards.
-        items.append(Item("gathered weights", samples * e.weights + e.left, e.gathered, e.left))
+        items.append(Item("gathered weights", samples * e.weights + e.left, e.gather_buffer, e.left))
     if e.bucket:
         items.append(Item("bucket of the update", 0, 0, e.bucket))
     return items

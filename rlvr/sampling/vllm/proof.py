@@ -43,7 +43,7 @@ class SyncCheck:
     tolerance: float
 
     @property
-    def passed(self) -> bool:
+    def passes(self) -> bool:
         """Return whether both sample from the same weights, up to rounding."""
         return self.difference <= self.tolerance
 
@@ -133,10 +133,10 @@ class Proof:
         """
         if self.first:
             return {}
-        return {"push/moved": self.moved, "push/difference": self.seen, "push/rounding": self.rounding}
+        return {"push/moved": self.movement, "push/difference": self.seen, "push/rounding": self.rounding}
 
     @property
-    def moved(self) -> float:
+    def movement(self) -> float:
         """Return how far the last push moved the trainer's logprobs: a root mean square, 0 for the first."""
         return size(self.pushes[-1].own - self.pushes[-2].own) if len(self.pushes) > 1 else 0.0
 
@@ -181,7 +181,7 @@ class Proof:
 
     def _partial(self, difference: float, *, known: bool) -> str:
         """Return by how much an engine differs, where that is neither rounding nor small beside what the push moved."""
-        if self.first or difference <= REFUSED * self.rounding or (known and difference <= STAYED * self.moved):
+        if self.first or difference <= REFUSED * self.rounding or (known and difference <= STAYED * self.movement):
             return ""
         return (
             f"its logprobs of a fixed text differ from the trainer's by {difference:.2g}, and rounding by "

@@ -141,7 +141,7 @@ class VLLMSampler(Sampler):
         prompt, outputs = self._continue_greedily(SYNC_TOKENS)
         checks = [compare_continuations(self.policy, prompt, list(o.token_ids), list(o.logprobs)) for o in outputs]
         check = max(checks, key=lambda check: check.difference)
-        if not check.passed:
+        if not check.passes:
             raise WeightsDiffer(
                 f"after {self.pushes} pushes vLLM does not sample from the trainer's weights: logprobs of a greedy "
                 f"continuation differ by {check.difference:.3g} (expected at most {check.tolerance:g}). It did not "

@@ -176,17 +176,17 @@ class Transfer:
         for server in servers:
             bodies[server] = {"init_info": {**shared, "rank_offset": first, **channel.init_info()}}
             first += server.workers
-        self._together("/init_weight_transfer_engine", lambda server: bodies[server], channel.join)
+        self._call_all("/init_weight_transfer_engine", lambda server: bodies[server], channel.join)
 
     def push(self, weights: Iterable[tuple[str, Tensor]], version: str) -> None:
         """Load weights in place on all servers, and give them a version. Raises TransferBroken.
 
         They are taken from `weights` in this thread, in parts of whole layers, each while no other one is held.
         """
-        self._together("/start_weight_update", lambda server: {})
+        self._call_all("/start_weight_update", lambda server: {})
         for part in parts(weights, PART_BYTES):
             self._send(part)
-        self._together("/finish_weight_update", lambda server: {"weight_version": version})
+        self._call_all("/finish_weight_update", lambda server: {"weight_version": version})
 
     def close(self) -> None:
         """Leave the group, and have the servers leave it; those that do not answer are left alone."""
@@ -204,9 +204,9 @@ class Transfer:
         }
         if ready and ready[0][1].is_cuda:
             torch.cuda.synchronize()  # the thread that sends has a stream of its own
-        self._together("/update_weights", lambda server: {"update_info": info}, lambda: channel.send(ready))
+        self._call_all("/update_weights", lambda server: {"update_info": info}, lambda: channel.send(ready))
 
-    def _together(
+    def _call_all(
         self, path: str, body: Callable[[Server], Any], collective: Callable[[], object] | None = None
     ) -> None:
         """Have all servers answer a call, while this process's part of a collective runs."""
@@ -215,9 +215,9 @@ class Transfer:
         limit = max(server.timeout for server in self.servers)
         done, left = wait([*calls.values(), *own], timeout=limit, return_when=FIRST_EXCEPTION)
         if left or any(future.exception() is not None for future in done):
-            raise self._broken(path, calls, own)
+            raise self._find_broken(path, calls, own)
 
-    def _broken(self, path: str, calls: dict[Server, Future[Any]], own: list[Future[Any]]) -> TransferBroken:
+    def _find_broken(self, path: str, calls: dict[Server, Future[Any]], own: list[Future[Any]]) -> TransferBroken:
         """Return which servers are to be given up, after the group has been left.
 
         Those whose engine does not run; if all do, those that say nothing even when the group has been left; else those

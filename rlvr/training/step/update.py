@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlvr.algo.batch import Batch, chosen, collate, minibatches
+from rlvr.algo.batch import Batch, choose_rows, collate, minibatches
 from rlvr.algo.credit import Advantage
 from rlvr.algo.losses import batch_loss, k3, loss_denominator, value_loss
 from rlvr.config import Config
@@ -135,7 +135,7 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
     algo, rollout = learner.config.algo, learner.config.rollout
     mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
     if algo.row.trains_on == "chosen":
-        groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
+        groups, advantages = choose_rows(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
     in_loss = (algo.kl_coef > 0 and algo.kl_place == "loss") or algo.entropy_coef > 0 or algo.entropy_target is not None
     compute_all = algo.row.trains_on == "all" or in_loss
     return collate(

@@ -314,12 +314,12 @@ def _same_at(gold: Node | None, answer: Node | None, values: dict[str, Node], ru
 def _same_cases(left: list[_Case], right: list[_Case], rules: Rules) -> bool:
     """Whether the cases can be paired, by their conditions, of the same variables, and then their values."""
 
-    def same(case: _Case, other: _Case) -> bool:
+    def same_case(case: _Case, other: _Case) -> bool:
         (value, condition), (given, bound) = case, other
         named = symbols(bound) == symbols(condition)
         return named and rules.matches(condition, bound) and rules.matches(value, given)
 
-    return _match_greedily(left, right, same)
+    return _match_greedily(left, right, same_case)
 
 
 MAX_UNORDERED = 64  # elements of a list that are matched pair by pair

@@ -39,7 +39,7 @@ from .units import UNITS
 MAX_LOG = 1e6  # |log| of the largest intermediate value
 MAX_POWER_BITS = 20_000  # of a power of integers that is computed exactly
 MAX_INDEX = 10_000  # of a root
-LARGE_CONDITION, ALLOWANCE = 1e3, 1e20  # a condition number that is tracked; the growth of errors by all smaller ones
+LARGE_CONDITION, ALLOWANCE = 1e3, 1e20  # a condition number that is track; the growth of errors by all smaller ones
 FAILURES = (ValueError, OverflowError, ZeroDivisionError, TypeError)  # what is raised where there is no value
 
 Point = Sequence[float | Fraction]
@@ -253,7 +253,7 @@ class Digits(Floats):
     def function(self, head: str) -> Callable[[Any], Any]:
         plain, slope, exponential = super().function(head), FUNCTIONS[head][2], head in _EXPONENTIAL
 
-        def tracked(x: Any) -> Any:
+        def track(x: Any) -> Any:
             x = self.context.mpf(x) if isinstance(x, int) else x
             size = abs(x)
             if exponential and size > MAX_LOG:
@@ -269,7 +269,7 @@ class Digits(Floats):
                 condition = self.most**0.5
             return self.lose(value, condition, size)
 
-        return tracked
+        return track
 
     def library(self, name: str) -> Callable[[Any], Any]:
         function = getattr(self.context, name)

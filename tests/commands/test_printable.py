@@ -59,7 +59,7 @@ def test_a_report_of_odd_rollouts(bad_files, capsys):
     (bad_files / "run" / "config.json").write_bytes(b"\xff\x00")
     assert main(["report", "run"]) == 0
     page = (bad_files / "run" / "report.html").read_text("utf-8")
-    packed = re.findall(r'<script type="application/gzip" class="chunk">([^<]*)</script>', page)
+    packed = re.findall(r'<script type="application/gzip" id="rollouts">([^<]*)</script>', page)
     texts = json.dumps([json.loads(gzip.decompress(base64.b64decode(chunk))) for chunk in packed], ensure_ascii=False)
     assert r"\\x1b<b>\\ud800\\x00" in texts  # which the page's script sets as text, never as markup
     assert not [c for c in page + texts if unicodedata.category(c) == "Cc" and c not in "\n\t"]

@@ -58,7 +58,7 @@ def test_a_dry_run_shows_and_writes_nothing(tmp_path, capsys, monkeypatch):
         for expected in (
             "16 problems to train on, 8 held out",
             "rendered as plain text",
-            "16 problems x 16 completions = 256 rollouts",
+            "128 problems x 8 completions = 1024 rollouts",
             "1000 steps on 16 demonstrations",
             "out would be made",
             "dry run: nothing was written",
@@ -95,11 +95,11 @@ def test_what_cannot_be_seen_is_escaped():
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ("", "algorithm: grpo, loss clip, lr 0.0001"),
-        ("--algo dpo", "algorithm: dpo, loss dpo, lr 0.0001, with a reference policy"),
+        ("", "algorithm: grpo, loss clip, lr 0.0002"),
+        ("--algo dpo", "algorithm: dpo, loss dpo, lr 0.0002, with a reference policy"),
         (
             "--algo ppo --algo.kl-coef .1 --algo.kl-in reward",
-            "algorithm: ppo, loss clip, lr 0.0001, KL term 0.1 x k1 in the reward, critic separate, lr 0.0004",
+            "algorithm: ppo, loss clip, lr 0.0002, KL term 0.1 x k1 in the reward, critic separate, lr 0.0004",
         ),
     ],
 )

@@ -67,7 +67,9 @@ def test_figures_of_the_recipes(name: str, shape: Shape) -> None:
     """What is held, the peak, and the 1.5B model's peak with LoRA, as the recipe's settings give them."""
     recipe = importlib.import_module(f"rlvr.recipes.{name}")
     text = " ".join(recipe.__doc__.split())
-    assert re.search(r"(\d+) GB are held throughout", text)[1] == str(round(Estimate(shape, recipe.CONFIG).held / 1e9))
+    assert re.search(r"(\d+) GB are held throughout", text)[1] == str(
+        round(Estimate(shape, recipe.CONFIG).resident / 1e9)
+    )
     expected = [peak(shape, recipe.CONFIG), peak(QWEN_15B, with_lora(recipe.CONFIG))]
     assert re.findall(r"about (\d+) GB", text) == expected
 
@@ -107,15 +109,15 @@ def test_what_is_held_is_what_the_tensors_take(tmp_path, rank: int, kl_coef: flo
     sum(weight.float().square().sum() for weight in policy.parameters()).backward()
     optimizer.step()
     moments = sum(value.nbytes for state in optimizer.state.values() for name, value in state.items() if name != "step")
-    assert tensors(policy, reference) + moments == Estimate(shape, config).held
+    assert tensors(policy, reference) + moments == Estimate(shape, config).resident
 
 
 def test_a_critic_of_its_own_holds_all_but_gradients_again() -> None:
     """12 bytes a parameter more, since its gradients come after the policy's; a head on the policy's trunk nothing."""
     ppo = Config(algo=AlgoConfig("ppo"))
     head = dataclasses.replace(ppo, critic=dataclasses.replace(ppo.critic, kind="head"))
-    assert Estimate(QWEN_15B, ppo).held == Estimate(QWEN_15B, head).held + 12 * QWEN_15B.parameters
-    assert Estimate(QWEN_15B, head).held == 16 * QWEN_15B.parameters
+    assert Estimate(QWEN_15B, ppo).resident == Estimate(QWEN_15B, head).resident + 12 * QWEN_15B.parameters
+    assert Estimate(QWEN_15B, head).resident == 16 * QWEN_15B.parameters
 
 
 def test_gradients_of_policy_and_critic_are_not_held_together(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from rlvr.model.text.rendering import Rendering, shorten
 from tests.helpers.chat_templates import FAMILIES, TEMPLATES, chat_tokenizer
 from tests.helpers.environments import conversation, fence, hermes, llama
 
-PYTHON = tools("python").made
+PYTHON = tools("python").prepared_tools
 THOUGHT = "<think>\nI could run this:\n"
 SAID = {
     "fenced": fence("python", "print(1)"),

@@ -266,9 +266,9 @@ def test_the_first_run_learns(tmp_path, monkeypatch, capsys):
     assert time.process_time() - before < SECONDS
     folder = tmp_path / "runs" / "notebook"
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
-    assert [row["step"] for row in names["evaluations"]] == [0, 20]
+    assert [row["step"] for row in names["evaluations"]] == [0, 10]
     check_that_it_learned(names["evaluations"])
-    assert len(lines(folder / "metrics.jsonl")) == 20
+    assert len(lines(folder / "metrics.jsonl")) == 10
     printed = capsys.readouterr().out
     assert "no_answer" in printed
     assert "8 of 8 samples right: [1.0, 1.0, 1.0, 1.0]" in printed

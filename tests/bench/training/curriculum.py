@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from statistics import fmean
 
-from rlvr.config import Config, CurriculumConfig, EvalConfig, SFTConfig
+from rlvr.config import AlgoConfig, Config, CurriculumConfig, EvalConfig, RolloutConfig, SFTConfig
 from rlvr.recipes.tiny_math import CONFIG
 
 ARMS = {"epochs": CurriculumConfig(), "signal": CurriculumConfig(draw="signal")}
@@ -37,6 +37,8 @@ def config_of(folder: Path, arm: str, seed: int, steps: int) -> Config:
         curriculum=ARMS[arm],
         model=dataclasses.replace(CONFIG.model, name=str(folder / "start" / "start"), device="cpu"),
         sft=SFTConfig(),
+        rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
+        algo=AlgoConfig("grpo"),
         optim=dataclasses.replace(CONFIG.optim, lr=4e-4, warmup_steps=0, decay_steps=steps),
         eval=EvalConfig(num_problems=256, samples=8, k=(1, 8), every=max(1, steps // 4)),
     )

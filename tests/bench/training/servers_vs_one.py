@@ -1,11 +1,10 @@
 """Held-out pass@1 by two trainers with their weights in shards and two vLLM servers, against one process alone.
 
-`tiny_math` after a fine-tuning that both share, with the recipe's settings but a learning rate of 4e-4, a number of RL
-steps for each seed. One of the servers is killed (SIGKILL) after a third of the steps, and both trainers after two
-thirds. Then a server is started at the lost one's URL and the same command resumes. Every answer says of which push it
-is, and another than the last one ends the run: a run that ends has met none. Needs vLLM, on a CPU the environment of
-`.ci/vllm`.
-"""
+`tiny_math` after a fine-tuning that both share, with the recipe's settings but steps of 16 problems of 16 completions,
+a learning rate of 4e-4, a number of RL steps for each seed. One of the servers is killed (SIGKILL) after a third of the
+steps, and both trainers after two thirds. Then a server is started at the lost one's URL and the same command resumes.
+Every answer says of which push it is, and another than the last one ends the run: a run that ends has met none. Needs
+vLLM, on a CPU the environment of `.ci/vllm`. """
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ from tests.helpers.files import lines
 from tests.helpers.served import ENVIRONMENT, children, rlvr, server_at, serving, torchrun
 
 PORT = 18400
-RL = "--optim.lr 4e-4 --optim.warmup-steps 0 --eval.k 1 --run.sample-every 0 --run.save-every 1".split()
+STEP = "--rollout.problems-per-step 16 --rollout.group-size 16 --algo.minibatches 1"
+RL = f"{STEP} --optim.lr 4e-4 --optim.warmup-steps 0 --eval.k 1 --run.sample-every 0 --run.save-every 1".split()
 
 
 def finish(command: list[str], seconds: float) -> None:

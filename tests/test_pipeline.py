@@ -18,8 +18,7 @@ from rlvr.commands.eval import EvalArgs
 from rlvr.commands.sample import SampleArgs
 from rlvr.config import SFTConfig
 from rlvr.config.pipeline import PipelineConfig
-from rlvr.pipeline.report import figures, write_pipeline_report
-from rlvr.pipeline.stages import Made, Stages, run_pipeline
+from rlvr.pipeline.stages import Made, Stages, figures, run_pipeline, write_pipeline_report
 from tests.helpers.folders import read_files
 from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from rlvr.commands.report import rollouts as report_rollouts
+from rlvr.commands.report import page as report_page
 from rlvr.commands.report.curves import draw_curves, running_mean
-from rlvr.commands.report.page import main, sample, write_report
-from rlvr.commands.report.rollouts import choose, cut, is_notable
+from rlvr.commands.report.page import choose, cut, is_notable, main, sample, write_report
 from rlvr.runs.records import pass_names
 from tests.helpers import chromium
 
@@ -277,7 +276,7 @@ def test_a_page_holds_what_fits_and_says_so(tmp_path, monkeypatch):
     """Of every step and verdict, and those that call for attention; the same bytes every time."""
     rows = [logged(1 + i // 50, i, turns=TURNS if i == 77 else None) for i in range(100)]
     write_run(tmp_path, rows)
-    monkeypatch.setattr(report_rollouts.choose, "__defaults__", (2500,))
+    monkeypatch.setattr(report_page.choose, "__defaults__", (2500,))
     path = write_report(tmp_path)
     first, found = path.read_bytes(), read_page(path)
     assert {row[0] for row in found} == {1, 2}

@@ -1,6 +1,6 @@
 """`rlvr regrade RUN --verifier V`: judge the stored rollouts of a run again, and compare.
 
-`command` reads the run and runs the verifier; `changes` counts which verdicts, rewards and advantages differ.
+`command` reads the run, runs the verifier, and counts which verdicts and rewards differ.
 """
 
 from .command import main

@@ -4,7 +4,7 @@
 a learning rate of 4e-4, a number of RL steps for each seed. One of the servers is killed (SIGKILL) after a third of the
 steps, and both trainers after two thirds. Then a server is started at the lost one's URL and the same command resumes.
 Every answer says of which push it is, and another than the last one ends the run: a run that ends has met none. Needs
-vLLM, on a CPU the environment of `.ci/vllm`. """
+vLLM, on a CPU the environment of `.ci/vllm`."""
 
 from __future__ import annotations
 

@@ -215,12 +215,32 @@ def _values_of(tree: ast.Module, compared: Iterator[Any]) -> Iterator[Any]:
         found.setdefault(repr(value), value)
     values = list(found.values())[:_MOST_VALUES]
     yield from values
+    failures = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and "_judge_failed" in ast.dump(node.func)
+    ]
+    said = {id(part) for call in failures for part in ast.walk(call)}
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]
+    texts = list(dict.fromkeys(value for value in constants if type(value) is str))[:_MOST_VALUES]
+    yield from ("".join(texts), " ".join(texts), "123", range(1000), _items_of(tree))
+    if "numpy" in sys.modules:
+        yield sys.modules["numpy"].array([])
     yield from ([first, value] for first in (0, 1) for value in values)
     numbers = sorted({value for value in values if type(value) in (int, float) and abs(value) < _LARGEST})
     yield from ((one + other) / 2 for one, other in itertools.pairwise(numbers))
     for size in [number for number in numbers if type(number) is int and 0 < number < _MOST_LENGTH][:_MOST_ITEMS]:
         yield from ("a" * size, list(range(size)), set(range(size)), dict.fromkeys(range(size)))
         yield from ([value] * size for value in [1, *values[:_MOST_ITEMS]])
+
+
+def _items_of(tree: ast.Module) -> dict[Any, Any]:
+    """Return a dict of all items that the tests compare with constants: `f(1)['a'] == 2`."""
+    found: dict[Any, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Subscript):
+            key, value = node.left.slice, node.comparators[0]
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
+                found[key.value] = value.value
+    return found
 
 
 def _always(answer: _Answer) -> Callable[[str, list[Any]], Any]:
@@ -256,6 +276,8 @@ ECHOES: dict[str, _Answer] = {
     "the first argument": _first,
     "the second argument": lambda given: given[1] if len(given) > 1 else None,
     "the third argument": lambda given: given[2] if len(given) > 2 else None,
+    "the fourth argument": lambda given: given[3] if len(given) > 3 else None,
+    "the last argument": lambda given: given[-1] if given else None,
     "1 and the argument": lambda given: [1, _first(given)],
     "the argument and 1": lambda given: [_first(given), 1],
     "0 and the argument": lambda given: [0, _first(given)],

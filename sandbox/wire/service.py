@@ -5,14 +5,16 @@ This runs in the program's process. The program can send anything that this modu
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib
 import itertools
 import operator
 import os
+import sys
 import types
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from . import values
@@ -57,10 +59,10 @@ def make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
 
 
 class _Items:
-    """What was read of an iterator, and whether there may be more."""
+    """The next item of an iterator, or none at its end."""
 
-    def __init__(self, items: list[Any], more: bool) -> None:
-        self.items, self.more = items, more
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
@@ -69,20 +71,50 @@ _NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a", "W"))
 _TRIVIAL = frozenset(
     "__setitem__ __delitem__ add append clear discard extend insert pop remove setdefault sort update "
     "__init__ __new__ __repr__ __str__ __format__ __module__ __doc__ __slots__ __dict__ __weakref__ __annotations__ "
-    "__abstractmethods__ _abc_impl __qualname__ "
-    "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__".split()
+    "__abstractmethods__ _abc_impl __qualname__ __match_args__ __replace__ __reduce_ex__ __orig_bases__ __parameters__ "
+    "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__ __missing__".split()
 )
+_MADE_IN_PYTHON = 1 << 9  # the flag of types that are made while Python runs
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_of_program(kind: type) -> bool:
+    """Whether a class is the program's: no module has it under its name. What it says of its module may be wrong."""
+    if not kind.__flags__ & _MADE_IN_PYTHON:
+        return False
+    found: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not kind or kind.__module__ in ("solution", "__main__")
 
 
 @functools.lru_cache(maxsize=1024)
 def _acts_otherwise(kind: type) -> bool:
-    """Whether a class of the program sets something anew that the type has which it extends."""
-    if type(kind).__module__ == "enum":
+    """Whether a class of the program adds special methods, or changes what the type has which it extends."""
+    own = [base for base in kind.__mro__ if _is_of_program(base)]
+    others = [base for base in kind.__mro__[:-1] if base not in own]
+    known = set[str]().union(*map(dir, others))
+    fields = getattr(kind, "_fields", ())
+    fine = _TRIVIAL.union(filter(values.is_field, fields if type(fields) is tuple else ()))
+    is_enum = type(kind).__module__ == "enum"
+    for base in own if others else ():
+        for name, value in vars(base).items():
+            special = name in known or (name[:2] == "__" and name[-2:] == "__")
+            inherited = any(vars(other).get(name) is value for other in others)
+            if special and name not in fine and not inherited and not (is_enum and name[:1] == "_" != name[1:2]):
+                return True
+    return any((base.__module__, base.__name__) == ("enum", "Flag") for base in others)
+
+
+def _loses_its_context(value: Any) -> bool:
+    """Whether tests would compute otherwise with a value: with another zone, or another context of decimal numbers."""
+    if isinstance(value, (datetime.datetime, datetime.time)):
+        return type(value.tzinfo) not in (type(None), datetime.timezone)
+    decimal: Any = sys.modules.get("decimal")
+    if decimal is None or not isinstance(value, decimal.Decimal):
         return False
-    own = [base for base in kind.__mro__ if base.__module__ == "solution"]
-    others = [base for base in kind.__mro__[:-1] if base.__module__ != "solution"]
-    known = {"__missing__"}.union(*map(dir, others)) - _TRIVIAL - set(getattr(kind, "_fields", ()))
-    return bool(own and others) and any(not known.isdisjoint(vars(base)) for base in own)
+    ours = decimal.getcontext()
+    return bool((ours.prec, ours.rounding) != (28, "ROUND_HALF_EVEN"))
 
 
 def _is_number_of_numpy(kind: type) -> bool:
@@ -94,6 +126,21 @@ def _stays(do: str, value: Any) -> bool:
     if do == "new":
         return type(value) not in _PLAIN - {tuple, frozenset}
     return do == "get" and callable(value) and not (isinstance(value, type) and values.is_known_type(value))
+
+
+def _leave_iterator(value: Any, encoder: Any, depth: int) -> Any:
+    """Encode an iterator as itself, so that it is not read."""
+    return ["o", "iterator", id(value), None] if isinstance(value, Iterator) else None
+
+
+class _Reader(Iterator[Any]):
+    """The iterator of an object of the program."""
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+
+    def __next__(self) -> Any:
+        return next(self._iterator)
 
 
 def send(descriptor: int, message: Any) -> None:
@@ -116,8 +163,8 @@ class Server:
         {"h": number of the object that a class has made, or of a method}
         {"x": names of an exception's types, "m": its arguments, "s": its text}
     with "a", the arguments after the call, where they were asked for. In both, ["&", n, data] is a container, which is
-    called ["*", n] from then on. ["g", ...] is a number of numpy's, ["m", factory, ...] a dict with default values,
-    ["e", n] an iterator: it is read when the tests ask for its first item.
+    called ["*", n] from then on. ["g", ...] is a number of numpy's, ["m", ...] a dict with default values,
+    ["e", n] an iterator: its items are asked for one by one.
     """
 
     def __init__(self, names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
@@ -130,15 +177,17 @@ class Server:
         self._objects: list[Any] = []
         # Containers that both sides have, by number: given again, they are the same ones here.
         self._given: dict[int, Any] = {}
+        # Of each iterator the items that were read and can change, as they were then.
+        self._read: dict[int, dict[int, tuple[Any, Any]]] = {}
         self._numbers = itertools.count(-1, -1)
         self._operations: dict[str, Callable[..., Any]] = {
             "call": lambda on: find(self._names, on),
             "new": lambda on: find(self._names, on),
             "apply": lambda on: self._objects[on],
-            "read": lambda on: lambda: _Items(*values.read_items(self._given[on])),
+            "next": lambda on: lambda: self._next(on),
             "get": lambda on: lambda: getattr(self._objects[on[0]], on[1]),
             "set": lambda on: lambda value: setattr(self._objects[on[0]], on[1], value),
-            "iter": lambda on: lambda: list(itertools.islice(self._objects[on], bounds.MAX_YIELDED)),
+            "iter": lambda on: lambda: _Reader(iter(self._objects[on])),
             "len": self._on(len),
             "str": self._on(str),
             "repr": self._on(repr),
@@ -164,13 +213,35 @@ class Server:
         args, kwargs = values.decode(request["with"], array=make_array, other=self._decode_given)
         try:
             value = self._operations[request["do"]](request["on"])(*args, **kwargs)
-            answer = {"h": self._keep(value)} if _stays(request["do"], value) else {"v": self._encode(value)}
+            # An iterator that is still to be read may change the arguments later.
+            stays = _stays(request["do"], value)
+            answer = {"h": self._keep(value)} if stays else {"v": self._encode(value)}
+            if request["after"] and isinstance(value, Iterator):
+                answer = {"v": values.encode_value(object())}
         except (Exception, SystemExit) as error:
             answer = values.encode_exception(error)
         for number in request["drop"]:
             del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
         return {**answer, "a": list(map(self._encode, after))} if after else answer
+
+    def _next(self, number: int) -> _Items:
+        """Return the next item of an iterator. Raises SystemExit if one that the tests have a copy of has changed."""
+        read = self._read.setdefault(number, {})
+        try:
+            item = next(self._given[number])
+        except StopIteration:
+            self._refuse_changed(read.values())
+            return _Items([])
+        self._refuse_changed([read[next(reversed(read))]] if read else ())
+        if type(item) not in _PLAIN - {tuple, frozenset}:
+            self._refuse_changed([read[id(item)]] if id(item) in read else ())
+            read[id(item)] = item, values.encode_value(item, other=_leave_iterator)
+        return _Items([item])
+
+    def _refuse_changed(self, read: Iterable[tuple[Any, Any]]) -> None:
+        if any(values.encode_value(item, other=_leave_iterator) != data for item, data in read):
+            raise SystemExit("an item of an iterator has changed after it was read")
 
     def _keep(self, value: Any) -> int:
         self._objects.append(value)
@@ -189,18 +260,22 @@ class Server:
         if kind in _PLAIN:
             return None
         if kind is _Items:
-            return ["y", encoder.items(value.items, depth), *([True] if value.more else ())]
-        if isinstance(value, Iterator):
+            return ["y", encoder.items(value.items, depth)]
+        # One inside another value may change the rest of it, and a class of the program may act otherwise.
+        iterates = isinstance(value, Iterator)
+        if iterates and not depth and (kind is _Reader or not _is_of_program(kind)):  # type: ignore[arg-type]
             number = next(self._numbers)
             self._given[number] = value
             return ["e", number]
         if _is_number_of_numpy(kind):
             # Not an array without dimensions, which can be changed.
-            return ["g", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
-        differs = _acts_otherwise(kind)  # type: ignore[arg-type]
+            if value.dtype.kind in "biufc" and value.dtype.char not in "gG":
+                return ["g", value.dtype.str, [], encoder.items([value.item()], depth)]
+            return encoder.write(value, depth)
+        differs = iterates or _acts_otherwise(kind) or _loses_its_context(value)  # type: ignore[arg-type]
         written = encoder.opaque(value) if differs else encoder.write(value, depth)
         if isinstance(value, defaultdict) and value.default_factory is not None and written[0] == "d":
-            written = ["m", self._encode(value.default_factory), *written[1:]]
+            written = ["m", *written[1:]]
         if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:
             return written
         number = next(self._numbers)

@@ -15,7 +15,7 @@ import math
 import re
 import time
 import types
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -204,6 +204,7 @@ __all__ = ["Array", "Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "de
 
 # Of numpy's types those whose items are plain data; a type's size is its number of bytes, or of characters.
 _ARRAY_KINDS = "biufcSU"
+_LONG = "gG"  # types of numbers that Python does not have
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
 LEFT_OUT = ["o", TOO_LARGE, None, None]
@@ -327,10 +328,11 @@ class _Encoder:
         return ["i", hex(number)] if number.bit_length() <= MAX_INT_BITS else self.too_large()
 
     def mapping(self, value: dict, depth: int) -> list[Any]:
-        return [
-            "C" if isinstance(value, Counter) else "d",
-            [[self.any(k, depth + 1), self.any(v, depth + 1)] for k, v in dict.items(value)],
-        ]
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        pairs = [[self.any(k, depth + 1), self.any(v, depth + 1)] for k, v in kind.items(value)]
+        if kind is OrderedDict:
+            return ["W", "OrderedDict", [["d", pairs]]]
+        return ["C" if isinstance(value, Counter) else "d", pairs]
 
     def record(self, value: tuple, depth: int) -> list[Any]:
         fields = getattr(type(value), "_fields", None)
@@ -342,11 +344,18 @@ class _Encoder:
         return ["N", type(value).__name__, list(fields), items]
 
     def ndarray(self, value: Any, depth: int) -> Any:
-        if value.dtype.kind not in _ARRAY_KINDS:
+        if value.dtype.kind == "O" and self.other is None:
+            return self.any(value.tolist(), depth + 1)
+        if value.dtype.kind not in _ARRAY_KINDS or value.dtype.char in _LONG:
             return self.opaque(value)
         if value.size > self.left:
             return self.too_large()
         return ["A", value.dtype.str, list(value.shape), self.items(value.ravel().tolist(), depth)]
+
+    def number_of_numpy(self, value: Any, depth: int) -> Any:
+        if value.dtype.char == "g":
+            return float(value)
+        return self.opaque(value) if value.dtype.char in "VG" else self.any(value.item(), depth + 1)
 
     def iterator(self, value: Any, depth: int) -> list[Any]:
         """Write the items of an iterator; of a long one the first, and that there may be more."""
@@ -408,11 +417,11 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("datetime", "date"): lambda e, v, d: ["E", v.isoformat()],
     ("datetime", "time"): lambda e, v, d: ["H", v.isoformat()],
     ("datetime", "timedelta"): lambda e, v, d: ["I", v.days, v.seconds, v.microseconds],
-    ("pathlib", "PurePath"): lambda e, v, d: ["P", str(v)],
-    ("pathlib._local", "PurePath"): lambda e, v, d: ["P", str(v)],
+    ("pathlib", "PurePosixPath"): lambda e, v, d: ["P", str(v)],
+    ("pathlib._local", "PurePosixPath"): lambda e, v, d: ["P", str(v)],
     ("uuid", "UUID"): lambda e, v, d: ["U", v.hex],
     # A row with named fields is a view of its array.
-    ("numpy", "generic"): lambda e, v, d: e.opaque(v) if v.dtype.kind == "V" else e.any(v.item(), d + 1),
+    ("numpy", "generic"): lambda e, v, d: e.number_of_numpy(v, d),
     ("numpy", "ndarray"): _Encoder.ndarray,
     ("array", "array"): lambda e, v, d: ["a", v.typecode, e.items(v, d)],
 }
@@ -449,7 +458,8 @@ def decode(
 
 
 # Types of the standard library that wrap a value, and the type of that value.
-_WRAPPED = {"UserDict": dict, "UserList": list, "UserString": str, "ChainMap": dict, "MappingProxyType": dict}
+_WRAPPED = dict.fromkeys(("OrderedDict", "UserDict", "ChainMap", "MappingProxyType"), dict)
+_WRAPPED |= {"UserList": list, "UserString": str}
 
 
 class _Decoder:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
+from collections import UserList, deque
 from collections.abc import ValuesView
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 from rlvr.sandbox.wire import values
 
 # The lengths are bounded, so that no comparison of two numbers takes long.
-_NUMBER = re.compile(r"[+-]?(?:\d{1,1000}(?:\.\d{0,1000})?|\.\d{1,1000})(?:[eE][+-]?\d{1,3})?")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,1000}(?:\.\d{0,1000})?|\.\d{1,1000})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Output:
         if value == wanted:
             return True
         fraction = "." in expected or "e" in expected.lower()
-        if not self.tolerance or not (fraction or "." in token):
+        if not self.tolerance or not (fraction or "." in token) or math.inf in (abs(float(value)), abs(float(wanted))):
             return False
         allowed = self.tolerance * (max(1.0, abs(float(wanted))) if fraction else 1.0)
         return abs(float(value - wanted)) <= allowed
@@ -66,14 +69,17 @@ _EXACT_FLOATS = 1 << 53
 def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """Whether a returned value equals an expected one, which may come from JSON.
 
-    A tuple equals a list with the same items. True is not 1, also as a key. NaN equals NaN. Integers must be equal; a
+    A tuple or deque equals a list with the same items; a fraction or decimal number is read as an int or float. True is
+    not 1, also as a key. NaN equals NaN. Integers must be equal; a
     float may stand for an integer below 2**53. An expected float has the relative tolerance 1e-9, and 0.0 the absolute
     tolerance 1e-9. tolerance: a further absolute or relative error, if the value or the expected one is a float.
     """
     if isinstance(value, values.Array):
         value = value.items
-    elif isinstance(value, (values.Yielded, ValuesView)):
+    elif isinstance(value, (values.Yielded, ValuesView, deque, UserList, array)):
         value = list(value)
+    if isinstance(value, (Fraction, Decimal)) and type(expected) in (int, float):
+        value = _as_number(value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
     if tolerance and _within(value, expected, tolerance):
@@ -93,6 +99,14 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     if isinstance(expected, (set, frozenset)):
         return type(value) is type(expected) and _kinds(value) == _kinds(expected)
     return type(value) is type(expected) and bool(value == expected)
+
+
+def _as_number(value: Fraction | Decimal) -> Any:
+    """Return the int or float that a number equals or is near; the number itself if it is beyond all floats."""
+    try:
+        return int(value) if value == int(value) else float(value)
+    except (ArithmeticError, ValueError):
+        return value
 
 
 def _within(value: Any, expected: Any, tolerance: float) -> bool:

@@ -138,4 +138,6 @@ def _is_close(value: Any, expected: Any, near: float) -> bool:
         return bool(value == expected)
     if isinstance(expected, float) and math.isnan(expected):
         return isinstance(value, float) and math.isnan(value)
+    if math.inf in (abs(value), abs(expected)):
+        return bool(value == expected)
     return value == expected or abs(value - expected) <= near + _RELATIVE * abs(expected)

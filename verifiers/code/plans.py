@@ -185,7 +185,12 @@ def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> s
             return repr(text)
     if len(cases) > 1 and all(same(cases[0][1], output) for _, output in cases):
         return repr(cases[0][1])
-    return "the input" if all(same(given, output) for given, output in cases) else ""
+    echoes: dict[str, Callable[[str], str]] = {
+        "the input": lambda given: given,
+        "the first word": lambda given: " ".join(given.split()[:1]),
+        "the last word": lambda given: " ".join(given.split()[-1:]),
+    }
+    return next((what for what, echo in echoes.items() if all(same(echo(each), out) for each, out in cases)), "")
 
 
 def null_programs(names: Sequence[str]) -> dict[str, str]:
@@ -325,7 +330,7 @@ class CallsPlan:
     def weak(self) -> str:
         """Why a pass shows little: one value or argument may be right for all calls."""
         cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
-        return describe(passing_value(cases, lambda value, expected: self.same(value, expected, 0.0)))
+        return describe(passing_value(cases, lambda value, expected: self.same(value, expected, self.tolerance)))
 
     def _find_fault(self, number: int, result: Result) -> str:
         if number >= len(result.returned):

@@ -242,9 +242,21 @@ class Proof:
             if not all(isinstance(kind, ast.Name) and kind.id in facts.EXCEPTIONS for kind in kinds):
                 raise NotProved("a handler of something else than builtin exceptions")
             if handler.name:
-                self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text="?"))
+                self._check_exception(handler)
+                self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text=f"?e{self.state.calls}"))
             self.block(handler.body)
         self.block(node.orelse)
+
+    def _check_exception(self, handler: ast.ExceptHandler) -> None:
+        """Refuse a handler that uses its exception otherwise than in `str(e)` and `e.args`."""
+        parts = [part for statement in handler.body for part in ast.walk(statement)]
+        read = [part for part in parts if isinstance(part, ast.Name) and part.id == handler.name]
+        known = [part.value for part in parts if isinstance(part, ast.Attribute) and part.attr == "args"]
+        shown = [part for part in parts if isinstance(part, ast.Call) and ast.unparse(part.func) == "str"]
+        known += [part.value for part in parts if isinstance(part, ast.FormattedValue)]
+        known += [part.args[0] for part in shown if part.args]
+        if not all(any(name is part for part in known) for name in read):
+            raise NotProved("an exception is used otherwise than by its text and arguments")
 
     def _stmt_With(self, node: ast.With) -> None:
         """Execute `with pytest.raises(ValueError): f(0)`."""
@@ -379,6 +391,8 @@ class Proof:
                 raise NotProved(f"the function {node.id} is used as a value")
             # A name that is not bound yet is an error in Python.
             found = self.state.variables.get((owner.number, node.id), Value())
+            if found.text[:2] == "?e" and found.text != f"?e{self.state.calls}":
+                raise NotProved("an exception is read after another call")
             if node.id in self.shared and owner.above is None and (found.places or "?r" in found.text):
                 raise NotProved(f"the program has a {node.id} of its own, which may become another one")
             return found
@@ -428,7 +442,7 @@ class Proof:
     def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
         """Return what an operator makes of two values. With a number or text it is one, except a sequence times n."""
         answer = left.answer or right.answer
-        if isinstance(op, ast.Mod) and right.answer and left.text[:1] in "'\"":
+        if isinstance(op, ast.Mod) and right.answer and not left.text.lstrip("-")[:1].isdigit():
             raise NotProved("the text of what may be an object")
         scalars = is_scalar(left) + is_scalar(right)
         if scalars == 2 or (scalars and not isinstance(op, ast.Mult)):
@@ -488,9 +502,11 @@ class Proof:
         base = self.value(node.value)
         if "object" in self.state.kinds(base.places) and node.attr[0] != "_":
             return self.operation([])
-        if node.attr not in facts.ATTRIBUTES or (node.attr == "args" and base.places):
+        if node.attr not in facts.ATTRIBUTES or (node.attr == "args" and base.text[:2] != "?e"):
             raise NotProved(f"the attribute {node.attr}")
         self.use(base)
+        if node.attr == "args":
+            return Value(self.state.make("answer"), True, "?")
         return self.make_container(self.state.parts(base) | base.places, answer=base.answer)
 
     def _comprehension(self, node: Any) -> Value:
@@ -643,6 +659,8 @@ class Proof:
     def _check_known(self, node: ast.Call, used: set[str], *, shows: bool) -> None:
         """Check a call of a known function. used: its name, and the names in functions that it is given."""
         name = called_name(node)
+        if "getsizeof" in used and self._within_answer(node):
+            raise NotProved("the size of an answer in memory")
         if "type" in used and shows:
             raise NotProved("the type of an answer")
         if name == "strftime" and "Z" in ast.unparse(node):
@@ -653,6 +671,10 @@ class Proof:
             raise NotProved("isinstance of another type than a builtin one")
         if name == "seed":
             raise NotProved("seeds that the program may draw from, too")
+
+    def _within_answer(self, node: ast.Call) -> bool:
+        """Whether a call has an answer among its arguments."""
+        return any(self.last[id(part)].answer for part in node.args if id(part) in self.last)
 
     def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}

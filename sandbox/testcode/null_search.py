@@ -188,7 +188,8 @@ def _find_by_name(tests: _Tests) -> str:
     A single answer is always a constant. So the tests must look at more answers than there are names.
     """
     compared: dict[str, list[Any]] = {}
-    tests.run(lambda name, given: _probe(name, compared), whole=True)
+    called = tests.run(lambda name, given: _probe(name, compared), whole=True).calls
+    compared = compared or {name: [] for name, _ in called}
     values = [*map(eval, CONSTANTS), *_values_of(tests.tree, itertools.chain(*compared.values()))]
     answers = [(f"{value!r:.{_LONGEST}}", returning(value)) for value in values]
     chosen: dict[str, tuple[str, _Answer]] = {}

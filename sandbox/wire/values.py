@@ -458,7 +458,7 @@ def decode(
 
 
 # Types of the standard library that wrap a value, and the type of that value.
-_WRAPPED = dict.fromkeys(("OrderedDict", "UserDict", "ChainMap", "MappingProxyType"), dict)
+_WRAPPED: dict[str, type] = dict.fromkeys(("OrderedDict", "UserDict", "ChainMap", "MappingProxyType"), dict)
 _WRAPPED |= {"UserList": list, "UserString": str}
 
 

@@ -54,8 +54,11 @@ class Output:
         return abs(float(value - wanted)) <= allowed
 
 
+_BLANKS = " \t\r\n\f\v"
+
+
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().split("\n")]
+    return [line.rstrip(_BLANKS) for line in text.rstrip(_BLANKS).split("\n")]
 
 
 # math.isclose's default. There is no absolute tolerance for expected values near 0, so that 6.6e-34 is not 0.

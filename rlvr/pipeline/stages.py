@@ -116,7 +116,7 @@ class Stages:
             evaluations = launch(placed)
             return find_checkpoint(folder) if trained else folder, {"evaluations": evaluations}
 
-        made = self.done(name, config, work)
+        made = self.run_once(name, config, work)
         return made if trained else dataclasses.replace(made, path=place_of(config.model.name))
 
     def reward_model(self, name: str, config: RewardConfig, *, policy: Made) -> Made:
@@ -132,7 +132,7 @@ class Stages:
             [result, *_] = launch_reward_model(placed)
             return Path(result["folder"]), {"reward model": result}
 
-        return self.done(name, config, work)
+        return self.run_once(name, config, work)
 
     def sample(self, name: str, args: SampleArgs, *, policy: Made) -> Made:
         """Sample completions of training problems and keep the best; the result's folder has them as `data.jsonl`.
@@ -148,7 +148,7 @@ class Stages:
     def _answer(self, name: str, args: A, policy: Made, measure: Callable[[A], Mapping[str, Any]]) -> Made:
         args = self.with_flags(name, dataclasses.replace(args, model=str(policy.path), seed=self.seed))
         folder = self.folder / name
-        return self.done(name, args, lambda: (folder, measure(dataclasses.replace(args, out_dir=folder))))
+        return self.run_once(name, args, lambda: (folder, measure(dataclasses.replace(args, out_dir=folder))))
 
     def make(self, name: str, settings: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Made:
         """Run any other stage: `make` writes into the folder that it is given, and returns what it measured."""
@@ -163,7 +163,7 @@ class Stages:
                 partial.mkdir(parents=True)
             return folder, make(partial)
 
-        return self.done(name, settings, work)
+        return self.run_once(name, settings, work)
 
     def with_flags(self, name: str, config: C) -> C:
         """Return a stage's config with the settings that the command line gives it (--set STAGE.SETTING)."""
@@ -173,7 +173,7 @@ class Stages:
         found: C = parse(type(config), flags, prog=f"stage {name}", default=config)
         return found
 
-    def done(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made:
+    def run_once(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made:
         """Return what the stage made, now or before. The record beside its folder says that it is done.
 
         Raises ValueError where it was made with other settings.

@@ -155,13 +155,13 @@ def ask_all(
     """Have every row answered. `keep` gets those that have ended, several at a time. Return the losses."""
     ended: list[tuple[int, Completion]] = []
 
-    def done(row: int, completion: Completion) -> None:
+    def keep_rollout(row: int, completion: Completion) -> None:
         ended.append((row, completion))
 
     losses = Losses(max(served.concurrency, 8))
     left = len(rows)
     with ExitStack() as stack:
-        rollouts = stack.enter_context(open_rollouts(served, rows, sampling, seed, plan, done))
+        rollouts = stack.enter_context(open_rollouts(served, rows, sampling, seed, plan, keep_rollout))
         # The request of the lowest row is sent first, so that rollouts that have begun end before others begin.
         requests: Background[Generated] = Background(math.inf, served.concurrency, untaken=UNTAKEN)
         stack.callback(requests.close)

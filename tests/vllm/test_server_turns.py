@@ -149,7 +149,7 @@ class Rows:
         ready, self.ready = self.ready, []
         return ready if self.open else None
 
-    def done(self, number: int, output: Output) -> None:
+    def take_output(self, number: int, output: Output) -> None:
         self.number[number] += 1
         if self.number[number] < self.turns:
             self.ready.append((number, self.request(number, self.number[number])))

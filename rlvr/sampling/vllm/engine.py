@@ -100,7 +100,7 @@ class Requests(Protocol):
         """Return the requests that came since the last call, without waiting; None when no more will come."""
         ...
 
-    def done(self, number: int, output: Output) -> None:
+    def take_output(self, number: int, output: Output) -> None:
         """Take the output of a request. Further requests may follow from it."""
         ...
 
@@ -123,7 +123,7 @@ class Batch(Requests):
         taken, self.taken = self.taken, True
         return None if taken else list(enumerate(self.requests))
 
-    def done(self, number: int, output: Output) -> None:
+    def take_output(self, number: int, output: Output) -> None:
         self.outputs[number] = output
         self.on_output(number, output)
 

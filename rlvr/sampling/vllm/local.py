@@ -88,7 +88,7 @@ class LocalEngine(Engine):
                     for request_output in step(engine):
                         if request_output.finished:
                             number, _ = under_way.pop(request_output.request_id)
-                            requests.done(number, read_output(request_output))
+                            requests.take_output(number, read_output(request_output))
                 elif taken is None:
                     return
                 else:

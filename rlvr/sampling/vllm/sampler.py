@@ -214,7 +214,7 @@ class Turns(Requests):
         self.sampling |= {row: ask.sampling for row, ask in asks}
         return [(row, self.request(ask)) for row, ask in asks]
 
-    def done(self, number: int, output: Output) -> None:
+    def take_output(self, number: int, output: Output) -> None:
         self.rollouts.add_turn(number, self.completion(output, self.sampling[number]))
 
     def on_more(self, wake: Callable[[], None]) -> None:

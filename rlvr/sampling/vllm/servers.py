@@ -155,7 +155,7 @@ class Router(Generic[S]):
                     waiting.appendleft([(number, request)])
                     self.on_loss(server, error)
                 else:
-                    requests.done(number, output)
+                    requests.take_output(number, output)
         finally:
             for future in under_way:
                 future.cancel()

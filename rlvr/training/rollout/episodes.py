@@ -251,7 +251,7 @@ def play(
     missing = [len(row) for row in seeds]
     places = [(p, g) for p, row in enumerate(seeds) for g in range(len(row))]
 
-    def done(row: int, completion: Completion) -> None:
+    def keep_rollout(row: int, completion: Completion) -> None:
         p, g = places[row]
         made[p][g] = completion
         missing[p] -= 1
@@ -259,7 +259,7 @@ def play(
             on_group(p, [completion for completion in made[p] if completion is not None])
 
     episodes = [Episode(problems[p], tuple(prompts[p]), tuple(seeds[p][g])) for p, g in places]
-    with Episodes(policy, episodes, sampling, plan, done) as running:
+    with Episodes(policy, episodes, sampling, plan, keep_rollout) as running:
         sampler.converse(running)
     return [[completion for completion in row if completion is not None] for row in made]
 

@@ -270,8 +270,15 @@ def test_outcomes_that_nobody_takes_are_bounded():
     begun: list[int] = []
     background = opened(math.inf, at_once=1)
     background.untaken = 3
+    all_submitted = threading.Event()
+
+    def begin(number: int) -> None:
+        begun.append(number)
+        assert all_submitted.wait(60)
+
     for number in reversed(range(8)):
-        background.submit(number, lambda number=number: begun.append(number))
+        background.submit(number, lambda number=number: begin(number))
+    all_submitted.set()
     deadline = time.monotonic() + 60
     while len(begun) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)

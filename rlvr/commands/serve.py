@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -81,9 +81,14 @@ def serve(args: ServeArgs) -> None:
             "tiny is made anew by each run; serve a folder that has its config and tokenizer, such as RUN/start"
         )
     check_device(args.device)
-    if find_model(args.model, args.revision).adapter is not None:
+    source = find_model(args.model, args.revision)
+    if source.adapter is not None:
         raise ValueError(f"{args.model!r} is an adapter; serve its base model: the trainer pushes merged weights")
     require_vllm()
+    if source.weights.is_gguf():
+        from rlvr.model.load.gguf import find_converted
+
+        args = replace(args, model=find_converted(args.model).weights.name)
     with StopRequest().handling_signals() as stop, ExitStack() as stack:
         stop.doing = "starting the servers"
         started = start(args, stack)

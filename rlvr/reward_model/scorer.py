@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import cached_file, logging
 
 from rlvr.algo.batch import copy_to
-from rlvr.core.files.models import SETTINGS, Source, find_model
+from rlvr.core.files.models import SETTINGS, Source
+from rlvr.model.load.gguf import find_converted
 from rlvr.model.load.lora import load_adapter, merge_adapter
 from rlvr.model.load.pretrained import load_errors_as_value_error, load_tokenizer, pick_device, pick_dtype
 
@@ -157,7 +158,7 @@ def load_parts(name: str, *, revision: str | None = None, trust_remote_code: boo
 
     Raises ValueError where there is no such model.
     """
-    source = find_model(name, revision, kind=KIND)
+    source = find_converted(name, revision, kind=KIND)
     trust = {"trust_remote_code": trust_remote_code}
     with load_errors_as_value_error(name, KIND):
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)

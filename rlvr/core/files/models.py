@@ -24,6 +24,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 OWN_BASE = "base"
 # Beside a reward model of `rlvr rm`: how texts are rendered, and its metrics.
 SETTINGS = "reward_model.json"
+GGUF, GGUF_START = ".gguf", b"GGUF"
 HUB_SECONDS = 10.0
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 TOKENIZER_FILES = ("token*", "vocab*", "*.model", "merges.txt", "*.tiktoken")
@@ -31,11 +32,20 @@ TOKENIZER_FILES = ("token*", "vocab*", "*.model", "merges.txt", "*.tiktoken")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder, or a hub name with its revision. cached_only: the hub is unreachable, and the model is in the cache."""
+    """A folder, a GGUF file, or a hub name with its revision.
+
+    cached_only: the hub is unreachable, and the model is in the cache. converted_from: of a folder in the cache, the
+    GGUF file.
+    """
 
     name: str
     revision: str | None = None
     cached_only: bool = False
+    converted_from: str | None = None
+
+    def is_gguf(self) -> bool:
+        """Return whether it is a GGUF file, which rlvr.model.load.gguf converts before it is loaded."""
+        return self.name.endswith(GGUF)
 
     def options(self) -> dict[str, Any]:
         """Return arguments of transformers' `from_pretrained` besides the name."""
@@ -95,8 +105,15 @@ def _about(name: str, kind: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        where = "folder" if Path(name).expanduser().exists() else "model"
-        raise ValueError(f"{where} {name!r} is not a {kind} that transformers can load: {error}") from error
+        raise ValueError(
+            f"{kind_of_place(name)} {name!r} is not a {kind} that transformers can load: {error}"
+        ) from error
+
+
+def kind_of_place(name: str) -> str:
+    """Return what messages call the place of a model: a folder, a file, or a model (of the hub)."""
+    path = Path(name).expanduser()
+    return "folder" if path.is_dir() else "file" if path.is_file() else "model"
 
 
 def is_adapter(name: str) -> bool:
@@ -114,9 +131,9 @@ def check_path(name: str | None) -> None:
     if name is None:
         return
     folder = Path(name).expanduser()
-    if folder.is_file():
-        raise ValueError(f"model {name!r} is a file; expected the folder that holds it, or a hub name")
-    if folder.is_dir() or is_hub_name(name):
+    if folder.is_file() and folder.suffix != GGUF:
+        raise ValueError(f"model {name!r} is a file; expected the folder that holds it, a {GGUF} file, or a hub name")
+    if folder.exists() or is_hub_name(name):
         return
     advice = "expected a folder, or a hub name such as Qwen/Qwen2.5-0.5B-Instruct"
     raise ValueError(f"model {name!r}: no such folder{_siblings(folder)}; {advice}")
@@ -133,7 +150,12 @@ def _siblings(folder: Path) -> str:
 
 
 def _in_folder(folder: Path, name: str) -> Source:
-    """Return the source in a folder after checking its files. Raises ValueError with a reason that names no folder."""
+    """Return the source in a folder or GGUF file after checking it. ValueError with a reason without its name."""
+    if folder.is_file():
+        with folder.open("rb") as file:
+            if file.read(4) != GGUF_START:
+                raise ValueError("it does not begin with the letters GGUF; copy it again")
+        return Source(Place(str(folder)), Place(str(folder)))
     config = folder / ADAPTER_CONFIG
     if config.is_file():
         check_weights(folder)

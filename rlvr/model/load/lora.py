@@ -137,12 +137,12 @@ def merge_adapter(adapted: Any) -> Any:
 def save_adapter(adapted: Any, folder: Path | str) -> None:
     """Write an adapter as peft loads it, with the same bytes from every process.
 
-    A base in a folder is named by its absolute path. A base without a name (the built-in tiny model) is written into
-    the folder `base` beside the adapter.
+    A base in a folder or file is named by its absolute path. A base without a name (the built-in tiny model) is written
+    into the folder `base` beside the adapter.
     """
     base = adapted.get_base_model()
     name = getattr(base, "name_or_path", "")
-    place = OWN_BASE if not name else os.path.abspath(name) if Path(name).is_dir() else name
+    place = OWN_BASE if not name else os.path.abspath(name) if Path(name).exists() else name
     for config in adapted.peft_config.values():
         config.base_model_name_or_path = place
     # Embeddings are never trained whole; unless told so, peft asks the hub for the base's vocabulary at each save.

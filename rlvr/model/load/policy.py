@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
-from rlvr.core.files.models import Place, Source, check_weights, find_model
+from rlvr.core.files.models import Place, Source, check_weights
 
 from ..optim.sharding import (
     allocate,
@@ -28,6 +28,7 @@ from ..optim.sharding import (
 )
 from ..probe import Decoders, PackedTrial, SmallCopyTrial, check_causal, check_length
 from ..text.rendering import Rendering
+from .gguf import find_converted
 from .lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
 from .pretrained import (
     check_decoder,
@@ -281,15 +282,15 @@ def load_policy(
     """Return the policy that a config names.
 
     "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens`, and whose weights depend only on the
-    seed. Otherwise: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter is merged
-    into its base, and all weights are trained; with `lora_rank` the adapter is trained further, if it matches the lora
-    settings. mesh: of the ranks that hold the weights in shards. Raises ValueError where the name does not exist,
-    is not a causal LM, or cannot be set up as configured.
+    seed. Otherwise: a GGUF file, or the hub name or folder of a transformers causal LM or of an adapter on one. An
+    adapter is merged into its base, and all weights are trained; with `lora_rank` the adapter is trained further, if it
+    matches the lora settings. mesh: of the ranks that hold the weights in shards. Raises ValueError where the name does
+    not exist, is not a causal LM, or cannot be set up as configured.
     """
     device = pick_device(config.device)
     short = config.weights == "bfloat16" and not config.lora_rank
     dtype = torch.bfloat16 if short else pick_dtype(config.dtype, device)
-    source = None if config.name == "tiny" else find_model(config.name, config.revision)
+    source = None if config.name == "tiny" else find_converted(config.name, config.revision)
     continued = bool(config.lora_rank and source is not None and source.adapter)
     if source is not None and continued:
         check_settings(source, config)
@@ -366,7 +367,7 @@ def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[
         tokenizer: Any = tiny_tokenizer(corpus, config.tiny_tokens)
         settings: Any = tiny_config(tokenizer, config.tiny_layers, config.tiny_width)
     else:
-        source = find_model(config.name, config.revision)
+        source = find_converted(config.name, config.revision)
         trust = {"trust_remote_code": config.trust_remote_code}
         with load_errors_as_value_error(config.name):
             settings = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
@@ -393,6 +394,8 @@ def load_pretrained(
         model = AutoModelForCausalLM.from_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention
         )
+    if place.converted_from:
+        model.name_or_path = place.converted_from  # adapters name it as their base
     return tokenizer, model
 
 

@@ -22,7 +22,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from rlvr.config import ModelConfig
-from rlvr.core.files.models import Place
+from rlvr.core.files.models import Place, kind_of_place
 
 from ..optim.sharding import fill
 
@@ -53,8 +53,8 @@ def load_errors_as_value_error(name: str, kind: str = "causal LM") -> Iterator[N
     try:
         yield
     except LOADING_ERRORS as error:
-        where = "folder" if Path(name).expanduser().exists() else "model"
         reason = NEEDS_TRUST if "trust_remote_code" in str(error) else first_line(error)
+        where = kind_of_place(name)
         raise ValueError(f"{where} {name!r} is not a {kind} that transformers can load: {reason}") from error
 
 
@@ -75,14 +75,14 @@ def check_decoder(config: Any, name: str) -> None:
 def load_tokenizer(name: str, **options: Any) -> Any:
     """Return the tokenizer of a hub name or folder. Raises OSError or ValueError where there is none.
 
-    options: `from_pretrained`'s revision, local_files_only, trust_remote_code.
+    options: `from_pretrained`'s revision, local_files_only, trust_remote_code, gguf_file.
 
     One that was saved as a plain pipeline of the `tokenizers` library is loaded as that. AutoTokenizer would look at
     the model beside it, and for some (qwen2 among them) substitute that model's way of splitting text, which loses
     every character that the saved vocabulary does not have in that form: the tiny model's spaces and newlines.
     """
     place = {key: options[key] for key in ("revision", "local_files_only") if key in options}
-    if get_tokenizer_config(name, **place).get("tokenizer_class") == "TokenizersBackend":
+    if "gguf_file" not in options and get_tokenizer_config(name, **place).get("tokenizer_class") == "TokenizersBackend":
         return PreTrainedTokenizerFast.from_pretrained(name, **place)
     return AutoTokenizer.from_pretrained(name, **options)
 

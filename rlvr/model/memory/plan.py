@@ -17,8 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import Config, TorchSamplerConfig
 from rlvr.config.settings import carry
-from rlvr.core.files.models import find_model
 
+from ..load.gguf import find_converted
 from ..load.pretrained import check_decoder, load_errors_as_value_error
 from .estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of
 
@@ -264,7 +264,7 @@ def model_settings(config: Config) -> Any:
         if (folder / "config.json").is_file():  # it may have no weights, and no tokenizer
             settings = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
         else:
-            source = find_model(name, config.model.revision)
+            source = find_converted(name, config.model.revision)
             settings = AutoConfig.from_pretrained(
                 source.weights.name, **source.weights.options(), trust_remote_code=trust
             )

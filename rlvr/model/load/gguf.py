@@ -1,0 +1,101 @@
+"""Models in GGUF files (llama.cpp's format), converted once into a folder as transformers writes it.
+
+transformers dequantises the weights and rebuilds tokenizer and chat template. For 135M weights that takes 20 seconds,
+so the result is kept. Everything else then reads the folder: the policy, vLLM, adapters, checkpoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr.core.files.models import Place, Source, find_model
+
+from .pretrained import load_errors_as_value_error, load_tokenizer
+
+SAMPLE = 2**20  # bytes at both ends of a file that name its copy in the cache, beside its size
+
+
+def find_converted(name: str, revision: str | None = None, *, kind: str = "causal LM") -> Source:
+    """Find the files of a model as `find_model` does; a GGUF file is converted first, into the cache.
+
+    Raises ValueError in one line for a model that does not exist, and for a file that transformers cannot read.
+    """
+    source = find_model(name, revision, kind=kind)
+    places = {place: _converted(place) for place in {source.weights, source.tokenizer} if place.is_gguf()}
+    return replace(
+        source,
+        weights=places.get(source.weights, source.weights),
+        tokenizer=places.get(source.tokenizer, source.tokenizer),
+    )
+
+
+def cache_folder(file: Path) -> Path:
+    """Return where the conversion of a file is kept: in $XDG_CACHE_HOME/rlvr, by its size and content at both ends."""
+    with file.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        start = stream.read(SAMPLE)
+        stream.seek(max(size - SAMPLE, 0))
+        digest = hashlib.sha256(b"%d" % size + start + stream.read(SAMPLE)).hexdigest()
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "rlvr" / "gguf" / f"{file.stem}-{digest[:12]}"
+
+
+def _converted(place: Place) -> Place:
+    """Return the folder of a converted file; converts it unless that was done before."""
+    folder = cache_folder(Path(place.name))
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=folder.parent))
+        try:
+            convert(Path(place.name), partial)
+            if not folder.exists():  # another process may have been faster
+                partial.replace(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return Place(str(folder), converted_from=os.path.abspath(place.name))
+
+
+@contextmanager
+def _struct_errors() -> Iterator[None]:
+    """Context in which a header that ends too early raises ValueError, as other broken files do."""
+    try:
+        yield
+    except struct.error as error:
+        raise ValueError(f"its header is cut off ({error}); copy it again") from error
+
+
+def convert(file: Path, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """Write weights, config, tokenizer and chat template of a GGUF file into a folder; return the model.
+
+    In float32 the weights are those of the dequantised file. Raises ValueError, in one line, for a file that
+    transformers cannot read as a causal LM, and where the package gguf is missing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        import gguf  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"{file}: GGUF files need the package gguf; pip install 'rlvr[gguf]'") from error
+    with load_errors_as_value_error(str(file)), _struct_errors():
+        place: dict[str, Any] = {"gguf_file": file.name}
+        tokenizer = load_tokenizer(str(file.parent), **place)
+        model = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=dtype, **place)
+        # The weights are no longer quantised, and transformers refuses to save what it believes to be.
+        model.hf_quantizer = None
+        del model.config.quantization_config
+        model.config._name_or_path = file.stem
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return model

@@ -26,6 +26,7 @@ _MODULES = {
     "generated.product": "product",
     "generated.propositions": "propositions",
     "generated.tiny_code": "tiny_code",
+    "generated.word_problems": "one_step_problems two_step_problems",
     "libraries": "reasoning_gym verifiers",
     "hub": "hub",
     "jsonl": "jsonl",

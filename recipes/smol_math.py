@@ -1,0 +1,34 @@
+"""Word problems for a real language model on a CPU: SmolLM2-135M-Instruct, prompts in its chat template, GRPO.
+
+The model knows how to talk and can hardly calculate. It sees questions of one step (three quarters) and of two, as
+people ask them, and nothing but the verdicts of the math verifier; there is no fine-tuning before.
+
+    rlvr fetch smollm2-135m models/smollm2-135m
+    rlvr train smol_math
+    rlvr train smol_math --model.lora-rank 16 --optim.lr 2e-4      # an adapter in place of all weights
+    rlvr train smol_math --run.shuffle-rewards                     # control: rewards that carry no information
+"""
+
+from pathlib import Path
+
+from rlvr.commands.train import script
+from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+
+CONFIG = Config(
+    run=RunConfig(
+        task="mixture",
+        task_option=("packs=one_step_problems:3,two_step_problems:1",),
+        steps=80,
+        out_dir=Path("runs/smol_math"),
+        save_every=20,
+    ),
+    model=ModelConfig(name="models/smollm2-135m"),
+    rollout=RolloutConfig(problems_per_step=16, group_size=8, max_new_tokens=48),
+    algo=AlgoConfig("grpo"),
+    optim=OptimConfig(lr=2e-5, warmup_steps=5, tokens_per_microbatch=4096),
+    eval=EvalConfig(num_problems=256, samples=1, k=(1,), every=20, temperature=1.0),
+)
+
+
+if __name__ == "__main__":
+    script(globals())

@@ -21,7 +21,7 @@ from rlvr.verifiers.runner import Runner
 from tests.helpers.files import cases
 
 PACKS = "arithmetic bilingual_sums constraints countdown hops judged_sums notes private_sums product propositions "
-PACKS += "secret_sums"
+PACKS += "secret_sums one_step_problems two_step_problems"
 SMALL = {"num_train": 60, "num_test": 41, "num_demonstrations": 60}
 HYPOTHESIS = re.compile(r"\((\w+) : (?:(\w) -> )?(\w)\)")
 READABLE = "<think>7+5=12 4+8=12>13 3+5=08>09</think><answer>932</answer>"
@@ -57,6 +57,21 @@ def test_parts_are_disjoint_across_seeds_and_items_depend_on_seed_and_index_alon
         assert list(first.train)[:9] == list(few.train)
         assert list(first.test)[:9] == list(few.test)
         assert few.train[3] == few.train[3]
+
+
+@pytest.mark.parametrize("name", ["one_step_problems", "two_step_problems"])
+def test_word_problems_are_answered_by_what_is_worked_and_not_by_what_they_say(name: str) -> None:
+    """The demonstration's expression has the value of the reference; a number of the prompt, or the prompt, has not."""
+    task = make_task(name, num_demonstrations=400)
+    for problem, completion in task.demonstrations:
+        expression, value = completion.split(" = ")
+        assert re.fullmatch(r"[\d+*/() -]+", expression)
+        assert eval(expression) == int(value) == int(problem.reference) > 0
+        said = problem.prompt[0]["content"]
+        stated = re.findall(r"\d+", said)
+        assert sorted(re.findall(r"\d+", expression)) == sorted(stated)
+        assert task.verifier(problem, completion).correct
+        assert not any(task.verifier(problem, echo).correct for echo in (said, expression, f"{expression}.", *stated))
 
 
 def test_scratchpad_by_hand() -> None:

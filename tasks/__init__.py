@@ -18,6 +18,7 @@ _MODULES = {
     "published.language": "gpqa mmlu_pro ifeval ifbench knights_knaves",
     "generated.arithmetic": "arithmetic",
     "generated.bilingual_sums": "bilingual_sums notes",
+    "generated.checked_instructions": "checked_instructions unseen_instructions",
     "generated.constraints": "constraints",
     "generated.countdown": "countdown",
     "generated.higher_lower": "higher_lower",

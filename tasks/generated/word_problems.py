@@ -111,8 +111,16 @@ def _pack(name: str, stories: Stories, seed: int, sizes: tuple[int, ...], most: 
     def propose(stream: random.Random) -> tuple[str, Story]:
         return _propose(stream, stories, most, factor)
 
-    options = {"verifier": "math", "verifier_options": {"extract": "lenient"}}
-    return generate_task(name, propose, _problem, _demonstrate, seed=seed, sizes=sizes, **options)
+    return generate_task(
+        name,
+        propose,
+        _problem,
+        _demonstrate,
+        seed=seed,
+        sizes=sizes,
+        verifier="math",
+        verifier_options={"extract": "lenient"},
+    )
 
 
 @register_task("one_step_problems")

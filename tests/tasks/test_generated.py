@@ -14,6 +14,7 @@ from rlvr.core.registry import make_task
 from rlvr.core.types import PACK, Problem, Reply, Status, Task, Verdict
 from rlvr.tasks.base import build_task, normalize_prompt
 from rlvr.tasks.generated.arithmetic import result_of, scratchpad
+from rlvr.tasks.generated.checked_instructions import TRAINED, UNSEEN
 from rlvr.tasks.generated.hops import LETTERS as LETTERS_OF_HOPS
 from rlvr.tasks.generated.hops import permutation, walk
 from rlvr.tasks.generated.private_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
@@ -72,6 +73,32 @@ def test_word_problems_are_answered_by_what_is_worked_and_not_by_what_they_say(n
         assert sorted(re.findall(r"\d+", expression)) == sorted(stated)
         assert task.verifier(problem, completion).correct
         assert not any(task.verifier(problem, echo).correct for echo in (said, expression, f"{expression}.", *stated))
+
+
+FOLLOWED = {
+    ("Do not use any commas.", "fewer than"): "Rain falls on the roof and the garden drinks. " * 2,
+    ("lowercase letters",): "rain falls on the roof and the small garden drinks it all day and all night.",
+    ("Highlight",): "*Rain* falls on the *roof* and the small *garden* drinks it all day and all night long.",
+    ("capital letters",): "RAIN FALLS ON THE ROOF AND THE SMALL GARDEN DRINKS IT ALL DAY AND NIGHT LONG.",
+}
+
+
+@pytest.mark.parametrize("name", ["checked_instructions", "unseen_instructions"])
+def test_checked_instructions_are_followed_by_texts_that_follow_them_and_need_some_words(name: str) -> None:
+    """And no text of a word or two follows any of them, nor the prompt itself most."""
+    task, found = make_task(name, num_test=300, most_instructions=1), 0
+    for problem in task.test:
+        said = problem.prompt[0]["content"]
+        short = next((text for marks, text in FOLLOWED.items() if any(mark in said for mark in marks)), None)
+        if short is not None and "fewer than 2" not in said:
+            found += 1
+            assert task.verifier(problem, short).correct, said
+        assert not any(task.verifier(problem, text).correct for text in ("", "Rain.", '"Rain."', "*A* *b* *c*"))
+    assert found > 20
+
+
+def test_unseen_instructions_are_of_other_kinds() -> None:
+    assert not TRAINED.keys() & UNSEEN.keys()
 
 
 def test_scratchpad_by_hand() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr.algo.batch import copy_to
 from rlvr.core.heartbeat import beat
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
 from rlvr.model.cpu.processor import use_one_thread_if_small, use_threads
@@ -219,7 +220,7 @@ class ContinuousBatch:
                 ended.append((row, ending))
         if ended:
             longest = max(ending.length for _, ending in ended)
-            slots = torch.tensor([row.slot for row, _ in ended], device=self.slots.device)
+            slots = copy_to(torch.tensor([row.slot for row, _ in ended]), self.slots.device)
             tokens, logprobs = self.tokens[slots, :longest].tolist(), self.logprobs[slots, :longest].tolist()
             for (row, ending), ids, values in zip(ended, tokens, logprobs):
                 self.lengths = [self.lengths[0] + 1, self.lengths[1] + ending.length]
@@ -253,7 +254,7 @@ class ContinuousBatch:
         """Keep these rows; return their last tokens, of `last` (B,)."""
         if len(kept) == len(self.rows):
             return last
-        index = torch.tensor(kept, dtype=torch.long, device=last.device)
+        index = copy_to(torch.tensor(kept, dtype=torch.long), last.device)
         if kept:
             self.decoder.keep(index)
         staying = set(kept)
@@ -302,9 +303,9 @@ class ContinuousBatch:
     def _add(self, rows: list[tuple[int, int]]) -> None:
         """Give rows that entered their places."""
         made = [Row(p, g, self.free.pop(), self.limits[p]) for p, g in rows]
-        slots = torch.tensor([row.slot for row in made], device=self.slots.device)
+        slots = copy_to(torch.tensor([row.slot for row in made]), self.slots.device)
         numbers = uniforms([self.seeds[p][g] for p, g in rows], self.sampling.max_new_tokens)
-        self.numbers[slots] = numbers.to(self.numbers.device)
+        self.numbers[slots] = copy_to(numbers, self.numbers.device)
         self.rows += made
         self.slots = torch.cat([self.slots, slots])
         self.drawn = torch.cat([self.drawn, torch.zeros_like(slots)])

@@ -22,6 +22,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.algo.batch import copy_to
 from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
 from rlvr.core.types import Sampling
+from rlvr.model.attention import flex, varlen
+from rlvr.model.attention.rows import Spans
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
@@ -181,6 +183,55 @@ def test_the_host_seldom_waits_while_it_samples(cuda, measured: Measured) -> Non
     assert waits < 0.5 * steps
 
 
+ROWS = np.array([70, 3, 1310, 90, 40, 1, 300, 5, 5]), np.array([0, 0, 0, 73, 0, 0, 73, 70, 0])
+ROWS = *ROWS, np.array([0, 0, 0, 1310, 70, 70, 1310, 3, 70])  # of three prompts, in no order
+
+
+def attention_tensors(device: torch.device, total: int, heads: int = 8, kv_heads: int = 2) -> list[torch.Tensor]:
+    """Scaled queries, keys and values (N, heads, 64) in bfloat16."""
+    generator = torch.Generator(device).manual_seed(0)
+    made = (torch.randn(total, n, 64, device=device, generator=generator) for n in (heads, kv_heads, kv_heads))
+    return [(x * scale).bfloat16().requires_grad_() for x, scale in zip(made, (0.125, 1, 1))]
+
+
+def with_gradients(out: torch.Tensor, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The output, and the gradients of a weighted sum of it."""
+    weights = torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out)
+    return [out.detach(), *torch.autograd.grad(out, tensors, weights.to(out.dtype))]
+
+
+def test_the_flash_kernel_computes_one_softmax_and_repeats(cuda) -> None:
+    """Completions on their prompts, in bfloat16: near the same in float64, and twice the same bytes."""
+    tensors = attention_tensors(cuda, int(ROWS[0].sum()))
+    plan = varlen.VarlenPlan(ROWS, cuda)
+    found, again = (with_gradients(varlen.attend(*tensors, plan), tensors) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(found, again))
+    spans, place = Spans.of_rows(*ROWS), torch.arange(int(ROWS[0].sum()), device=cuda)
+    own, first, end = (torch.from_numpy(x).to(cuda)[:, None] for x in (spans.own, spans.context, spans.context_end))
+    seen = ((place >= own) & (place <= place[:, None])) | ((place >= first) & (place < end))
+    exact = [x.detach().double().requires_grad_() for x in tensors]
+    key, value = (x.repeat_interleave(4, dim=1) for x in exact[1:])
+    scores = torch.einsum("qhd,khd->hqk", exact[0], key).masked_fill(~seen, float("-inf"))
+    expected = with_gradients(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value), exact)
+    for a, b in zip(found, expected):
+        assert float((a.double() - b).abs().max()) < 0.02 * float(b.abs().max())
+
+
+@pytest.mark.parametrize(("count", "length"), [(32, 512), (4, 4096), (1, 16_384)])
+def test_attention_forward_and_backward(cuda, measured: Measured, count: int, length: int) -> None:
+    """Milliseconds of the flash kernel and of flex_attention, for 16,384 tokens in rows of some length."""
+    rows = np.full(count, length), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    tensors = attention_tensors(cuda, count * length, heads=14)
+    short, general = varlen.VarlenPlan(rows, cuda), flex.FlexPlan(Spans.of_rows(*rows), cuda)
+    for name, attend, plan in (("flash", varlen.attend, short), ("flex", flex.attend, general)):
+        seconds = []
+        for _ in range(6):
+            start = now(cuda)
+            with_gradients(attend(*tensors, plan), tensors)
+            seconds.append(now(cuda) - start)
+        measured(f"attention by {name}, {count} rows of {length:,}, both passes", f"{1e3 * min(seconds):.1f} ms")
+
+
 def test_memory_grows_with_tokens_and_not_with_their_square(cuda, measured: Measured) -> None:
     """A training pass on rows of 8,192 tokens against one on twice as many rows of half the length."""
     policy = large_policy(cuda)
@@ -216,7 +267,8 @@ def test_runs_repeat(device, tmp_path: Path, measured: Measured) -> None:
     """Three steps twice, with equal seeds: on a CPU byte for byte; on a GPU whether they do is told."""
     found = []
     for name in ("a", "b"):
-        run = make_run(tmp_path / name, model={"device": str(device)})
+        # Random weights move far in a step, which would be a warning.
+        run = make_run(tmp_path / name, model={"device": str(device)}, optim={"max_update_kl": 0.0})
         train(run)
         found.append(weights_of(run).cpu())
     same = torch.equal(*found)

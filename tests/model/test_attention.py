@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr.model.attention import flex
+from rlvr.model.attention import flex, varlen
 from rlvr.model.attention.operations import Scores
 from rlvr.model.attention.rows import SMALL, GroupRows, Pad, Rows, Spans, rectangles, tiles
 from rlvr.model.cpu import attention
@@ -83,6 +83,73 @@ def test_tiles_and_flex_attention_compute_what_a_mask_of_all_pairs_does(
     plan = flex.FlexPlan(spans, torch.device("cpu"))
     for a, b in zip(results(flex.attend(query, key, value, plan, scores, compiled=False), tensors), expected):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
+
+
+def flash_forward(query: Tensor, key: Tensor, value: Tensor, rows: varlen.Sequences, *, causal: bool):
+    """What the flash kernel returns: outputs, and the logs of the sums (H, N)."""
+    out, log_sum = torch.empty_like(query), torch.empty(query.shape[1], len(query), dtype=query.dtype)
+    for q, k, scores in sequences(query, key, rows, causal):
+        log_sum[:, q] = scores.logsumexp(-1)
+        values = value[k].repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        out[q] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values)
+    return out, log_sum
+
+
+def flash_backward(grad, query, key, value, out, log_sum, rows: varlen.Sequences, *, causal: bool):
+    """Its backward pass: probabilities from the given logs, d(score) = p * (dp - sum(grad * out))."""
+    shared = query.shape[1] // key.shape[1]
+    grads = [torch.zeros_like(x) for x in (query, key, value)]
+    for q, k, scores in sequences(query, key, rows, causal):
+        keys, values = (x[k].repeat_interleave(shared, dim=1) for x in (key, value))
+        p = (scores - log_sum[:, q, None]).exp()
+        product = torch.einsum("qhd,khd->hqk", grad[q], values) - (grad[q] * out[q]).sum(-1).t()[..., None]
+        grads[0][q] = torch.einsum("hqk,khd->qhd", p * product, keys)
+        for into, part in (
+            (1, torch.einsum("hqk,qhd->khd", p * product, query[q])),
+            (2, torch.einsum("hqk,qhd->khd", p, grad[q])),
+        ):
+            grads[into][k] += part.unflatten(1, (-1, shared)).sum(2)
+    return grads
+
+
+def sequences(query: Tensor, key: Tensor, rows: varlen.Sequences, causal: bool):
+    """Of each sequence: its queries, its keys, and its scores (H, Lq, Lk)."""
+    for (a, b), (c, d) in zip(*(itertools.pairwise(x.tolist()) for x in (rows.query_begins, rows.key_begins))):
+        assert (b - a, d - c) <= rows.longest
+        keys = key[c:d].repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        scores = torch.einsum("qhd,khd->hqk", query[a:b], keys)
+        hidden = (
+            torch.ones(b - a, d - c, dtype=torch.bool).triu(1)
+            if causal
+            else torch.zeros(b - a, d - c, dtype=torch.bool)
+        )
+        yield slice(a, b), slice(c, d), scores.masked_fill(hidden, float("-inf"))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 2, 8, 7, 3, 6, 4, 5], [0, 1, 2], [2, 6, 7]])
+def test_two_calls_of_a_flash_kernel_compute_one_softmax(order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By stand-ins of torch's kernel, in float32, against all scores at once in float64: rows in several orders."""
+    monkeypatch.setattr(varlen, "flash_forward", flash_forward)
+    monkeypatch.setattr(varlen, "flash_backward", flash_backward)
+    lengths, parents = LENGTHS[order], [order.index(p) if p >= 0 else -1 for p in PARENTS[order]]
+    first = np.cumsum(lengths) - lengths
+    contexts, before = (np.array([x[p] if p >= 0 else 0 for p in parents]) for x in (first, lengths))
+    total = int(lengths.sum())
+    seen = torch.zeros(total, total, dtype=torch.bool)
+    for a, n, c, m in zip(first, lengths, contexts, before):
+        seen[a : a + n, a : a + n] = torch.ones(n, n, dtype=torch.bool).tril()
+        seen[a : a + n, c : c + m] = True
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(total, heads, 8, generator=generator).requires_grad_() for heads in (4, 2, 2)]
+    exact = [x.detach().double().requires_grad_() for x in tensors]
+    plan = varlen.VarlenPlan((lengths, contexts, before), torch.device("cpu"))
+    found = results(varlen.attend(*tensors, plan), tensors)
+    key, value = (x.repeat_interleave(2, dim=1) for x in exact[1:])
+    scores = torch.einsum("qhd,khd->hqk", exact[0], key).masked_fill(~seen, float("-inf"))
+    expected = results(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value), exact)
+    assert len(found) == len(expected) == 4
+    for a, b in zip(found, expected):
+        torch.testing.assert_close(a.double(), b, atol=1e-5, rtol=1e-5)
 
 
 def test_compiled_flex_attention_agrees() -> None:

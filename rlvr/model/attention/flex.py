@@ -1,4 +1,4 @@
-"""Attention of tokens laid end to end by torch's flex_attention: what a GPU computes.
+"""Attention of tokens laid end to end by torch's flex_attention: what a GPU computes that the flash kernel does not.
 
 A block mask tells the kernel which blocks of keys each block of queries sees: prompts are shared, rows are apart, and
 blocks outside a sliding window are skipped. Its memory grows with the square of the number of blocks of 128 tokens,
@@ -23,6 +23,8 @@ from .operations import Scores
 from .rows import Spans
 
 BLOCK = 128
+# Kernels that are compiled at most: one for each type, score function, number of heads, with gradients and without.
+VARIANTS = 64
 
 
 class FlexPlan:
@@ -61,7 +63,7 @@ def attend(
 ) -> Tensor:
     """Return what `attend_by_tiles` does (rlvr.model.cpu.attention). Compiled for a CPU: no gradients, no sinks."""
     scores = scores or Scores()
-    kernel: Any = _compile() if compiled else flex_attention
+    kernel: Any = _run_compiled if compiled else flex_attention
     q, k, v = (
         torch.nn.functional.pad(x, (0, 0, 0, 0, 0, plan.padding)).transpose(0, 1)[None] for x in (query, key, value)
     )
@@ -84,6 +86,12 @@ def _cap_scores(cap: Tensor) -> Any:
         return cap * torch.tanh(score / cap)
 
     return cap_score
+
+
+def _run_compiled(*args: Any, **options: Any) -> Any:
+    """Run the compiled kernel. Where the compiler gives up, that is an error: eagerly it makes all (N, N) scores."""
+    with torch._dynamo.config.patch(recompile_limit=VARIANTS, fail_on_recompile_limit_hit=True):
+        return _compile()(*args, **options)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.algo.batch import copy_to
 
-from ..attention import flex
+from ..attention import flex, varlen
 from ..attention.operations import Scores, layer_scores
 from ..attention.rows import Pad, Spans, rectangles
 from ..cpu.attention import PackedAttention, Rectangle
@@ -56,8 +56,9 @@ class PackedGroups:
     completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
     `heads_per_key` is then how many heads share keys.
 
-    A GPU computes the attention by flex_attention (rlvr.model.attention.flex), where that runs; everything else by
-    rlvr.model.cpu.attention.
+    A GPU computes plain attention in half precision by the flash kernel (rlvr.model.attention.varlen), windows, soft
+    caps, sinks and float32 by flex_attention (rlvr.model.attention.flex), where these run; everything else is computed
+    by rlvr.model.cpu.attention.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class PackedGroups:
         # How their attention is computed.
         self.kept: dict[int, tuple[Tensor, Tensor]] | None = {} if keep else None
         self.heads_per_key = 1
+        self._varlen_plan: varlen.VarlenPlan | None = None
         self._flex_plans: dict[int | None, flex.FlexPlan] = {}
         prompt_blocks = [Rectangle(prompt_lengths[part], device) for part in prompt_parts]
         self.prompt_rows = prompt_blocks[0].rows  # all, with `keep`
@@ -126,6 +128,9 @@ class PackedGroups:
                 total, rows = self.attention.sizes[0], self.prompt_rows
                 kept = self.kept[layer] = Pad.apply(key[:total], rows), Pad.apply(value[:total], rows)
                 self.heads_per_key = query.shape[1] // key.shape[1]
+            if scores is None and varlen.fits(query, key, value):
+                self._varlen_plan = self._varlen_plan or varlen.VarlenPlan(self._rows, device)
+                return varlen.attend(query, key, value, self._varlen_plan)
             if device.type == "cuda" and flex.is_available(device):
                 window = None if scores is None else scores.window
                 if window not in self._flex_plans:

@@ -48,10 +48,10 @@ bench: setup
 	echo "($$(($$(date +%s) - start)) s)"; done; \
 	[ -z "$$failed" ] || { echo "error: these ended with an error:$$failed" >&2; exit 1; }
 
-# The API reference, from the docstrings; a warning is an error.
+# The guide, with a reference made from the code, into build/docs: about half a minute. A warning is an error.
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
-	$(BIN)/python .ci/docs.py build/docs
+	$(BIN)/python -m docs.build
 
 clean:
 	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,8 +7,9 @@ have a table of their own, in rlvr/algo/losses.py. Neither table imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Literal
 
 from . import advantages as rules
@@ -16,8 +17,13 @@ from .advantages import BatchRule, Rewards
 
 
 def per_group(rule: Callable[[Rewards], list[float]]) -> BatchRule:
-    """Return the rule of one group (G rewards) as a rule of all groups."""
-    return lambda groups: [rule(group) for group in groups]
+    """Return the rule of one group (G rewards) as a rule of all groups, with its name and docstring."""
+
+    @wraps(rule)
+    def of_all(groups: Sequence[Rewards]) -> list[list[float]]:
+        return [rule(group) for group in groups]
+
+    return of_all
 
 
 TrainsOn = Literal["signal", "all", "chosen"]

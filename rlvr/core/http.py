@@ -292,7 +292,7 @@ def is_local(host: str) -> bool:
 
 
 def parse_url(url: str, name: str) -> httpx2.URL:
-    """Return the URL of a server. Raises ValueError unless it is http(s)://HOST[:PORT][/PATH]."""
+    """Return the URL of a server. Raises ValueError unless it is `http(s)://HOST[:PORT][/PATH]`."""
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL:

@@ -22,8 +22,8 @@ from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from tests.helpers.files import EXCERPTS, ROOT
 
-SOURCES = ("rlvr", "verifiers", "tasks", "environments", "sandbox", "recipes")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SOURCES = ("docs", "rlvr", "verifiers", "tasks", "environments", "sandbox", "recipes")
+BLOCK = re.compile(r"^ *```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 RUNNERS = re.compile(
     r"^(?:docker run [^`]*?|torchrun --nproc-per-node \S+ -m --|(?:\S*python|accelerate launch) -m) rlvr\b"
 )
@@ -133,12 +133,18 @@ def commands_of(path: Path) -> list[Printed]:
     """Return the commands of the project that a file prints, each once, as `rlvr COMMAND ...`."""
     found: dict[Printed, None] = {}
     for printed in READERS[path.suffix](path.read_text("utf-8")):
-        line = RUNNERS.sub("rlvr", printed.line.strip().removeprefix("$ "))
-        with contextlib.suppress(ValueError):  # a quotation mark that is not closed: it is no line of a shell
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["rlvr"] and len(words) > 1 and re.fullmatch(r"[a-z-]+", words[1]):
-                found[Printed(shlex.join(words), printed.whole)] = None
+        found |= {Printed(line, printed.whole): None for line in commands_of_line(printed.line)}
     return list(found)
+
+
+def commands_of_line(text: str) -> list[str]:
+    """Return the command of the project on a line, as `rlvr COMMAND ...`; [] where it has none."""
+    line = RUNNERS.sub("rlvr", text.strip().removeprefix("$ "))
+    with contextlib.suppress(ValueError):  # a quotation mark that is not closed: it is no line of a shell
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["rlvr"] and len(words) > 1 and re.fullmatch(r"[a-z-]+", words[1]):
+            return [shlex.join(words)]
+    return []
 
 
 def fill_in(words: list[str], *, whole: bool = True) -> list[str]:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
+SOCKET = "RLVR_WARM_SOCKET"
 _PRELOADED = (
     "rlvr.commands.cli",
     "rlvr.launch.execute",
@@ -112,7 +113,7 @@ def start(
     """Start `rlvr ARGUMENTS`. Output goes to files of its own for `communicate`, or to those given."""
     out, errors = (given or tempfile.TemporaryFile() for given in (stdout, stderr))  # noqa: SIM115
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(_service())
+    connection.connect(service())
     request = {"argv": list(arguments), "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
     descriptors = array.array("i", [out.fileno(), errors.fileno()])
     data = json.dumps(request).encode() + b"\n"
@@ -168,8 +169,13 @@ def _wait_for(process: Started, timeout: float) -> subprocess.CompletedProcess[s
 
 
 @functools.cache
-def _service() -> str:
-    """Start the process that is forked, one for this process, and return the path of its socket."""
+def service() -> str:
+    """Start the process that is forked, one for this process, and return the path of its socket.
+
+    Programs that this process starts with the variable SOCKET share it.
+    """
+    if SOCKET in os.environ:
+        return os.environ[SOCKET]
     folder = tempfile.TemporaryDirectory(prefix="rlvr-warm-")
     path = os.path.join(folder.name, "socket")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -263,5 +269,12 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         sys.exit(1)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve at a path; or as `rlvr ARGUMENTS`, with the output of this process."""
+    if sys.argv[1] == "rlvr":
+        sys.exit(start(sys.argv[2:], stdout=sys.stdout, stderr=sys.stderr).wait())
     serve(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

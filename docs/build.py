@@ -25,6 +25,7 @@ LEFT_OUT = ("README.md",)  # for those who write pages
 API = '"reference/api/index.md"'
 SHIM = "https://unpkg.com/iframe-worker/shim"  # lets the search work in a page that is opened as a file
 OWN_SHIM = "assets/iframe-worker.js"
+DEEPEST = 3  # heading of a module's functions and classes on a page of the API
 
 
 def main() -> None:
@@ -40,6 +41,7 @@ def main() -> None:
     if done.returncode:
         sys.exit(done.returncode)
     written = use_own_files(BUILD / "docs")
+    put_guide_first(BUILD / "docs")
     print(f"{BUILD / 'docs' / 'index.html'}: {written} pages in {time.monotonic() - start:.0f} s")
 
 
@@ -89,6 +91,25 @@ def use_own_files(site: Path) -> int:
         ):
             sys.exit(f"error: {page} loads {foreign[0]}; put the file into docs/assets")
     return len(pages)
+
+
+def put_guide_first(site: Path) -> None:
+    """Let searches find modules, classes and functions of the API by their whole names, and none of their members.
+
+    A name in a title counts less the longer the title is, so that pages of the guide come first.
+    """
+    index = json.loads((site / "search.json").read_text("utf-8"))
+    kept = []
+    for item in index["items"]:
+        page, _, name = item["location"].partition("#")
+        if page.startswith("reference/api/rlvr"):
+            if item["level"] > DEEPEST:
+                continue
+            item["title"] = name or item["title"]
+        kept.append(item)
+    text = json.dumps({**index, "items": kept}, ensure_ascii=False)
+    (site / "search.json").write_text(text, encoding="utf-8")
+    (site / "search.js").write_text(f"var __index = {text};", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from rlvr.commands.list import USES, documentation, recipe_command, recipe_docst
 from rlvr.core.printable import describe_type
 from rlvr.core.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry
 
-from .markdown import page, plain, sentence, table
+from .markdown import page, plain, table
 
 TEXTS = {
     "verifiers": "`rlvr list NAME` prints the same in the terminal. A name of your own is `module:attribute`.",
@@ -50,7 +50,7 @@ def entry(registry: Registry, name: str) -> str:
 def recipes_page() -> str:
     """Return the page of the recipes, read without running them."""
     files = recipe_files()
-    rows = [[f"[{file.stem}](#{file.stem})", plain(sentence(recipe_docstring(file)))] for file in files]
+    rows = [[f"[{file.stem}](#{file.stem})", plain(recipe_docstring(file).split("\n")[0])] for file in files]
     parts = []
     for file in files:
         source = file.read_text("utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .markdown import page, plain, table
+from .markdown import page, table
 
 RUN = (
     ("config.json", "the settings, and under `history` what changed at which resume"),
@@ -227,5 +227,5 @@ def pages() -> dict[str, str]:
 
 def section(name: str, text: str, fields: tuple[Field, ...]) -> str:
     """Return the section of a format."""
-    rows = ([f"`{f.name}`", f.type, f"{plain(f.meaning)}{'' if f.always else ' (optional)'}"] for f in fields)
+    rows = ([f"`{f.name}`", f.type, f"{f.meaning}{'' if f.always else ' (optional)'}"] for f in fields)
     return "\n\n".join([f"### {name}", text, table(["field", "type", "means"], rows)])

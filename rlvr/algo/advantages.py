@@ -154,6 +154,7 @@ SCALES: dict[str, Callable[[Sequence[Sequence[float]], Sequence[Rewards]], list[
     "batch_std": by_batch_std,
     "whiten": whiten,
 }
+"""What scales the advantages of the batch (P x G), by the word of `--algo.advantage-scale`."""
 
 
 def subtract_costs(rewards: Sequence[Rewards], costs: Sequence[Sequence[float]]) -> list[list[float | None]]:

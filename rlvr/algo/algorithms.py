@@ -136,3 +136,4 @@ ALGORITHMS: dict[str, Algorithm] = {
         ),
     )
 }
+"""The algorithms, by the word of `--algo`."""

@@ -152,6 +152,7 @@ def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
 
 # Which one algo.kl_estimator auto stands for: `estimator` in rlvr/config/algo.py.
 KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_is": k3_is}
+"""The KL estimators, by the word of `--algo.kl-estimator`."""
 
 
 def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, kind: str, cap: float) -> Tensor:
@@ -372,6 +373,7 @@ LOSSES: dict[str, Loss] = {
         Loss("kto", "arXiv:2402.01306", kto_loss, ratio=None, normalize="sequence", of_completions=True),
     )
 }
+"""The losses, by the word of `--algo.loss`."""
 
 
 def batch_loss(

@@ -120,3 +120,4 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "vllm": VLLMConfig,
     "vllm-server": VLLMServerConfig,
 }
+"""The settings' class of each sampler, by the word of `--sampler`."""

@@ -152,7 +152,6 @@ MONITOR = (
     Metric("monitor/suspicious", "0 or 1", "whether the step has slow signs of reward hacking", "0"),
     Metric("monitor/falling", "0 or 1", "whether the step has fast signs of reward hacking", "0"),
 )  # fmt: skip
-# By subject, in the order of the reference.
 METRICS: dict[str, tuple[Metric, ...]] = {
     "Every run": ALL,
     "The update": UPDATE,
@@ -163,6 +162,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "vLLM": ENGINE,
     "Monitor": MONITOR,
 }
+"""All metrics by subject, in the order of the reference."""
 
 
 def find_metric(name: str) -> Metric | None:

@@ -1,6 +1,7 @@
 """Pages of the guide as tests run them: their blocks of code, the commands in these, and what they print.
 
-docs/README.md says how a page is written.
+docs/README.md says how a page is written. `python -m tests.helpers.guide docs/PAGE.md` runs one and writes what its
+blocks print into the `text` blocks after them.
 """
 
 from __future__ import annotations
@@ -113,6 +114,17 @@ def depth(path: Path, before: dict[Path, Path]) -> tuple[int, Path]:
 
 def run_page(path: Path, folder: Path) -> None:
     """Run the blocks of a page in a folder, in order. AssertionError where one fails, or prints something else."""
+    for block, output, runs in run_blocks(path, folder):
+        where = f"{path}, line {block.line}"
+        expected = output.text.splitlines() if output else []
+        for said, printed in runs:
+            compare(said or expected, printed, where, exact=block.language == "python")
+
+
+def run_blocks(path: Path, folder: Path) -> Iterator[tuple[Block, Block | None, list[tuple[list[str], list[str]]]]]:
+    """Run the blocks of a page in a folder. Yield each with the block of its output, and what it is said to print and
+    prints.
+    """
     blocks = blocks_of(path)
     with Interpreter(folder) as interpreter:
         for block, following in zip(blocks, [*blocks[1:], None]):
@@ -121,13 +133,22 @@ def run_page(path: Path, folder: Path) -> None:
                 continue
             if block.needs or block.language not in RUN:
                 continue
-            where = f"{path.relative_to(ROOT)}, line {block.line}"
-            expected = following.text.splitlines() if following and is_output(following) else []
+            where = f"{path}, line {block.line}"
+            output = following if following and is_output(following) else None
             if block.language == "python":
-                compare(expected, interpreter.run(block.text, where), where, exact=True)
-                continue
-            for said, printed in list(run_shell(block, folder, where)):
-                compare(said or expected, printed, where)
+                yield block, output, [([], interpreter.run(block.text, where))]
+            else:
+                yield block, output, list(run_shell(block, folder, where))
+
+
+def fill_in_outputs(path: Path, folder: Path) -> None:
+    """Run a page, and write what its blocks print into the `text` blocks after them."""
+    text = path.read_text("utf-8")
+    for _, output, runs in run_blocks(path, folder):
+        if output is not None:
+            printed = "\n".join(line for _, lines in runs for line in lines)
+            text = text.replace(f"```text\n{output.text}```", f"```text\n{printed}\n```", 1)
+    path.write_text(text, encoding="utf-8")
 
 
 def is_output(block: Block) -> bool:
@@ -347,3 +368,9 @@ def check_command(command: str, where: str) -> None:
             for name in group.split(",")
         }
         assert named <= {*known}, f"{where}: no extra {', '.join(named - {*known})}"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as folder:
+            fill_in_outputs(Path(name).resolve(), Path(folder))

@@ -15,15 +15,26 @@ from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.cli import COMMANDS
 from rlvr.launch import launch
 from tests.helpers.files import ROOT, lines
-from tests.helpers.guide import DOCS, blocks_of, chains, compare, complaints, exists, marks_of, pages, run_page
+from tests.helpers.guide import (
+    DOCS,
+    blocks_of,
+    chains,
+    compare,
+    complaints,
+    exists,
+    marks_of,
+    pages,
+    run_page,
+    run_pages,
+)
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 
-PAGES = [pytest.param(path, id=str(path.relative_to(DOCS))) for path in pages()]
+PAGES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in run_pages()]
 CHAINS = [
     pytest.param(
         chain,
-        id=str(chain[0].relative_to(DOCS)),
+        id=str(chain[0].relative_to(ROOT)),
         marks=[pytest.mark.slow] if any("slow" in marks_of(path) for path in chain) else [],
     )
     for chain in chains()

@@ -51,8 +51,9 @@ def run_python(code: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# The example of tests/README.md is a file of tests: tests/test_readmes.py gives it to pytest.
-PROGRAMS = [path for path in readmes() if blocks(path, "python") and path != ROOT / "tests" / "README.md"]
+# The front page is run as the guide is, by tests/test_guide.py; the example of tests/README.md is given to pytest.
+OTHERS = (ROOT / "README.md", ROOT / "tests" / "README.md")
+PROGRAMS = [path for path in readmes() if blocks(path, "python") and path not in OTHERS]
 
 
 @pytest.mark.parametrize("path", parameters_of(PROGRAMS))

@@ -74,6 +74,11 @@ def pages() -> list[Path]:
     return sorted(path for path in DOCS.rglob("*.md") if path != DOCS / "README.md")
 
 
+def run_pages() -> list[Path]:
+    """Return the pages whose blocks are run: the README, which is the door to the guide, and the guide's."""
+    return [ROOT / "README.md", *pages()]
+
+
 def blocks_of(path: Path) -> list[Block]:
     """Return the blocks of a page in order."""
     text = path.read_text("utf-8")
@@ -94,8 +99,8 @@ def marks_of(path: Path) -> dict[str, str]:
 
 def chains() -> list[list[Path]]:
     """Return the pages in groups that run in one folder, one after the other."""
-    before = {path: DOCS / after for path in pages() if (after := marks_of(path).get("after"))}
-    found: dict[Path, list[Path]] = {path: [path] for path in pages() if path not in before}
+    before = {path: DOCS / after for path in run_pages() if (after := marks_of(path).get("after"))}
+    found: dict[Path, list[Path]] = {path: [path] for path in run_pages() if path not in before}
     for path in before:
         first = path
         while first in before:

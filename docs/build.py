@@ -31,7 +31,10 @@ DEEPEST = 3  # heading of a module's functions and classes on a page of the API
 def main() -> None:
     """Build the guide. Exit with Zensical's code where it finds something wrong."""
     start = time.monotonic()
-    pages = {path: link_names(text, path) for path, text in {**own_pages(), **make_pages()}.items()}
+    try:
+        pages = {path: link_names(text, path) for path, text in {**own_pages(), **make_pages()}.items()}
+    except LookupError as error:  # a setting that does not exist
+        sys.exit(f"error: {error}")
     lay_out(pages, BUILD / "guide")
     write_config(pages, BUILD / "zensical.toml")
     shutil.rmtree(BUILD / "docs", ignore_errors=True)

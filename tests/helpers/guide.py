@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.helpers import warm
 from tests.helpers.files import ROOT
@@ -258,33 +258,36 @@ for line in sys.stdin:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.process: subprocess.Popen[str] | None = None
+        self.process: warm.Started | None = None
+        self.to: IO[str]
+        self.back: IO[str]
 
     def __enter__(self) -> Interpreter:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.process is not None:
-            self.process.communicate()
+            self.to.close()
+            self.process.wait(SECONDS)
+            self.back.close()
+
+    def start(self) -> None:
+        """Start the process, forked from one that has imported torch."""
+        (its_input, to), (back, its_output) = os.pipe(), os.pipe()
+        with open(its_input) as stdin, open(its_output, "w") as out:
+            self.process = warm.start(
+                [], cwd=self.folder, env=environment(), stdin=stdin, stdout=out, stderr=out, code=self.LOOP
+            )
+        self.to, self.back = open(to, "w"), open(back)  # noqa: SIM115
 
     def run(self, code: str, where: str) -> list[str]:
         """Run a block, and return the lines that it prints. AssertionError where it raises."""
         if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", self.LOOP],
-                cwd=self.folder,
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps([code, where]) + "\n")
-        self.process.stdin.flush()
+            self.start()
+        self.to.write(json.dumps([code, where]) + "\n")
+        self.to.flush()
         printed: list[str] = []
-        for line in self.process.stdout:
+        for line in self.back:
             before, end, failed = line.rstrip("\n").partition("\0")
             printed += [before] if before or not end else []
             if end:

@@ -107,15 +107,22 @@ def start(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    stdin: IO[Any] | None = None,
     stdout: IO[Any] | None = None,
     stderr: IO[Any] | None = None,
+    code: str = "",
 ) -> Started:
-    """Start `rlvr ARGUMENTS`. Output goes to files of its own for `communicate`, or to those given."""
+    """Start `rlvr ARGUMENTS`, or the code of a program.
+
+    Output goes to files of its own for `communicate`, or to those given. Without stdin there is nothing to read.
+    """
     out, errors = (given or tempfile.TemporaryFile() for given in (stdout, stderr))  # noqa: SIM115
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(service())
-    request = {"argv": list(arguments), "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
-    descriptors = array.array("i", [out.fileno(), errors.fileno()])
+    variables = dict(os.environ if env is None else env)
+    request = {"argv": list(arguments), "cwd": str(cwd or Path.cwd()), "env": variables, "code": code}
+    given = [] if stdin is None else [stdin.fileno()]
+    descriptors = array.array("i", [*given, out.fileno(), errors.fileno()])
     data = json.dumps(request).encode() + b"\n"
     sent = connection.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
     connection.sendall(data[sent:])
@@ -237,7 +244,7 @@ def serve(path: str) -> None:
 
 
 def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    data, rights, _, _ = connection.recvmsg(1 << 16, socket.CMSG_LEN(8))
+    data, rights, _, _ = connection.recvmsg(1 << 16, socket.CMSG_LEN(12))
     descriptors = array.array("i")
     for _, _, packed in rights:
         descriptors.frombytes(packed)
@@ -248,8 +255,8 @@ def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Take the place of an interpreter that was started for the request."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for there, descriptor in enumerate([nothing, *descriptors]):
+    nothing = [os.open(os.devnull, os.O_RDONLY)] if len(descriptors) == 2 else []
+    for there, descriptor in enumerate([*nothing, *descriptors]):
         os.dup2(descriptor, there)
         os.close(descriptor)
     os.environ.clear()
@@ -261,7 +268,10 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         sys.path.append(str(ROOT))
     sys.argv[:] = ["rlvr", *request["argv"]]
     try:
-        runpy.run_module("rlvr", run_name="__main__", alter_sys=True)
+        if request["code"]:
+            exec(compile(request["code"], "<program>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_module("rlvr", run_name="__main__", alter_sys=True)
     except SystemExit:
         raise
     except BaseException:

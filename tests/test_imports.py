@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.runs": (CORE, "rlvr.config"),
     "rlvr.distributed": (),
     "rlvr.model": (CORE, "rlvr.config", "rlvr.algo"),
-    "rlvr.sampling": (CORE, "rlvr.config", "rlvr.distributed", "rlvr.model"),
+    "rlvr.sampling": (CORE, "rlvr.config", "rlvr.distributed", "rlvr.algo", "rlvr.model"),
     "rlvr.training": (CORE, "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.algo", "rlvr.model"),
     "rlvr.train": (CORE, "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.model", "rlvr.training"),
     "rlvr.served": (CORE, "rlvr.config", "rlvr.model", "rlvr.training"),

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import service, values
-from . import values as bounds
 
 _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 
@@ -40,7 +39,7 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 class Unknown(values.Opaque):
-    """An answer that is no plain value: only its truth can be asked, and whether it is None.
+    """An answer that is no plain value: its truth can be asked, once, and whether it is None.
 
     It can be printed. Tests that look at the text of an answer are weak.
     """
@@ -52,7 +51,8 @@ class Unknown(values.Opaque):
         return False if other is None else bool(_refuse(self))
 
     def __bool__(self) -> bool:
-        return bool(_refuse(self)) if self.truth is None else self.truth
+        truth, self.truth = self.truth, None
+        return bool(_refuse(self)) if truth is None else truth
 
 
 for _name in (
@@ -77,12 +77,12 @@ class _Set(set[Any]):
 class RaisedByProgram(Exception):
     """An exception of a type that the program has defined, or that has no type of its own here."""
 
-    def __init__(self, text: str, *args: Any) -> None:
+    def __init__(self, text: Any, *args: Any) -> None:
         super().__init__(*args)
         self._text = text
 
     def __str__(self) -> str:
-        return self._text
+        return self._text if type(self._text) is str else str(_refuse())
 
 
 class After:
@@ -175,7 +175,7 @@ class Link:
         return [number for _, number in dropped]
 
     def _answer(self) -> dict[str, Any]:
-        line = self._replies.readline(bounds.MAX_LINE + 2)
+        line = self._replies.readline(values.MAX_LINE + 2)
         try:
             answer = values.loads(line) if line.endswith(b"\n") else None
         except values.PlainError:
@@ -190,7 +190,7 @@ class Link:
         try:
             value = values.decode(data, Unknown, service.make_array, self._decode_container)
         except values.PlainError as error:
-            value = Unknown(bounds.TOO_LARGE if isinstance(error, values.TooLarge) else "malformed")
+            value = Unknown(values.TOO_LARGE if isinstance(error, values.TooLarge) else "malformed")
         self.too_large = self.too_large or (isinstance(value, values.Opaque) and value.too_large)
         return value
 
@@ -213,18 +213,18 @@ class Link:
         return value
 
     def _make_exception(self, answer: dict[str, Any]) -> BaseException:
-        """Return an exception of the builtin types that the program's has, with its arguments and text."""
+        """Return an exception of the builtin types that the program's has, with the arguments and text that came."""
         names = answer["x"] if type(answer["x"]) is list else []
-        args, text = self._read(answer.get("m", ["l", []])), self._read(answer.get("s", ""))
-        args = args if type(args) is list else []
-        text = text if type(text) is str else ""
+        args, text = self._read(answer.get("m")), self._read(answer.get("s"))
+        members = {} if type(args) is list else {"args": property(_refuse)}
+        args = [] if members else args
         found = [getattr(builtins, name, None) for name in names if type(name) is str]
         kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Exception)]
         if not kinds:
             return SystemExit(text)
         # In a function that `map` calls, a StopIteration would end the test's own loop.
         kinds = [kind for kind in kinds if not issubclass(kind, (StopIteration, StopAsyncIteration))]
-        if found[0] is kinds[0]:
+        if found[0] is kinds[0] and type(text) is str and not members:
             # UnicodeDecodeError and others take arguments of fixed types; OSError has more than its arguments.
             with contextlib.suppress(Exception):
                 made: Exception = kinds[0](*args)
@@ -234,9 +234,9 @@ class Link:
         least = [kind for kind in kinds if not any(kind in other.__mro__[1:] for other in kinds)]
         for bases in (least, least[:1]):
             with contextlib.suppress(TypeError):
-                layered: Any = type("RaisedByProgram", (RaisedByProgram, *bases), {})
+                layered: Any = type("RaisedByProgram", (RaisedByProgram, *bases), members)
                 return layered(text, *args)
-        return RaisedByProgram(text, *args)
+        return type("RaisedByProgram", (RaisedByProgram,), members)(text, *args)
 
 
 class Stream:
@@ -256,7 +256,7 @@ class Stream:
         (item,) = found
         self._count += 1
         self._size += item.bit_length() >> 3 if type(item) is int else len(item) if type(item) is str else 0
-        if self._count > bounds.MAX_YIELDED or self._size > bounds.MAX_YIELDED_BYTES:
+        if self._count > values.MAX_YIELDED or self._size > values.MAX_YIELDED_BYTES:
             self._link.too_large = True
             raise NotPlain("an iterator with too many items")
         return item

@@ -5,6 +5,8 @@ This runs in the program's process. The program can send anything that this modu
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import datetime
 import functools
 import importlib
@@ -13,12 +15,11 @@ import operator
 import os
 import sys
 import types
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from . import values
-from . import values as bounds
 
 # The program's may be another function.
 _getpid = os.getpid
@@ -43,14 +44,11 @@ def find_entry(names: dict[str, Any], path: str) -> Any:
     if path not in names and "." not in path and hasattr(names.get("Solution"), path):
         path = f"Solution.{path}"
     above, _, name = path.rpartition(".")
-    owner = find(names, above) if above else None
-    if isinstance(owner, type) and isinstance(_find_static(owner, name), types.FunctionType):
+    owner: Any = find(names, above) if above else None
+    static = next((vars(kind)[name] for kind in getattr(owner, "__mro__", ()) if name in vars(kind)), None)
+    if isinstance(static, types.FunctionType):
         return getattr(owner(), name)
     return find(names, path)
-
-
-def _find_static(owner: type, name: str) -> Any:
-    return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
 
 
 def make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
@@ -74,6 +72,9 @@ _TRIVIAL = frozenset(
     "__abstractmethods__ _abc_impl __qualname__ __match_args__ __replace__ __reduce_ex__ __orig_bases__ __parameters__ "
     "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__ __missing__".split()
 )
+# By identity: a class of the program decides what it equals, and what `__mro__` it shows.
+_ERRORS = {id(kind): name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
+_MRO: Any = vars(type)["__mro__"]
 _MADE_IN_PYTHON = 1 << 9  # the flag of types that are made while Python runs
 
 
@@ -91,8 +92,8 @@ def _is_of_program(kind: type) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _acts_otherwise(kind: type) -> bool:
     """Whether a class of the program adds special methods, or changes what the type has which it extends."""
-    own = [base for base in kind.__mro__ if _is_of_program(base)]
-    others = [base for base in kind.__mro__[:-1] if base not in own]
+    own = [base for base in _MRO.__get__(kind) if _is_of_program(base)]
+    others = [base for base in _MRO.__get__(kind)[:-1] if base not in own]
     known = set[str]().union(*map(dir, others))
     fields = getattr(kind, "_fields", ())
     fine = _TRIVIAL.union(filter(values.is_field, fields if type(fields) is tuple else ()))
@@ -113,8 +114,10 @@ def _loses_its_context(value: Any) -> bool:
     decimal: Any = sys.modules.get("decimal")
     if decimal is None or not isinstance(value, decimal.Decimal):
         return False
-    ours = decimal.getcontext()
-    return bool((ours.prec, ours.rounding) != (28, "ROUND_HALF_EVEN"))
+    *settings, _, traps = decimal.getcontext().__reduce__()[1]
+    names = {trap.__name__ for trap in traps}
+    default = [28, "ROUND_HALF_EVEN", -999999, 999999, 1, 0]
+    return settings != default or names != {"InvalidOperation", "DivisionByZero", "Overflow"}
 
 
 def _is_number_of_numpy(kind: type) -> bool:
@@ -146,7 +149,7 @@ class _Reader(Iterator[Any]):
 def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
     line = values.dumps(message) + b"\n"
-    if len(line) > bounds.MAX_LINE and "v" in message:
+    if len(line) > values.MAX_LINE and "v" in message:
         line = values.dumps({**message, "v": values.LEFT_OUT, "a": []}) + b"\n"
     data = memoryview(line)
     while data:
@@ -219,7 +222,7 @@ class Server:
             if request["after"] and isinstance(value, Iterator):
                 answer = {"v": values.encode_value(object())}
         except (Exception, SystemExit) as error:
-            answer = values.encode_exception(error)
+            answer = self._encode_exception(error)
         for number in request["drop"]:
             del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
@@ -250,6 +253,19 @@ class Server:
     def _encode(self, value: Any) -> Any:
         return values.encode_value(value, whole=True, other=self._encode_value)
 
+    def _encode_exception(self, error: BaseException) -> dict[str, Any]:
+        """Return the names of an exception's types ("" for one that is not builtin), its arguments and its text.
+
+        The arguments or the text are left out if the program computes them otherwise than by one call of `__str__`.
+        """
+        kind: Any = type(error)
+        found: dict[str, Any] = {"x": [_ERRORS.get(id(base), "") for base in _MRO.__get__(kind)]}
+        if not (_acts_otherwise(kind) or any("__format__" in vars(base) for base in _MRO.__get__(kind)[:-1])):
+            found["m"] = self._encode(list(error.args))
+            with contextlib.suppress(Exception):
+                found["s"] = self._encode(str(error))
+        return found
+
     def _encode_value(self, value: Any, encoder: Any, depth: int) -> Any:
         """Encode what is more than its data: containers and objects, which tests may hand back, with a number.
 
@@ -271,12 +287,13 @@ class Server:
             # Not an array without dimensions, which can be changed.
             if value.dtype.kind in "biufc" and value.dtype.char not in "gG":
                 return ["g", value.dtype.str, [], encoder.items([value.item()], depth)]
-            return encoder.write(value, depth)
+            return encoder.opaque(value) if value.dtype.char in "gG" else encoder.write(value, depth)
         differs = iterates or _acts_otherwise(kind) or _loses_its_context(value)  # type: ignore[arg-type]
         written = encoder.opaque(value) if differs else encoder.write(value, depth)
-        if isinstance(value, defaultdict) and value.default_factory is not None and written[0] == "d":
+        missing = getattr(kind, "__missing__", Counter.__missing__) is not Counter.__missing__
+        if isinstance(value, dict) and getattr(value, "default_factory", missing) and written[0] in ("d", "C"):
             written = ["m", *written[1:]]
-        if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:
+        if type(written) is not list or written[0] not in _NUMBERED or written[1] == values.TOO_LARGE:
             return written
         number = next(self._numbers)
         self._given[number] = value

@@ -6,9 +6,7 @@ size: a subclass arrives as its base class, a generator as its items, anything e
 
 from __future__ import annotations
 
-import builtins
 import collections
-import contextlib
 import importlib
 import json
 import math
@@ -200,8 +198,6 @@ class Array:
         self.items: Any = items if shape else items[0]
 
 
-__all__ = ["Array", "Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
-
 # Of numpy's types those whose items are plain data; a type's size is its number of bytes, or of characters.
 _ARRAY_KINDS = "biufcSU"
 _LONG = "gG"  # types of numbers that Python does not have
@@ -245,19 +241,6 @@ def encode_value(value: Any, *, whole: bool = False, other: Callable[..., Any] |
         return LEFT_OUT
     except Exception:
         return ["o", "unreadable", None, None]
-
-
-_ERRORS = {kind: name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
-
-
-def encode_exception(error: BaseException) -> dict[str, Any]:
-    """Return the names of an exception's types ("" for one that is not builtin), its arguments and its text."""
-    parts: dict[str, Callable[[], Any]] = {"m": lambda: list(error.args), "s": lambda: str(error)}
-    found: dict[str, Any] = {"x": [_ERRORS.get(base, "") for base in type(error).__mro__]}
-    for key, read in parts.items():
-        with contextlib.suppress(Exception):
-            found[key] = encode_value(read())
-    return found
 
 
 def dumps(value: Any) -> bytes:

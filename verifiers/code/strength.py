@@ -392,7 +392,9 @@ class Proof:
             # A name that is not bound yet is an error in Python.
             found = self.state.variables.get((owner.number, node.id), Value())
             if found.text[:2] == "?e" and found.text != f"?e{self.state.calls}":
-                raise NotProved("an exception is read after another call")
+                raise NotProved("an exception is read after another call, or twice")
+            # The program's own `__str__` may run.
+            self.state.calls += found.text[:2] == "?e"
             if node.id in self.shared and owner.above is None and (found.places or "?r" in found.text):
                 raise NotProved(f"the program has a {node.id} of its own, which may become another one")
             return found

@@ -63,23 +63,6 @@ def test_python_of_a_readme_runs(path: Path, tmp_path: Path) -> None:
     run_python(f"exec(compile({code!r}, {str(path)!r}, 'exec'), {{'__name__': 'readme'}})", tmp_path)
 
 
-def test_verifier_and_pack_of_the_readme_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The verifier grades a file by its name, and the audit finds nothing wrong with the pack."""
-    verifier, pack = blocks(ROOT / "README.md", "python")
-    (tmp_path / "mine.py").write_text(f"{verifier}\n\n{pack}")
-    (tmp_path / "answers.jsonl").write_text(
-        '{"prompt": "?", "completion": "LOUD"}\n{"prompt": "?", "completion": "low"}\n'
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for arguments in (["audit", "mine:squares"], ["grade", "--verifier", "mine:shouting", "answers.jsonl"]):
-        command = [sys.executable, "-m", "rlvr", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, timeout=240, check=False)
-        assert done.returncode == 0
-    printed = capfd.readouterr()
-    assert "squares: 200 train, 50 test" in printed.out
-    assert "2 lines: 1 correct, 1 incorrect" in printed.err
-
-
 def test_recipe_of_the_readme_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--dry-run` accepts the example of recipes/README.md, and writes nothing."""
     [recipe] = [text for text in blocks(ROOT / "recipes" / "README.md", "python") if "CONFIG = " in text]

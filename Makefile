@@ -39,11 +39,11 @@ test-all: test
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "slow and not survey" $(ARGS)
 
 # The peers that are measured against come into the same environment.
-# Those of speed and memory; what trains for hours is in tests/bench/training, and is run by name. Exit code 2: not here.
+# Those of speed and memory; what trains for hours is in benchmarks/training, and is run by name. Exit code 2: not here.
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
 	export OMP_WAIT_POLICY=passive; \
-	failed=; for script in tests/bench/*.py; do echo "== $$script"; start=$$(date +%s); code=0; \
+	failed=; for script in benchmarks/*.py; do echo "== $$script"; start=$$(date +%s); code=0; \
 	$(BIN)/python $$script $(ARGS) || code=$$?; [ $$code = 0 ] || [ $$code = 2 ] || failed="$$failed $$script"; \
 	echo "($$(($$(date +%s) - start)) s)"; done; \
 	[ -z "$$failed" ] || { echo "error: these ended with an error:$$failed" >&2; exit 1; }

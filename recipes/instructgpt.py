@@ -10,7 +10,7 @@ InstructGPT's, lets this small policy find what the reward model overrates: pass
 Seen with seeds 0, 1, 2 and 4: the reward model is right on .96, .90, .95 and .97 of held-out pairs; pass@1 on sums
 .474, .466, .479 and .476, after PPO .739, .667, .762 and .815; with seeds 0, 1 and 2 the loss on held-out
 demonstrations of differences stays .016, .016 and .017, and becomes .019, .053 and .020 at the same reward without the
-mix (tests/bench/training/pretraining_mix.py).
+mix (benchmarks/training/pretraining_mix.py).
 
     rlvr pipeline instructgpt
     rlvr pipeline instructgpt --seeds 0 1 2 --out-dir runs/instructgpt_seeds

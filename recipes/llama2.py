@@ -25,7 +25,7 @@ the reward models of round 2; a third pair, on completions of `tune-2`, was not 
 
     rlvr pipeline llama2
     rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
-    python tests/bench/training/two_reward_models.py runs/llama2_seeds       # and PPO with either reward model alone
+    python benchmarks/training/two_reward_models.py runs/llama2_seeds       # and PPO with either reward model alone
 
 For a real model: `--model`, and in a copy of this file a pack of your own whose problems have a true or false in `info`
 (`tag=`), with pairs from labellers (`pairs.file`) or from verifiers, and other lengths and learning rates.

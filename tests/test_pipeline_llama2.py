@@ -14,7 +14,7 @@ from rlvr.pipeline.records import SEED_FOLDER
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes import llama2
 from rlvr.reward_model.preferences import read_pairs
-from tests.bench.training import two_reward_models
+from benchmarks.training import two_reward_models
 from tests.helpers.pipelines import QUICK
 
 MODELS = [f"{name}-{number}" for number in (1, 2) for name in ("help", "safe")]

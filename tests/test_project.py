@@ -85,7 +85,7 @@ for path in sys.argv[1:]:
 @pytest.mark.slow
 def test_help_of_benchmarks_needs_no_peer() -> None:
     """From any folder, with an empty environment."""
-    scripts = sorted(map(str, (ROOT / "tests" / "bench").rglob("*.py")))
+    scripts = sorted(map(str, (ROOT / "benchmarks").rglob("*.py")))
     command = [sys.executable, "-c", HELP, *scripts]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd="/", env={"PATH": os.environ["PATH"]}, check=False

@@ -341,8 +341,8 @@ def shake_on(policy: Policy, size: float) -> None:
 
 
 def test_the_bench_of_a_step_runs(device, measured: Measured) -> None:
-    """tests/bench/gpu_step.py at its smallest size: a row with the parts of the step."""
-    command = [sys.executable, "tests/bench/gpu_step.py", "--size=tiny", "--tokens", "16", "--sampler=torch"]
+    """benchmarks/gpu_step.py at its smallest size: a row with the parts of the step."""
+    command = [sys.executable, "benchmarks/gpu_step.py", "--size=tiny", "--tokens", "16", "--sampler=torch"]
     done = subprocess.run(
         [*command, "--peer=none", "--rounds=1"], capture_output=True, text=True, cwd=ROOT, timeout=240
     )
@@ -350,7 +350,7 @@ def test_the_bench_of_a_step_runs(device, measured: Measured) -> None:
     tokens, step, sampling, training, push, rate, *_ = done.stdout.splitlines()[-1].split()
     assert (tokens, len(done.stdout.splitlines())) == ("16", 3)
     assert float(step) == pytest.approx(float(sampling) + float(training) + float(push), abs=2e-3)
-    measured("tiny GRPO step of tests/bench/gpu_step.py", f"{step} s, {rate} tokens/s")
+    measured("tiny GRPO step of benchmarks/gpu_step.py", f"{step} s, {rate} tokens/s")
 
 
 @pytest.mark.parametrize(

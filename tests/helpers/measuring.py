@@ -1,4 +1,4 @@
-"""What the scripts of tests/bench share: random models, a part of a script alone in a process, peak memory."""
+"""What the scripts of benchmarks share: random models, a part of a script alone in a process, peak memory."""
 
 from __future__ import annotations
 

@@ -120,10 +120,10 @@ READERS = {
 def sources() -> list[Path]:
     """Return the files of the project that print commands, or may."""
     found = [*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md"), *(ROOT / ".github").rglob("*.yml")]
-    for folder in (*SOURCES, "tests"):
+    for folder in (*SOURCES, "benchmarks", "tests"):
         for path in (ROOT / folder).rglob("*"):
             linked = any(parent.is_symlink() for parent in path.parents)
-            own = folder != "tests" or path.name == "README.md" or path.parent.name == "bench"
+            own = folder != "tests" or path.name == "README.md"
             if path.is_file() and path.suffix in READERS and own and not linked and "__pycache__" not in path.parts:
                 found.append(path)
     return sorted(found)

@@ -433,7 +433,7 @@ SMALL = "--hidden 384 --layers 8 --vocabulary 4096 --length 1024 --rows 3".split
 )
 def test_a_plan_agrees_with_the_measured_peak(name: str) -> None:
     """Of 16M parameters, within a quarter: some 60 MB that the process takes besides weigh more than at 40M."""
-    command = [sys.executable, str(ROOT / "tests" / "bench" / "memory_plan.py"), *SMALL, "--only", name]
+    command = [sys.executable, str(ROOT / "benchmarks" / "memory_plan.py"), *SMALL, "--only", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     found = re.search(r"planned +([\d.]+) GiB, measured +([\d.]+): ([\d.]+)", done.stdout)

@@ -1,6 +1,6 @@
 """An estimate of the GPU memory of a run, from the model's size and the config: the source of the recipes' figures.
 
-What is held throughout is exact, the rest is an estimate, compared with a CPU's peaks by tests/bench/memory_plan.py. No
+What is held throughout is exact, the rest is an estimate, compared with a CPU's peaks by benchmarks/memory_plan.py. No
 GPU has confirmed it: allocator, CUDA context and fragmentation come on top, some 2 to 4 GB. GB = 10^9 bytes; a GPU "of
 80 GB" has 85 of these.
 """
@@ -25,7 +25,7 @@ MOMENTS = {"adamw": 2 * FP32, "adamw8bit": 2 * (1 + FP32 / BLOCK)}  # bytes a we
 LOGIT_TENSORS = 3
 SAMPLED_LOGITS = 3  # of a decoding step: logits, scaled logits, probabilities
 SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
-# Layers of a model in shards that are whole at a time, measured by tests/bench/sharded_memory.py. Of weights, the one
+# Layers of a model in shards that are whole at a time, measured by benchmarks/sharded_memory.py. Of weights, the one
 # that computes, and the next as it is gathered and as it is copied out; those that FSDP2 frees in the next pass only;
 # of gradients, a layer's before they are summed.
 GATHERED, LEFT, SUMMED = 3, 2, 1

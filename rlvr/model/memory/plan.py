@@ -1,6 +1,6 @@
 """The memory that a run needs on each GPU, from its settings and the model's config, before anything is loaded.
 
-The formulas are those of estimate.py. tests/bench/memory_plan.py compares them with measured peaks.
+The formulas are those of estimate.py. benchmarks/memory_plan.py compares them with measured peaks.
 """
 
 from __future__ import annotations

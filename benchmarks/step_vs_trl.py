@@ -8,10 +8,10 @@ with the same reward function; a learning rate of 1e-6 keeps the work the same f
 the functions of rlvr.train; it runs with every row trained, and with the groups left out that carry no signal.
 
     pip install trl==1.16.0
-    OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py                     # beside TRL's fastest configuration
-    OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py --trl defaults      # beside its defaults
-    OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py --algorithm rloo
-    OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py --random 40 --problems 4 --group 8 --new-tokens 512
+    OMP_WAIT_POLICY=passive python benchmarks/step_vs_trl.py                     # beside TRL's fastest configuration
+    OMP_WAIT_POLICY=passive python benchmarks/step_vs_trl.py --trl defaults      # beside its defaults
+    OMP_WAIT_POLICY=passive python benchmarks/step_vs_trl.py --algorithm rloo
+    OMP_WAIT_POLICY=passive python benchmarks/step_vs_trl.py --random 40 --problems 4 --group 8 --new-tokens 512
 
 With `--random` the model has random weights, so many millions of them, and nearly every completion is cut at
 `--new-tokens`: the work of a step on a real model. All of its rewards are 0, and both sides train on every row.
@@ -53,7 +53,7 @@ from rlvr.training.sft.sft import sft
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import accumulate_gradient, to_batch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 from tests.helpers.runs import assemble
 

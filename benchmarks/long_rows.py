@@ -1,8 +1,8 @@
 """Rows of reasoning length: time and memory of a training pass, here and in TRL.
 
-    OMP_WAIT_POLICY=passive python tests/bench/long_rows.py                    # a model of 30M parameters
-    OMP_WAIT_POLICY=passive python tests/bench/long_rows.py --hidden 128 --layers 4 --parts mixed   # the demo's
-    OMP_WAIT_POLICY=passive python tests/bench/long_rows.py --trl --lengths 1024 2048 --rows 4      # beside TRL 1.16
+    OMP_WAIT_POLICY=passive python benchmarks/long_rows.py                    # a model of 30M parameters
+    OMP_WAIT_POLICY=passive python benchmarks/long_rows.py --hidden 128 --layers 4 --parts mixed   # the demo's
+    OMP_WAIT_POLICY=passive python benchmarks/long_rows.py --trl --lengths 1024 2048 --rows 4      # beside TRL 1.16
 
 Forward and backward of the GRPO loss's logprobs and entropies on random tokens, no optimizer. Parts:
 lengths: rows of each length, their memory above the model and processor time per token, against the first length's.
@@ -33,7 +33,7 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.model.logprobs.scoring import token_logprobs
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers.batches import split
 from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 

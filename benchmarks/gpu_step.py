@@ -6,10 +6,10 @@ checksum of the text, so that groups have signal and no verifier takes time. Eve
 own; the first `--warm` steps are not counted.
 
     pip install trl==1.16.0
-    python tests/bench/gpu_step.py --size 1.5B --tokens 512 2048 8192
-    python tests/bench/gpu_step.py --size 7B --lora-rank 32 --tokens 1024 --peer none
-    python tests/bench/gpu_step.py --size 7B --weights bfloat16 --offload 1 --sleep 1 --tokens 1024 --peer none
-    python tests/bench/gpu_step.py --size tiny --tokens 16 --sampler torch --peer none    # on a CPU, to try it
+    python benchmarks/gpu_step.py --size 1.5B --tokens 512 2048 8192
+    python benchmarks/gpu_step.py --size 7B --lora-rank 32 --tokens 1024 --peer none
+    python benchmarks/gpu_step.py --size 7B --weights bfloat16 --offload 1 --sleep 1 --tokens 1024 --peer none
+    python benchmarks/gpu_step.py --size tiny --tokens 16 --sampler torch --peer none    # on a CPU, to try it
 
 Floor: what the same step would take at the rates that are measured first, of bare matmuls and copies. Training counts
 6 FLOPs a weight and token (with LoRA 4), and attention; sampling reads all weights once a decoding step, and the keys
@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers import measuring
 
 PROMPT, LR, VOCABULARY = 128, 1e-6, 151_936

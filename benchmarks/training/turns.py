@@ -4,8 +4,8 @@ Each recipe runs with three seeds that played no part in choosing it. The contro
 its run has fine-tuned: with one turn no question is answered and no program is run; with shuffled rewards each rollout
 gets the reward of another one.
 
-    OMP_NUM_THREADS=1 python tests/bench/training/turns.py                          # both recipes, seeds 8, 9, 10
-    OMP_NUM_THREADS=1 python tests/bench/training/turns.py --recipes tiny_hops --extra --algo.credit turn
+    OMP_NUM_THREADS=1 python benchmarks/training/turns.py                          # both recipes, seeds 8, 9, 10
+    OMP_NUM_THREADS=1 python benchmarks/training/turns.py --recipes tiny_hops --extra --algo.credit turn
 """
 
 from __future__ import annotations

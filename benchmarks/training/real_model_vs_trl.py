@@ -8,7 +8,7 @@ problems.
 
     pip install trl==1.16.0
     rlvr fetch smollm2-135m models/smollm2-135m
-    OMP_WAIT_POLICY=passive python tests/bench/training/real_model_vs_trl.py --model models/smollm2-135m --seeds 0 1 2
+    OMP_WAIT_POLICY=passive python benchmarks/training/real_model_vs_trl.py --model models/smollm2-135m --seeds 0 1 2
 
 Prints for each side and seed a line of pass@1 by step and minute, and at the end the time that each needed for TRL's
 last pass@1. About two hours a seed on two cores.

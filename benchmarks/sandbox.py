@@ -2,7 +2,7 @@
 
 Takes about 12 seconds on two cores.
 
-    python tests/bench/sandbox.py [DATA]      # with a folder that has HumanEval.jsonl: all of it, eight times
+    python benchmarks/sandbox.py [DATA]      # with a folder that has HumanEval.jsonl: all of it, eight times
 
 Everything is measured in one run: compare the ratios. CPU time is that of this process and all it started, servers
 included. The baseline is what a careful script does: `python -c` in a fresh process, with the same imports.
@@ -96,7 +96,7 @@ def humaneval(data: Path, completions: int) -> None:
     from rlvr.core.types import Problem
     from rlvr.verifiers.unit_tests import UnitTests
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.reference.make_code_files import humaneval_files
 
     rows = humaneval_files(data)["humaneval"]

@@ -1,7 +1,7 @@
 """The plan of `rlvr doctor --plan` against measured peaks of memory, on a CPU.
 
-    OMP_WAIT_POLICY=passive python tests/bench/memory_plan.py
-    OMP_WAIT_POLICY=passive python tests/bench/memory_plan.py --only "PPO, critic" --layers 20
+    OMP_WAIT_POLICY=passive python benchmarks/memory_plan.py
+    OMP_WAIT_POLICY=passive python benchmarks/memory_plan.py --only "PPO, critic" --layers 20
 
 Each configuration trains two steps of the loop in a process of its own, with one thread, on a random model and random
 completions of full length, so that both microbatches of the second step are computed with gradients and moments held.
@@ -41,7 +41,7 @@ from rlvr.training.rollout.rollout import collect
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers.measuring import peak_memory_growth, random_qwen, run_alone
 from tests.helpers.runs import assemble
 from tests.helpers.shapes import QWEN_7B, QWEN_15B, QWEN_32B

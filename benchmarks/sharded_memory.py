@@ -35,7 +35,7 @@ from rlvr.model.optim.sharding import make_mesh
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.sft.sft import accumulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers.measuring import random_qwen
 from tests.helpers.processes import run_processes
 

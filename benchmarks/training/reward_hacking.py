@@ -11,7 +11,7 @@ For each seed the tiny policy of `tiny_math` is fine-tuned, and a reward model i
     stricter gate  behind one that adds up two digits, and knows nothing of carries (which the policies forget)
     exact rule     the math verifier, lenient (its monitor is the strict one)
 
-    OMP_WAIT_POLICY=passive python tests/bench/training/reward_hacking.py --out runs/reward_hacking
+    OMP_WAIT_POLICY=passive python benchmarks/training/reward_hacking.py --out runs/reward_hacking
     ... --seeds 0 --conditions model minimum         some of it; what is in the folder already is not run again
     ... --starts FOLDER                              policies fine-tuned before, in FOLDER/sSEED/start
 

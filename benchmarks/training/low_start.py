@@ -4,8 +4,8 @@ Each seed's policy is fine-tuned for 300 steps in place of 1,000, which leaves p
 recipe's settings; at four times the learning rate; and at that with --eval.on-regression rollback. A run that ends
 below the interval of its start must say so.
 
-    OMP_NUM_THREADS=1 python tests/bench/training/low_start.py --out runs/low_start              # seeds 0 to 4
-    OMP_NUM_THREADS=1 python tests/bench/training/low_start.py --arms recipe --seeds 0 1 2
+    OMP_NUM_THREADS=1 python benchmarks/training/low_start.py --out runs/low_start              # seeds 0 to 4
+    OMP_NUM_THREADS=1 python benchmarks/training/low_start.py --arms recipe --seeds 0 1 2
 """
 
 from __future__ import annotations

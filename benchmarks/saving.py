@@ -2,7 +2,7 @@
 
 Takes about 48 seconds on two cores.
 
-    python tests/bench/saving.py                    # 113M parameters, float32, with AdamW's moments
+    python benchmarks/saving.py                    # 113M parameters, float32, with AdamW's moments
 
 "waits" is how long `save` takes, "whole" when the checkpoint has its name, "beside" how much longer a matrix product
 that takes some 20 ms takes while a thread writes (the median): what the training pays for sharing processor and memory.
@@ -25,7 +25,7 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.load.tiny import tiny_tokenizer
 from rlvr.training.saving import CheckpointSaver
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers.measuring import random_qwen
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import CHARACTERS, build_run

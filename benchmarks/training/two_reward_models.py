@@ -1,6 +1,6 @@
 """PPO against Llama 2's combination of two reward models, against either alone, from one policy: both rates held out.
 
-    OMP_NUM_THREADS=1 python tests/bench/training/two_reward_models.py runs/llama2_seeds --seeds 0 1 2
+    OMP_NUM_THREADS=1 python benchmarks/training/two_reward_models.py runs/llama2_seeds --seeds 0 1 2
 
 The stages before PPO are those of `rlvr pipeline llama2`, and are not repeated where its folder is given. All runs of
 a seed begin with the policy of the last rejection sampling, have the same reward models, settings and number of steps,

@@ -2,7 +2,7 @@
 
 Takes about 57 seconds on two cores.
 
-    python tests/bench/math_verifier.py [--data DIR] [--memory 50000]
+    python benchmarks/math_verifier.py [--data DIR] [--memory 50000]
 
 Needs `pip install math-verify==0.9.0` (a virtual environment of its own that holds it, with
 PYTHONPATH set to this repository, is enough; without it only our own figures are printed).
@@ -28,7 +28,7 @@ from pathlib import Path
 from rlvr.core.types import Problem
 from rlvr.verifiers.math import MathVerifier
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 Judge = Callable[[str, str], bool]
 
 

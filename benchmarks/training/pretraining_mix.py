@@ -5,7 +5,7 @@ and save checkpoints. Of each checkpoint two numbers are measured: the mean rewa
 the mean negative log-likelihood, per token, of held-out demonstrations of what the mix is about, differences. Equal
 reward is the lower of the two runs' best rewards; the loss there is read off between the checkpoints around it.
 
-    OMP_NUM_THREADS=1 python tests/bench/training/pretraining_mix.py --seeds 0 1 2  # goes on where it was interrupted
+    OMP_NUM_THREADS=1 python benchmarks/training/pretraining_mix.py --seeds 0 1 2  # goes on where it was interrupted
 
 With --out-dir of an `rlvr pipeline instructgpt` its stages are not run again.
 """

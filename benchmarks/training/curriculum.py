@@ -1,6 +1,6 @@
 """Compare drawing problems by expected p(1-p) with epochs, on tiny_math with a pool of 256 problems, at equal rollouts.
 
-    OMP_NUM_THREADS=1 python tests/bench/training/curriculum.py runs/curriculum --seeds 0 1 2
+    OMP_NUM_THREADS=1 python benchmarks/training/curriculum.py runs/curriculum --seeds 0 1 2
 
 All runs begin with one fine-tuned model; a seed is that of the rollouts. A run that has ended is not repeated.
 """

@@ -7,7 +7,7 @@ groups of each size. error: |mean of the estimates - gradient| / |gradient|. dir
 gradient that is nearest, so that it is 0 for an estimate that is only longer or shorter. variance: of the estimate,
 summed over its entries, by the square of its mean.
 
-    python tests/bench/credit.py
+    python benchmarks/credit.py
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlvr.algo.advantages import BatchRule
 from rlvr.algo.algorithms import per_group
 from rlvr.algo.credit import Steps, step_advantages
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.helpers.turns_toy import Estimator, grpo_outcome, mean_estimate, mt_grpo, true_gradient
 
 

@@ -7,8 +7,8 @@ or after 96 tokens; the tool answers the first two turns after a time that is th
 alternate; medians and their ratio are printed for the torch sampler, for vLLM, and for vLLM in rounds. vLLM is left out
 where it is not installed.
 
-    OMP_WAIT_POLICY=passive python tests/bench/tool_latency.py
-    OMP_WAIT_POLICY=passive python tests/bench/tool_latency.py --seconds 1 --spread     # from no delay to a second
+    OMP_WAIT_POLICY=passive python benchmarks/tool_latency.py
+    OMP_WAIT_POLICY=passive python benchmarks/tool_latency.py --seconds 1 --spread     # from no delay to a second
 """
 
 from __future__ import annotations

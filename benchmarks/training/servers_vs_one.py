@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.files import lines
 from tests.helpers.served import ENVIRONMENT, children, rlvr, server_at, serving, torchrun
 

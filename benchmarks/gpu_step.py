@@ -184,8 +184,9 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
         with clock.part("push"):
             sampler.load_weights(policy)
     drawn = sum(len(c.token_ids) for group in groups for c in group.completions)
+    peak = peak_gib()  # before vLLM gives its memory back
     sampler.close()
-    return {"seconds": clock.seconds, "peak_gib": peak_gib(), "tokens": drawn}
+    return {"seconds": clock.seconds, "peak_gib": peak, "tokens": drawn}
 
 
 def trl(args: argparse.Namespace, tokens: int) -> dict[str, Any]:

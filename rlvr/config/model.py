@@ -26,6 +26,7 @@ from .settings import (
 from .shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
 
 WITH_ALL_WEIGHTS = Used(lambda config: config.model.lora_rank == 0, "with --model.lora-rank 0")
+FORM = "expected name=value, such as enable_thinking=false"
 WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")
 
 
@@ -44,6 +45,9 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     chat_template: Annotated[Path | None, ADVANCED] = None
     """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
     need one that leaves earlier turns as they are."""
+    chat_option: Annotated[tuple[str, ...], ADVANCED] = ()
+    """Variables of the chat template, as name=value with a value in JSON: enable_thinking=false. Saved with the
+    model, as a line at the start of its template."""
     tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
     """Regular expression of the tiny model's tokens. The default makes each character a token."""
     tiny_layers: Annotated[int, COUNT, ADVANCED, WITH_TINY] = 4
@@ -60,6 +64,14 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
             (
                 self.chat_template is None or self.chat != "never",
                 f"{at}chat_template {self.chat_template}, and {at}chat never applies none; leave one of them out",
+            ),
+            (
+                not self.chat_option or self.chat != "never",
+                f"{at}chat_option, and {at}chat never applies no template; leave one of them out",
+            ),
+            *(
+                (re.fullmatch(r"[A-Za-z_]\w*=.+", option, re.DOTALL) is not None, f"{at}chat_option {option!r}: {FORM}")
+                for option in self.chat_option
             ),
             (compiles(self.tiny_tokens), f"{at}tiny_tokens {self.tiny_tokens!r}: expected a regular expression"),
             (self.tiny_width % 32 == 0, f"{at}tiny_width {self.tiny_width}: expected a multiple of 32"),

@@ -242,3 +242,31 @@ def test_a_template_of_a_file_replaces_one_that_removes_thinking(tmp_path):
     use_template(tokenizer, None)
     use_template(tokenizer, file)
     Rendering(tokenizer).check_turns()
+
+
+THINKING = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{{ size }}{% endif %}"
+)
+
+
+def test_variables_of_a_chat_template_are_set_in_every_prompt_and_saved_once(tmp_path) -> None:
+    tokenizer = chat_tokenizer.__wrapped__(FAMILIES[0])
+    tokenizer.chat_template = THINKING
+    use_template(tokenizer, None, ("enable_thinking=false", 'size="{x}"'))
+    text = tokenizer.decode(Rendering(tokenizer).render("hi"))
+    assert text.replace(" ", "").endswith("[user]hi[assistant]<think></think>{x}")
+    tokenizer.save_pretrained(tmp_path)
+    again = type(tokenizer).from_pretrained(tmp_path)
+    use_template(again, None, ('size="{x}"',))
+    assert again.chat_template == tokenizer.chat_template
+
+
+@pytest.mark.parametrize("option", ["enable_thinking=False", "size=", "size=big"])
+def test_a_variable_that_is_no_json_is_told_in_one_line(option: str) -> None:
+    tokenizer = chat_tokenizer.__wrapped__(FAMILIES[0])
+    with pytest.raises(ValueError, match="expected JSON"):
+        use_template(tokenizer, None, (option,))
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="has no chat template"):
+        use_template(tokenizer, None, ("size=3",))

@@ -295,7 +295,7 @@ def load_policy(
     if source is not None and continued:
         check_settings(source, config)
     tokenizer, model = _without_adapter(source, config, corpus, seed, dtype, in_parts=mesh is not None)
-    use_template(tokenizer, config.chat_template)
+    use_template(tokenizer, config.chat_template, config.chat_option)
     if mesh is None:
         if source is None or source.adapter is None:
             model = model.to(device)  # a CPU would take minutes for the trials of a large model
@@ -372,7 +372,7 @@ def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[
         with load_errors_as_value_error(config.name):
             settings = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
             tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
-    use_template(tokenizer, config.chat_template)
+    use_template(tokenizer, config.chat_template, config.chat_option)
     return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
 
 

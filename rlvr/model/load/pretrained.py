@@ -5,8 +5,9 @@ And its errors, as one line that names the model.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -87,18 +88,32 @@ def load_tokenizer(name: str, **options: Any) -> Any:
     return AutoTokenizer.from_pretrained(name, **options)
 
 
-def use_template(tokenizer: Any, file: Path | None) -> None:
-    """Give a tokenizer the chat template in a file; None leaves it as it is. Raise ValueError for an unreadable one."""
-    if file is None:
-        return
-    try:
-        text = file.expanduser().read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "expected text in UTF-8"
-        raise ValueError(f"model.chat_template {file}: {reason}") from error
-    if not text.strip():
-        raise ValueError(f"model.chat_template {file}: the file is empty")
-    tokenizer.chat_template = text
+def use_template(tokenizer: Any, file: Path | None, options: Sequence[str] = ()) -> None:
+    """Give a tokenizer the chat template in a file (None: its own), with variables that are set at its start.
+
+    options: name=value, with a value in JSON. Raises ValueError for an unreadable file, for variables without a
+    template, and for a value that is no JSON.
+    """
+    if file is not None:
+        try:
+            text = file.expanduser().read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "expected text in UTF-8"
+            raise ValueError(f"model.chat_template {file}: {reason}") from error
+        if not text.strip():
+            raise ValueError(f"model.chat_template {file}: the file is empty")
+        tokenizer.chat_template = text
+    if options and not isinstance(tokenizer.chat_template, str):
+        raise ValueError("model.chat_option, and the tokenizer has no chat template; set model.chat_template, too")
+    for name, _, value in (option.partition("=") for option in options):
+        try:
+            written = json.dumps(json.loads(value)).replace("null", "none")
+        except ValueError as error:
+            advice = 'expected JSON: true, 3 or "text" in quotation marks'
+            raise ValueError(f"model.chat_option {name}={value}: {advice}") from error
+        line = "{%- set " + f"{name} = {written}" + " -%}\n"
+        if not tokenizer.chat_template.startswith(line):  # as saved by a run that this one goes on with
+            tokenizer.chat_template = line + tokenizer.chat_template
 
 
 def make_empty_model(place: Place, config: ModelConfig, dtype: torch.dtype) -> Any:
@@ -199,7 +214,10 @@ def switch_off_dropout(model: Any) -> None:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """Return the device. `auto`: cuda, else mps, else cpu. ValueError for one that this machine does not have."""
+    """Return the device. `auto`: cuda, else mps, else cpu. ValueError for one that this machine does not have.
+
+    cuda:1 becomes torch's current device, on which kernels and pinned copies of this process then run.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -210,6 +228,10 @@ def pick_device(name: str = "auto") -> torch.device:
         raise ValueError(f"device {name!r}: expected auto, cpu, cuda, cuda:1 or mps") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: torch finds no CUDA GPU here; use --model.device cpu")
+    if device.type == "cuda" and device.index is not None:
+        if device.index >= torch.cuda.device_count():
+            raise ValueError(f"device {name!r}: torch finds {torch.cuda.device_count()} GPUs here, counted from 0")
+        torch.cuda.set_device(device)
     return device
 
 

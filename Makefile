@@ -49,7 +49,7 @@ test-all: test
 # The peers that are measured against come into the same environment.
 # bench leaves out those of LONG_BENCHMARKS, which take more than two minutes each; bench-all runs them too. What trains
 # for hours is in benchmarks/training, and is run by name. Exit code 2: not here.
-LONG_BENCHMARKS := benchmarks/long_rows.py
+LONG_BENCHMARKS := $(addprefix benchmarks/,long_rows.py memory_plan.py sharded_memory.py)
 bench: BENCHMARKS := $(filter-out $(LONG_BENCHMARKS),$(wildcard benchmarks/*.py))
 bench-all: BENCHMARKS := $(wildcard benchmarks/*.py)
 bench bench-all: setup

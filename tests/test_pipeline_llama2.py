@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.training import two_reward_models
 from rlvr.commands.cli import main
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.pipeline.records import SEED_FOLDER
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes import llama2
 from rlvr.reward_model.preferences import read_pairs
-from benchmarks.training import two_reward_models
 from tests.helpers.pipelines import QUICK
 
 MODELS = [f"{name}-{number}" for number in (1, 2) for name in ("help", "safe")]

@@ -7,6 +7,7 @@ so the result is kept. Everything else then reads the folder: the policy, vLLM, 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import struct
@@ -84,10 +85,8 @@ def convert(file: Path, folder: Path, dtype: torch.dtype = torch.float32) -> Any
     """
     from transformers import AutoModelForCausalLM
 
-    try:
-        import gguf  # noqa: F401
-    except ImportError as error:
-        raise ValueError(f"{file}: GGUF files need the package gguf; pip install 'rlvr[gguf]'") from error
+    if importlib.util.find_spec("gguf") is None:
+        raise ValueError(f"{file}: GGUF files need the package gguf; pip install 'rlvr[gguf]'")
     with load_errors_as_value_error(str(file)), _struct_errors():
         place: dict[str, Any] = {"gguf_file": file.name}
         tokenizer = load_tokenizer(str(file.parent), **place)

@@ -144,7 +144,12 @@ def test_a_signal_ends_the_run_under_way(tmp_path, number):
     program.chmod(0o755)
     call = "import sys; from rlvr.commands.verify_resume import main; sys.executable = sys.argv[1]; main(sys.argv[2:])"
     command = [sys.executable, "-c", call, str(program), "tiny_math", "--run.out-dir", str(tmp_path / "out")]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background job ignores SIGINT
+    )
     try:
         pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()))
         process.send_signal(number)

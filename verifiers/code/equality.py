@@ -36,10 +36,14 @@ class Output:
         """Whether the output equals the expected one."""
         if self.compare == "lines":
             return _lines(output) == _lines(expected)
-        if self.ignore_case:
-            output, expected = output.casefold(), expected.casefold()
-        ours, theirs = output.split(), expected.split()
-        return len(ours) == len(theirs) and all(a == b or self._close(a, b) for a, b in zip(ours, theirs))
+        ours, theirs = _TOKEN.findall(output), _TOKEN.findall(expected)
+        return len(ours) == len(theirs) and all(self._same(a, b) for a, b in zip(ours, theirs))
+
+    def _same(self, token: str, expected: str) -> bool:
+        # Both, since the lower case of the Kelvin sign is k, and the upper case of a long s is S.
+        if self.ignore_case and token.lower() == expected.lower() and token.upper() == expected.upper():
+            return True
+        return token == expected or self._close(token, expected)
 
     def _close(self, token: str, expected: str) -> bool:
         if _NUMBER.fullmatch(token) is None or _NUMBER.fullmatch(expected) is None:
@@ -55,6 +59,7 @@ class Output:
 
 
 _BLANKS = " \t\r\n\f\v"
+_TOKEN = re.compile(f"[^{_BLANKS}]+")
 
 
 def _lines(text: str) -> list[str]:

@@ -256,6 +256,11 @@ def test_variables_of_a_chat_template_are_set_in_every_prompt_and_saved_once(tmp
     use_template(tokenizer, None, ("enable_thinking=false", 'size="{x}"'))
     text = tokenizer.decode(Rendering(tokenizer).render("hi"))
     assert text.replace(" ", "").endswith("[user]hi[assistant]<think></think>{x}")
+    tokenizer.chat_template = "{{ size.a }} {{ size.b is none }} {{ size.c[0] is none }}"
+    use_template(tokenizer, None, ('size={"a": "nullable", "b": null, "c": [null, 1.5]}',))
+    assert tokenizer.apply_chat_template([], tokenize=False) == "nullable True True"
+    tokenizer.chat_template = THINKING
+    use_template(tokenizer, None, ("enable_thinking=false", 'size="{x}"'))
     tokenizer.save_pretrained(tmp_path)
     again = type(tokenizer).from_pretrained(tmp_path)
     use_template(again, None, ('size="{x}"',))

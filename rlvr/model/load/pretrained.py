@@ -88,6 +88,15 @@ def load_tokenizer(name: str, **options: Any) -> Any:
     return AutoTokenizer.from_pretrained(name, **options)
 
 
+def _as_jinja(value: Any) -> str:
+    """Return a value that JSON can hold as it is written in a chat template."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_jinja, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_as_jinja(held)}" for key, held in value.items()) + "}"
+    return "none" if value is None else json.dumps(value)
+
+
 def use_template(tokenizer: Any, file: Path | None, options: Sequence[str] = ()) -> None:
     """Give a tokenizer the chat template in a file (None: its own), with variables that are set at its start.
 
@@ -107,7 +116,7 @@ def use_template(tokenizer: Any, file: Path | None, options: Sequence[str] = ())
         raise ValueError("model.chat_option, and the tokenizer has no chat template; set model.chat_template, too")
     for name, _, value in (option.partition("=") for option in options):
         try:
-            written = json.dumps(json.loads(value)).replace("null", "none")
+            written = _as_jinja(json.loads(value))
         except ValueError as error:
             advice = 'expected JSON: true, 3 or "text" in quotation marks'
             raise ValueError(f"model.chat_option {name}={value}: {advice}") from error

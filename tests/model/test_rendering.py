@@ -258,7 +258,8 @@ def test_variables_of_a_chat_template_are_set_in_every_prompt_and_saved_once(tmp
     assert text.replace(" ", "").endswith("[user]hi[assistant]<think></think>{x}")
     tokenizer.chat_template = "{{ size.a }} {{ size.b is none }} {{ size.c[0] is none }}"
     use_template(tokenizer, None, ('size={"a": "nullable", "b": null, "c": [null, 1.5]}',))
-    assert tokenizer.apply_chat_template([], tokenize=False) == "nullable True True"
+    hello = [{"role": "user", "content": "hi"}]
+    assert tokenizer.apply_chat_template(hello, tokenize=False) == "nullable True True"
     tokenizer.chat_template = THINKING
     use_template(tokenizer, None, ("enable_thinking=false", 'size="{x}"'))
     tokenizer.save_pretrained(tmp_path)

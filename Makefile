@@ -25,7 +25,7 @@ check: setup
 	$(BIN)/mypy
 
 demo: setup
-	@echo "A model of 0.9M parameters: fine-tuning, 40 steps of RL, evaluation, a report. Three to five minutes on two cores."
+	@[ $(RECIPE) != tiny_math ] || echo "A model of 0.9M parameters: fine-tuning, 40 steps of RL, evaluation, a report. Three to five minutes on two cores."
 	$(BIN)/rlvr train $(RECIPE) $(ARGS)
 
 # A real language model, from the hub or the package index, on word problems.

@@ -2,7 +2,8 @@
 
 Each prompt asks for a short text and one or two things about its form (no commas, a title, at most 40 words, ...). The
 held-out prompts are of the same kinds and, apart, of kinds that are never trained (capital letters, a postscript, ...).
-`rlvr eval` on `ifeval` then says what is left of it on the 541 prompts of IFEval.
+`rlvr eval` on `ifeval` then says what is left of it on the 541 prompts of IFEval. The recipe has not been run to its
+end.
 
     rlvr fetch smollm2-135m models/smollm2-135m
     rlvr train smol_instructions

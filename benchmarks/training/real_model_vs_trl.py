@@ -79,7 +79,9 @@ def train_with_trl(args: argparse.Namespace, folder: Path) -> None:
         return [task.verifier(by_prompt[p[-1]["content"]], c[-1]["content"]).score for p, c in judged]
 
     rollout, optim = CONFIG.rollout, CONFIG.optim
-    rows = [{"prompt": problem.prompt} for problem in ordered(list(task.train), args, rollout.problems_per_step)]
+    rows = [
+        {"prompt": problem.prompt} for problem in shuffle_problems(list(task.train), args, rollout.problems_per_step)
+    ]
     torch.set_float32_matmul_precision("medium")
     settings = GRPOConfig(
         output_dir=str(folder),
@@ -117,7 +119,7 @@ def train_with_trl(args: argparse.Namespace, folder: Path) -> None:
     trainer.train()
 
 
-def ordered(problems: list[Problem], args: argparse.Namespace, count: int) -> list[Problem]:
+def shuffle_problems(problems: list[Problem], args: argparse.Namespace, count: int) -> list[Problem]:
     """Return `count` problems for each step, in an order that depends on the seed."""
     from random import Random
 

@@ -42,7 +42,9 @@ def pages() -> dict[str, str]:
     losses = table(
         ["name", "per token", "ratio", "normalised by", "settings", "source"], map(loss_row, LOSSES.values())
     )
-    estimators = table(["name", "value"], ([f"`{name}`", linked(function.__doc__)] for name, function in KL.items()))
+    estimators = table(
+        ["name", "value"], ([f"`{name}`", link_sources(function.__doc__)] for name, function in KL.items())
+    )
     scales = table(["name", "advantages of the batch"], ([f"`{name}`", scale(name)] for name in SCALES))
     return {
         "algorithms.md": page(
@@ -85,7 +87,7 @@ def loss_row(row: Loss) -> list[str]:
     return [f"`{row.name}`", formula(row.function), RATIOS[row.ratio], row.normalize, settings, paper(row.paper)]
 
 
-def linked(text: str | None) -> str:
+def link_sources(text: str | None) -> str:
     """Return the first paragraph of a docstring."""
     return plain((text or "").split("\n\n")[0].removeprefix("Return "))
 

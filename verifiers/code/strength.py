@@ -391,10 +391,10 @@ class Proof:
                 raise NotProved(f"the function {node.id} is used as a value")
             # A name that is not bound yet is an error in Python.
             found = self.state.variables.get((owner.number, node.id), Value())
-            if found.text[:2] == "?e" and found.text != f"?e{self.state.calls}":
-                raise NotProved("an exception is read after another call, or twice")
-            # The program's own `__str__` may run.
-            self.state.calls += found.text[:2] == "?e"
+            if found.text.startswith("?e"):
+                if found.text != f"?e{self.state.calls}":
+                    raise NotProved("an exception is read after another call, or twice")
+                self.state.calls += 1  # to read it may run the program's own `__str__`
             if node.id in self.shared and owner.above is None and (found.places or "?r" in found.text):
                 raise NotProved(f"the program has a {node.id} of its own, which may become another one")
             return found

@@ -45,7 +45,7 @@ class Place:
 
     def is_gguf(self) -> bool:
         """Return whether it is a GGUF file, which rlvr.model.load.gguf converts before it is loaded."""
-        return self.name.endswith(GGUF)
+        return self.name.endswith(GGUF) and Path(self.name).is_file()
 
     def options(self) -> dict[str, Any]:
         """Return arguments of transformers' `from_pretrained` besides the name."""

@@ -33,7 +33,7 @@ def find_converted(name: str, revision: str | None = None, *, kind: str = "causa
     Raises ValueError in one line for a model that does not exist, and for a file that transformers cannot read.
     """
     source = find_model(name, revision, kind=kind)
-    places = {place: _converted(place) for place in {source.weights, source.tokenizer} if place.is_gguf()}
+    places = {place: _convert_once(place) for place in {source.weights, source.tokenizer} if place.is_gguf()}
     return replace(
         source,
         weights=places.get(source.weights, source.weights),
@@ -53,8 +53,8 @@ def cache_folder(file: Path) -> Path:
     return root / "rlvr" / "gguf" / f"{file.stem}-{digest[:12]}"
 
 
-def _converted(place: Place) -> Place:
-    """Return the folder of a converted file; converts it unless that was done before."""
+def _convert_once(place: Place) -> Place:
+    """Convert a file unless that was done before; return the folder in the cache."""
     folder = cache_folder(Path(place.name))
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +77,12 @@ def _struct_errors() -> Iterator[None]:
         raise ValueError(f"its header is cut off ({error}); copy it again") from error
 
 
+def require_gguf(name: str) -> None:
+    """Raise ValueError where the package that reads the file `name` is missing."""
+    if importlib.util.find_spec("gguf") is None:
+        raise ValueError(f"{name}: GGUF files need the package gguf; pip install 'rlvr[gguf]'")
+
+
 def convert(file: Path, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     """Write weights, config, tokenizer and chat template of a GGUF file into a folder; return the model.
 
@@ -85,8 +91,7 @@ def convert(file: Path, folder: Path, dtype: torch.dtype = torch.float32) -> Any
     """
     from transformers import AutoModelForCausalLM
 
-    if importlib.util.find_spec("gguf") is None:
-        raise ValueError(f"{file}: GGUF files need the package gguf; pip install 'rlvr[gguf]'")
+    require_gguf(file.name)
     with load_errors_as_value_error(str(file)), _struct_errors():
         place: dict[str, Any] = {"gguf_file": file.name}
         tokenizer = load_tokenizer(str(file.parent), **place)

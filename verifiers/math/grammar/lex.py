@@ -602,15 +602,12 @@ def _scan(text: str, commas: str) -> list[Token]:
             if "\n" in value and not groups and new_equation(text, position, tokens):
                 apart.add(len(tokens))
             continue
-        if kind == "int":
-            tokens.append(Token("num", value, spaced, upright > 0, decimal(value)))
-        elif kind == "num":
-            if commas == "decimal" or not value.isdigit():
+        if kind in ("int", "num", "repeat"):
+            if kind == "num" and (commas == "decimal" or not value.isdigit()):
                 value = _numeral(text, start, value, commas, tokens)
                 position = start + len(value)
-            tokens.append(Token("num", value, spaced, upright > 0, decimal(value)))
-        elif kind == "repeat":
-            tokens.append(Token("num", value, spaced, upright > 0, repeating(value)))
+            amount = repeating(value) if kind == "repeat" else decimal(value)
+            tokens.append(Token("num", value, spaced, upright > 0, amount))
         elif kind == "name":
             union = value == "U" and tokens and tokens[-1].text in (")", "]") and _BETWEEN_SETS.match(text, position)
             tokens.append(_sign("cup", spaced) if union else Token("name", value, spaced, upright > 0))

@@ -33,6 +33,14 @@ class Poison:
                 record(problem, f"{os.getpid()} {os.getppid()}")
                 while True:
                     pass
+            case "hang, large":
+                held = bytearray(os.urandom(1 << 20) * 400)
+                record(problem, f"{os.getpid()}")
+                while True:
+                    pass
+            case "lives":
+                with open(problem.info["log"]) as file:
+                    return os.path.exists(f"/proc/{file.read().strip()}")
             case "allocate":
                 return bool(bytearray(8 << 30))
             case "grow":

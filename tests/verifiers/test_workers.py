@@ -46,6 +46,15 @@ def test_what_a_verifier_started_dies_with_its_worker(poison, tmp_path):
         assert gone_within(60, [int(log.read_text())])
 
 
+def test_a_killed_worker_is_gone_when_the_next_one_works(poison, tmp_path):
+    """Its end takes a while where it held much memory; what it has marked as its own is free afterwards."""
+    log = {"log": str(tmp_path / "pid")}
+    with Runner(poison.Poison(), workers=1, timeout=2, memory_mb=2048) as runner:
+        late, lives = runner.verify([(Problem(text, "", "", info=log), text) for text in ("hang, large", "lives")])
+    assert late.status is Status.TIMEOUT
+    assert lives.status is Status.INCORRECT
+
+
 def test_what_a_verifier_left_running_dies_with_the_runner(poison, tmp_path):
     """A verdict was given in time, so no deadline ended what goes on behind it: closing the runner does."""
     log = tmp_path / "log"

@@ -20,6 +20,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -38,6 +39,7 @@ SPAWN, KILL = b"s", b"k"
 STARTED, RETIRED = b"started ", b""
 # The exit code of a worker that runs out of memory outside the verifier: while it reads or answers an item.
 NO_MEMORY = 70
+END_SECONDS = 5.0  # the longest wait for the end of a killed worker; one that waits for a disk may take longer
 # A report of the server: number and wait status of a worker that has ended.
 REPORT = struct.Struct("!qq")
 
@@ -151,6 +153,7 @@ def _supervise(
         if kind == KILL:
             for pid in [pid for pid, other in numbers.items() if other == number]:
                 _kill_group(pid)
+                _wait_for_end(pid)
         else:
             numbers[_fork(fds[0], verifier, memory_bytes, (control, *wake))] = number
 
@@ -191,6 +194,13 @@ def _kill_group(leader: int) -> None:
     """Kill a worker and the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def _wait_for_end(pid: int) -> None:
+    """Wait until a killed worker has ended, so that the next one finds what it held free; its memory takes a while."""
+    deadline = time.monotonic() + END_SECONDS
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server: int) -> NoReturn:

@@ -294,7 +294,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     fastest = "bfloat16" if has_bfloat16() else "float32"
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default=fastest, help="type of our computation")
-    parser.add_argument("--microbatch", type=int, default=4096, help="tokens in one of our forward passes")
+    microbatch = OptimConfig().tokens_per_microbatch
+    parser.add_argument("--microbatch", type=int, default=microbatch, help="tokens in our forward passes at once")
     parser.add_argument("--digits", type=int, nargs="+", default=[1, 2, 3], help="of the operands")
     parser.add_argument("--sft-steps", type=int, default=250)
     parser.add_argument("--start", help="folder of the starting model; made if there is none")

@@ -10,7 +10,9 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
+from queue import SimpleQueue
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +23,7 @@ from rlvr.algo.batch import copy_to
 from rlvr.core.heartbeat import beat
 from rlvr.core.types import Ask, Completion, Sampler, Sampling
 from rlvr.model.cpu.processor import use_one_thread_if_small, use_threads
+from rlvr.model.cpu.threads import passes_at_once, run_at_once
 from rlvr.model.decode import Decoder, SharedDecoder
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
@@ -30,6 +33,8 @@ from rlvr.model.probe import Decoders
 PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17
 # Rows enter when this share of the places is free: each time they enter together, they cost a pass of their own.
 FREE_SHARE = 0.25
+# Rows from which a batch on a CPU is faster in a thread of its own: with fewer it reads the weights for too little.
+ROWS_AT_ONCE = 16
 # Drawn tokens between two looks of the host on a GPU, where each look waits for all that was queued.
 STEPS_PER_LOOK = 8
 
@@ -123,9 +128,10 @@ class ContinuousBatch:
     """The completions of prompts (P lists of ids), one for each seed, at most `size` rows at once.
 
     decoder_for: returns the decoder class of prompt p. Rows of a SharedDecoder join a running batch of the same class;
-    rows of any other class wait until the batch is empty. cache_bytes:
-    how many bytes of keys and values a SharedDecoder may hold; where they would not do, the youngest rows leave, and
-    are drawn again later (as long as one row is left). steps_per_look: tokens drawn until the host looks at them.
+    rows of any other class wait until the batch is empty. rows: which (p, g), for seeds[p][g], and in which order; all
+    of them unless given. cache_bytes: how many bytes of keys and values a SharedDecoder may hold; where they would not
+    do, the youngest rows leave, and are drawn again later (as long as one row is left). steps_per_look: tokens drawn
+    until the host looks at them.
     limits: tokens of a completion of each prompt; sampling.max_new_tokens unless given, which is the largest of them.
     """
 
@@ -138,6 +144,7 @@ class ContinuousBatch:
         decoder_for: Callable[[int], type[Decoder]],
         *,
         size: int,
+        rows: Sequence[tuple[int, int]] | None = None,
         cache_bytes: float = inf,
         steps_per_look: int | None = None,
         limits: Sequence[int] | None = None,
@@ -147,8 +154,7 @@ class ContinuousBatch:
         device, limit = policy.device, sampling.max_new_tokens
         self.limits = limits or [limit] * len(prompts)
         self.steps_per_look = steps_per_look or (1 if device.type == "cpu" else STEPS_PER_LOOK)
-        order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
-        self.waiting = deque((p, g) for p in order for g in range(len(seeds[p])))
+        self.waiting = deque(shortest_first(prompts, seeds) if rows is None else rows)
         self.size = min(size, len(self.waiting))
         self.free = list(range(self.size))[::-1]
         self.tokens = torch.zeros(self.size, limit, dtype=torch.long, device=device)
@@ -159,14 +165,19 @@ class ContinuousBatch:
         self.drawn = torch.zeros(0, dtype=torch.long, device=device)
         self.decoder: Any = None
         self.lengths = [0, 0]  # completions that are done, and their tokens
+        self.stopped = False  # another thread sets it, to end `run` early
 
     def run(self, on_row: Done) -> None:
         """Draw all completions; call on_row(p, g, completion) for each when it is done."""
+        with self.policy.computing():
+            self._run(on_row)
+
+    def _run(self, on_row: Done) -> None:
         if not self.waiting:
             return
         parts, wasted = self._enter(), 0
         logits = torch.cat(parts)
-        while self.rows:
+        while self.rows and not self.stopped:
             beat()
             pending: list[Tensor] = []
             for step in range(min(self.steps_per_look, self._until_limit())):
@@ -357,6 +368,52 @@ class ContinuousBatch:
         return space - sum(max(0.0, self._expected_tokens() - row.drawn) for row in self.rows)
 
 
+def run_batches(batches: Sequence[ContinuousBatch], on_row: Done) -> None:
+    """Run batches, several of them in threads at once; `on_row` is called in this thread."""
+    if len(batches) == 1:
+        batches[0].run(on_row)
+        return
+    done: SimpleQueue[tuple[int, int, Completion] | None] = SimpleQueue()
+
+    def stop() -> None:
+        for batch in batches:
+            batch.stopped = True
+
+    def run(batch: ContinuousBatch) -> None:
+        try:
+            batch.run(lambda *row: done.put(row))
+        except BaseException:
+            stop()
+            raise
+        finally:
+            done.put(None)
+
+    def pass_on() -> None:
+        running = len(batches)
+        try:
+            while running:
+                if (row := done.get()) is None:
+                    running -= 1
+                else:
+                    on_row(*row)
+        finally:
+            stop()
+
+    run_at_once([partial(run, batch) for batch in batches], pass_on)
+
+
+def shortest_first(prompts: Sequence[Sequence[int]], seeds: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return all rows (p, g), by the length of their prompts."""
+    order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
+    return [(p, g) for p in order for g in range(len(seeds[p]))]
+
+
+def cut(rows: Sequence[tuple[int, int]], count: int) -> list[Sequence[tuple[int, int]]]:
+    """Cut rows into `count` parts of about equal size, in their order."""
+    ends = [len(rows) * number // count for number in range(count + 1)]
+    return [rows[first:end] for first, end in itertools.pairwise(ends)]
+
+
 class TorchSampler(Sampler):
     """Batched decoding with the policy's weights.
 
@@ -452,20 +509,29 @@ class TorchSampler(Sampler):
         on_row: Callable[[int, int, Completion], None],
     ) -> None:
         """Draw the completions of all prompts, of at most limits[p] tokens each."""
+        rows = shortest_first(prompts, seeds)
         training = self.policy.model.training
         self.policy.model.eval()
         try:
-            with use_one_thread_if_small(self.policy.model, self.policy.device), self.policy.computing():
-                ContinuousBatch(
-                    self.policy,
-                    prompts,
-                    seeds,
-                    sampling,
-                    lambda p: self.decoders.for_length(len(prompts[p]) + limits[p]),
-                    size=self.batch_size,
-                    cache_bytes=self._cache_bytes(),
-                    limits=limits,
-                ).run(on_row)
+            with use_one_thread_if_small(self.policy.model, self.policy.device):
+                at_once = max(min(passes_at_once(self.policy.device), len(rows) // ROWS_AT_ONCE), 1)
+                with self.policy.computing():  # a decoder is tried here, and not by several threads
+                    decoders = [self.decoders.for_length(len(prompts[p]) + limits[p]) for p in range(len(prompts))]
+                batches = [
+                    ContinuousBatch(
+                        self.policy,
+                        prompts,
+                        seeds,
+                        sampling,
+                        decoders.__getitem__,
+                        size=max(self.batch_size // at_once, 1),
+                        rows=part,
+                        cache_bytes=self._cache_bytes() / at_once,
+                        limits=limits,
+                    )
+                    for part in cut(rows, at_once)
+                ]
+                run_batches(batches, on_row)
         finally:
             self.policy.model.train(training)
 

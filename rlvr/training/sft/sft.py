@@ -32,7 +32,7 @@ from ..checkpoint.folders import checkpoint_folder, delete_old_checkpoints, find
 from ..problems.draws import items_of_step
 from ..rollout.episodes import Play, collect_replies
 from ..step.learner import Learner
-from ..step.prepare import microbatches
+from ..step.prepare import Microbatch, run_microbatches
 from ..supervision.signals import StopRequest, describe_steps, make_stopped, stop_requested
 from .demonstrations import Demonstration
 
@@ -243,13 +243,14 @@ def add_gradient(
     The loss is the mean negative log-likelihood per token of the whole batch.
     """
     total = batch.num_completion_tokens
-    loss_sum = 0.0
-    for _, micro, counted in microbatches(batch, policy, accelerator, tokens_per_microbatch):
-        logprobs, _ = token_logprobs(policy, micro.tokens, micro.scored)
-        loss = -counted * logprobs.sum() / total
-        (loss if weight == 1 else weight * loss).backward()
-        loss_sum += float(loss.detach())
-    return loss_sum
+
+    def compute(micro: Microbatch) -> float:
+        logprobs, _ = token_logprobs(policy, micro.rows.tokens, micro.rows.scored)
+        loss = -micro.weight * logprobs.sum() / total
+        micro.backward(loss if weight == 1 else weight * loss)
+        return float(loss.detach())
+
+    return sum(run_microbatches(batch, policy, accelerator, tokens_per_microbatch, compute, policy.parameters()))
 
 
 def accumulate_mix(learner: Learner, demonstrations: Sequence[Demonstration], plan: Play | None, number: int) -> float:

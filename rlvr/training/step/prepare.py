@@ -4,8 +4,10 @@ microbatches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -17,24 +19,70 @@ from rlvr.algo.losses import KL
 from rlvr.core.heartbeat import beat, enter
 from rlvr.core.types import Group
 from rlvr.distributed import sum_tensor
+from rlvr.model.cpu.threads import GradientSum, add_to_weights, passes_at_once, run_at_once
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.memory.estimate import microbatch_tokens
 
 from .learner import Learner
 
+T = TypeVar("T")
 
-def microbatches(
-    batch: Batch, policy: Policy, accelerator: Accelerator, max_tokens: int
-) -> Iterator[tuple[Tensor, Batch, float]]:
-    """Yield this rank's microbatches with the indices of their rows, each with its weight in loss and statistics.
 
-    The weight is 1, or 0 for a dummy: with sharded weights all ranks must run equally many forward and backward passes.
+@dataclass(frozen=True)
+class Microbatch:
+    """Rows of a batch that are computed together.
+
+    index: their places in the batch. weight: in loss and statistics, 1, or 0 for a dummy. first: it is the first of
+    its batch on this rank. backward: adds the gradient of a loss of these rows to that of the trained weights.
     """
-    plan = batch.plan(accelerator.num_processes, max_tokens, shared_prompts=policy.packs, equal=policy.mesh is not None)
-    for index, weight in plan[accelerator.process_index]:
-        beat()
-        yield index, batch.rows(index), weight
+
+    index: Tensor
+    rows: Batch
+    weight: float
+    first: bool
+    backward: Callable[[Tensor], None]
+
+
+def run_microbatches(
+    batch: Batch,
+    policy: Policy,
+    accelerator: Accelerator,
+    max_tokens: int,
+    compute: Callable[[Microbatch], T],
+    trained: Sequence[Tensor] = (),
+) -> list[T]:
+    """Call `compute` for this rank's microbatches of at most `max_tokens` tokens; return what it returns, in order.
+
+    trained: the weights whose `grad` its calls of `backward` add to. With sharded weights all ranks must run equally
+    many forward and backward passes, and some run dummies. On a CPU several passes run at once, which together have
+    `max_tokens` tokens; then `compute` is called in several threads.
+    """
+    at_once = 1
+    # Ranks must cut alike, whatever threads each has; and the adapter is switched off for the whole model.
+    if accelerator.num_processes == 1 and policy.mesh is None and not policy.adapter_off and len(batch):
+        at_once = max(min(passes_at_once(policy.device), max_tokens // int(batch.lengths.max())), 1)
+    plan = batch.plan(
+        accelerator.num_processes * at_once,
+        max_tokens // at_once,
+        shared_prompts=policy.packs,
+        equal=policy.mesh is not None,
+    )
+    parts = plan[accelerator.process_index * at_once :][:at_once]
+    sums = [GradientSum(trained) for _ in parts]
+
+    def run(number: int) -> list[T]:
+        add = sums[number].add if at_once > 1 else Tensor.backward
+        found = []
+        for place, (index, weight) in enumerate(parts[number]):
+            beat()
+            found.append(compute(Microbatch(index, batch.rows(index), weight, number == place == 0, add)))
+        return found
+
+    found = run_at_once([partial(run, number) for number in range(len(parts))])
+    if at_once > 1:
+        add_to_weights(sums)
+    return [result for results in found for result in results]
 
 
 def prepare_batch(learner: Learner, batch: Batch) -> Batch:
@@ -136,21 +184,26 @@ def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
     return over_rows(learner, batch, both, count=2)
 
 
-def learner_microbatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Batch, float]]:
-    """Yield this process's `microbatches`, by optim.tokens_per_microbatch and the device's memory."""
+def run_learner(
+    learner: Learner, batch: Batch, compute: Callable[[Microbatch], T], trained: Sequence[Tensor] = ()
+) -> list[T]:
+    """Do the same by optim.tokens_per_microbatch and the device's memory."""
     tokens = microbatch_tokens(learner.policy, learner.config)
-    return microbatches(batch, learner.policy, learner.accelerator, tokens)
+    return run_microbatches(batch, learner.policy, learner.accelerator, tokens, compute, trained)
 
 
 @torch.no_grad()
 def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor], *, count: int = 1) -> Tensor:
-    """Return (count, B, T) from `compute(microbatch)`, (count, b, t); each process computes its share of the rows."""
+    """Return (count, B, T) from `compute(rows)`, (count, b, t); each process computes its share of the rows."""
     result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
     enter("scoring")
-    for index, micro, weight in learner_microbatches(learner, batch):
-        part = compute(micro)
-        if weight:
-            result[:, index, : part.shape[-1]] = part.float()
+
+    def fill(micro: Microbatch) -> None:
+        part = compute(micro.rows)
+        if micro.weight:
+            result[:, micro.index, : part.shape[-1]] = part.float()
+
+    run_learner(learner, batch, fill)
     return sum_tensor(result, learner.accelerator)
 
 

@@ -22,7 +22,7 @@ from rlvr.model.optim.health import check_weights, count_not_finite, python_warn
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
 
 from .learner import Learner
-from .prepare import critic_stats, learner_microbatches, prepare_batch
+from .prepare import Microbatch, critic_stats, prepare_batch, run_learner
 from .rewards import has_signal
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
@@ -172,33 +172,38 @@ def accumulate_gradient(
     arguments = algo.loss_arguments()
     if not algo.loss_row.of_completions:
         arguments["importance"] = importance_kind(config, learner.policy.dtype)
-    for _, micro, weight in learner_microbatches(learner, minibatch):
+
+    def compute(part: Microbatch) -> tuple[dict[str, Tensor], Tensor | None]:
+        micro = part.rows
         logprobs, entropy, values = forward(learner, micro)
         loss, stats = batch_loss(logprobs, micro, total, **arguments)
         if algo.entropy_coef:
             loss = loss - algo.entropy_coef * entropy_bonus(entropy, micro, minibatch)
         if values is not None:
             loss = loss + critic_loss(learner, values, micro, minibatch, stats)
-        (loss * weight).backward()
-        if keep is not None:
+        part.backward(loss * part.weight)
+        if keep is not None and part.first:
             keep(micro, logprobs, minibatch.num_completion_tokens // learner.accelerator.num_processes)
-        if not weight:
-            continue
+        if not part.weight:
+            return {}, None
         if micro.old_logprobs is not None:
             stats["moved"] = kl_sum(micro.old_logprobs, logprobs.detach(), micro.mask)
-        if differences is not None:
-            old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
-            differences.append(of_tokens(old - micro.sampler_logprobs, micro.scored))
         stats |= {"loss": loss.detach(), "tokens": micro.mask.sum()}
         if entropy is not None:
             stats["entropy"] = (entropy.detach() * micro.mask).sum()
-        for name, value in stats.items():
-            sums[name] += value
-    if learner.mix is not None:
-        sums["ptx/loss"] += learner.mix(number)
+        old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
+        return stats, of_tokens(old - micro.sampler_logprobs, micro.scored) if differences is not None else None
+
     parameters = learner.policy.parameters()
     if learner.critic is not None and learner.critic.shares_trunk:
         parameters += learner.critic.parameters()
+    for stats, difference in run_learner(learner, minibatch, compute, parameters):
+        for name, value in stats.items():
+            sums[name] += value
+        if differences is not None and difference is not None:
+            differences.append(difference)
+    if learner.mix is not None:
+        sums["ptx/loss"] += learner.mix(number)
     fill_gradients(parameters, minibatch)
     sum_gradients(parameters, learner.accelerator)
     return sum_stats(to_floats(sums), learner.accelerator, device)
@@ -246,10 +251,16 @@ def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, f
     critic, device = learner.critic, minibatch.mask.device
     assert critic is not None
     sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}
-    for _, micro, weight in learner_microbatches(learner, minibatch):
+
+    def compute(part: Microbatch) -> dict[str, Tensor]:
+        micro, stats = part.rows, dict[str, Tensor]()
         values = critic.values(micro.tokens, micro.scored, only_head=critic.shares_trunk)
-        loss = critic_loss(learner, values, micro, minibatch, sums if weight else {})
-        (loss * weight).backward()
+        part.backward(critic_loss(learner, values, micro, minibatch, stats) * part.weight)
+        return stats if part.weight else {}
+
+    for stats in run_learner(learner, minibatch, compute, critic.parameters()):
+        for name, value in stats.items():
+            sums[name] += value
     fill_gradients(critic.parameters(), minibatch)
     sum_gradients(critic.parameters(), learner.accelerator)
     return sum_stats(to_floats(sums), learner.accelerator, device)

@@ -147,7 +147,7 @@ class Batch:
             for part in parts
         ]
         most = max(map(len, plans)) if equal else 0
-        shortest = min(pairs, key=lambda pair: self._cost(pair, False), default=range(0))
+        shortest = min(pairs, key=lambda pair: self._cost(pair, False), default=range(0)) if most else range(0)
         filler = (torch.tensor(shortest), 0.0)
         return [[(torch.tensor(rows), 1.0) for rows in plan] + [filler] * (most - len(plan)) for plan in plans]
 
@@ -234,20 +234,20 @@ def collate(
             sampled.append(sum(own) if trained else 0)
     lengths = [len(prompt) + len(completion.token_ids) for prompt, completion, _, _ in rows]
     shape = (len(rows), max(lengths, default=0))
-    tokens = torch.full(shape, pad_id, dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.bool)
-    logprobs = torch.zeros(shape, dtype=torch.float32)
+    tokens, mask = np.full(shape, pad_id, dtype=np.int64), np.zeros(shape, dtype=bool)
+    logprobs = np.zeros(shape, dtype=np.float32)
     for i, (prompt, completion, _, _) in enumerate(rows):
         start, end = len(prompt), lengths[i]
-        tokens[i, :end] = torch.tensor([*prompt, *completion.token_ids])
-        mask[i, start:end] = torch.tensor(owns[i])
-        logprobs[i, start:end] = torch.tensor(completion.logprobs)
+        tokens[i, :start], tokens[i, start:end] = prompt, completion.token_ids
+        mask[i, start:end] = owns[i]
+        logprobs[i, start:end] = completion.logprobs
+    scored = torch.from_numpy(mask)
     logprobs *= mask
     batch = Batch(
-        tokens=tokens,
-        scored=mask,
-        mask=mask,
-        sampler_logprobs=logprobs,
+        tokens=torch.from_numpy(tokens),
+        scored=scored,
+        mask=scored,
+        sampler_logprobs=torch.from_numpy(logprobs),
         advantages=advantage_tensor([row[2] for row in rows], [len(row[0]) for row in rows], shape[1]),
         lengths=torch.tensor(lengths, dtype=torch.long),
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),

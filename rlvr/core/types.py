@@ -105,8 +105,9 @@ class Completion:
 
     def train_mask(self, *, mask_void: bool = False) -> list[bool]:
         """Return for each token id whether the model sampled it; with mask_void, void turns count as not sampled."""
-        turns = self.turns or (Turn("assistant", self.text, len(self.token_ids)),)
-        return [turn.sampled and not (mask_void and turn.void) for turn in turns for _ in range(turn.length)]
+        if not self.turns:
+            return [True] * len(self.token_ids)
+        return [turn.sampled and not (mask_void and turn.void) for turn in self.turns for _ in range(turn.length)]
 
 
 class Status(StrEnum):

@@ -128,10 +128,11 @@ class ContinuousBatch:
     """The completions of prompts (P lists of ids), one for each seed, at most `size` rows at once.
 
     decoder_for: returns the decoder class of prompt p. Rows of a SharedDecoder join a running batch of the same class;
-    rows of any other class wait until the batch is empty. rows: which (p, g), for seeds[p][g], and in which order; all
-    of them unless given. cache_bytes: how many bytes of keys and values a SharedDecoder may hold; where they would not
-    do, the youngest rows leave, and are drawn again later (as long as one row is left). steps_per_look: tokens drawn
-    until the host looks at them.
+    rows of any other class wait until the batch is empty.
+    rows: pairs of a prompt p and its seed g, in the order in which they enter; all of them unless given.
+    cache_bytes: how many bytes of keys and values a SharedDecoder may hold. Where they would not do, the youngest rows
+    leave, and are drawn again later (as long as one row is left).
+    steps_per_look: tokens drawn until the host looks at them.
     limits: tokens of a completion of each prompt; sampling.max_new_tokens unless given, which is the largest of them.
     """
 

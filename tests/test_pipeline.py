@@ -204,10 +204,14 @@ def test_recipes_of_other_commands(capsys):
     assert main(["pipeline", "tiny_math"]) == 2
     assert "rlvr train tiny_math" in capsys.readouterr().err
     assert main(["pipeline", "instructgpt", "--stages", "--set", "ppo.algo.ptx-coef=0"]) == 0
-    (ppo,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ppo: ")]
-    assert json.loads(ppo.removeprefix("ppo: "))["sft"]["data"] is None
+    assert "sft.data=" not in capsys.readouterr().out.partition("\nppo:")[2].partition("\nppo-")[0]
     assert main(["pipeline", "instructgpt", "--stages"]) == 0
-    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == STAGES
+    printed = capsys.readouterr().out
+    ppo = printed.partition("\nppo:\n")[2].partition("\nppo-")[0].splitlines()
+    assert "  sft.data=planned/text/data.jsonl" in ppo
+    assert "  algo.kl-coef=0.2" in ppo
+    assert not any(line.startswith("  algo.clip-low=") for line in ppo)  # a default
+    assert stage_names(printed) == STAGES
 
 
 def test_the_report_has_each_seed_and_the_mean(tmp_path):
@@ -258,11 +262,16 @@ def command(name: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "rlvr", "pipeline", name, "--out-dir", str(folder), "--set", *QUICK[name]]
 
 
+def stage_names(printed: str) -> list[str]:
+    """The names of the stages that `--stages` has printed."""
+    return [line.removesuffix(":") for line in printed.splitlines() if not line.startswith(" ")]
+
+
 def stages(name: str) -> list[str]:
     """The names of a pipeline's stages, in order."""
     asked = [sys.executable, "-m", "rlvr", "pipeline", name, "--stages"]
     printed = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
-    return [line.partition(":")[0] for line in printed.splitlines()]
+    return stage_names(printed)
 
 
 def kill_in(name: str, folder: Path, stage: str, seconds: float) -> bool:

@@ -49,6 +49,22 @@ def as_json(config: Any) -> Any:
     return json.loads(json.dumps(convert(held), default=str))
 
 
+def list_changed(config: Any) -> list[str]:
+    """Return the settings that differ from the defaults of their class, as `--set` takes them: group.name=value."""
+    if not dataclasses.is_dataclass(config):
+        return [f"{name}={json.dumps(value, default=str)}" for name, value in config.items()]
+    found = []
+    for item in dataclasses.fields(config):
+        name, value = item.name.replace("_", "-"), getattr(config, item.name)
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        if dataclasses.is_dataclass(value):
+            found += [f"{name}.{line}" for line in list_changed(value)]
+        elif value != default:
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            found.append(f"{name}={text}")
+    return found
+
+
 def portable(settings: Any, folder: Path) -> Any:
     """Return settings in which SEED_FOLDER stands for a folder, wherever a text names it (absolute or relative)."""
     forms = {str(folder), str(folder.absolute()), os.path.relpath(folder)} - {"."}

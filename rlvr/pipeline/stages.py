@@ -40,6 +40,7 @@ from .records import (
     dependents,
     first_difference,
     holds,
+    list_changed,
     other_settings,
     portable,
     read_stage,
@@ -62,7 +63,8 @@ class Made:
 class Stages:
     """The stages of one seed's pipeline, in `folder`.
 
-    `planned` collects names and settings. With `only_plan` no stage runs, and each returns a path in PLANNED.
+    `planned` collects names and settings, `changed` those that are no defaults. With `only_plan` no stage runs, and
+    each returns a path in PLANNED.
     later: for each stage, those that depend on it.
     """
 
@@ -72,6 +74,7 @@ class Stages:
     say: Callable[[str], None] = print
     only_plan: bool = False
     planned: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, list[str]] = field(default_factory=dict)
     later: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -182,7 +185,7 @@ class Stages:
             raise ValueError(f"two stages have the name {name!r}")
         if not re.fullmatch(r"[\w-]+", name):
             raise ValueError(f"a stage has the name {name!r}; expected letters, digits, - and _")
-        self.planned[name] = as_json(config)
+        self.planned[name], self.changed[name] = as_json(config), list_changed(config)
         if self.only_plan:
             if dataclasses.is_dataclass(config):
                 check_planned(name, config)
@@ -254,8 +257,8 @@ def run_pipeline(
     pipeline(plan)
     check_settings(config, plan.planned)
     if config.stages:
-        for name, settings in plan.planned.items():
-            say(f"{name}: {json.dumps(settings)}")
+        for name, changed in plan.changed.items():
+            say("\n  ".join([f"{name}:", *changed]))
         return config.out_dir
     check_place(config.out_dir, "--out-dir")
     if "," in str(config.out_dir.absolute()):

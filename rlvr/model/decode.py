@@ -80,6 +80,7 @@ class DecodeCache:
         self.fused = False
         self._bias: Tensor | None = None
         self._queries: Tensor | None = None
+        self._chosen: Tensor | None = None
         widest = max(k.shape[1] * k.shape[3] for k, _ in self.prompts.values())
         if device.type == "cpu" and len(self.parents) * self.longest_prompt * widest <= self.COPIED:
             self._copy_prompts(prompts.heads_per_key)
@@ -155,7 +156,8 @@ class DecodeCache:
         """Count the step as done: every layer has stored its keys."""
         self.length += 1
         self.positions = self.positions + 1
-        self._bias = None
+        if self._bias is not None and self.length < self._bias.shape[3]:
+            self._bias[..., self.length] = 0  # the next token sees its own place too
 
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the prompts that have none left."""
@@ -220,8 +222,11 @@ class DecodeCache:
         size = self.heads_together
         if size == 1:
             return mixed.reshape(rows, heads, -1)
-        wide = mixed.view(rows, groups, size, heads // groups // size, size, -1)
-        return wide.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3).reshape(rows, heads, -1)
+        # (B, H_kv / S, S, H / H_kv, S, D): each query has met the values of S heads, of which its own is chosen.
+        if self._chosen is None or len(self._chosen) != rows * heads:
+            blocks = torch.arange(rows * heads * size).view(rows * groups, size, -1, size)
+            self._chosen = blocks.diagonal(dim1=1, dim2=3).transpose(1, 2).flatten()
+        return mixed.view(rows * heads * size, -1).index_select(0, self._chosen).view(rows, heads, -1)
 
     def _spread(self, query: Tensor, scaling: float, groups: int, dtype: torch.dtype) -> Tensor:
         """Return scaled queries (B, H_kv / S, H / H_kv * S, S * D): zero beside the keys of other heads."""

@@ -164,6 +164,7 @@ class ContinuousBatch:
         self.rows: list[Row] = []  # in the decoder's order; finished ones stay for a while
         self.slots = torch.zeros(0, dtype=torch.long, device=device)
         self.drawn = torch.zeros(0, dtype=torch.long, device=device)
+        self.eos = copy_to(torch.tensor(sorted(policy.eos_ids), dtype=torch.long), device)
         self.decoder: Any = None
         self.lengths = [0, 0]  # completions that are done, and their tokens
         self.stopped = False  # another thread sets it, to end `run` early
@@ -202,8 +203,8 @@ class ContinuousBatch:
             logits = torch.cat(parts) if len(parts) > 1 else parts[0] if parts else logits
 
     def _until_limit(self) -> int:
-        """Return the steps until the row with the most tokens has max_new_tokens."""
-        return self.sampling.max_new_tokens - max(row.drawn for row in self.rows)
+        """Return the steps until the row with the most tokens, which is the first, has max_new_tokens."""
+        return self.sampling.max_new_tokens - self.rows[0].drawn
 
     def _draw(self, logits: Tensor) -> Tensor:
         """Draw a token of each row."""
@@ -211,24 +212,23 @@ class ContinuousBatch:
             token, logprob = draw(logits, self.numbers[self.slots, self.drawn], self.sampling)
         self.tokens[self.slots, self.drawn], self.logprobs[self.slots, self.drawn] = token, logprob
         self.drawn = self.drawn + 1
-        for row in self.rows:
-            row.drawn += 1
         return token
 
     def _look(self, pending: list[Tensor], on_row: Done) -> None:
-        """Finish the rows that ended with one of the tokens just drawn, k tensors (B,)."""
+        """Count the tokens just drawn, k tensors (B,), and finish the rows that ended with one of them."""
         columns = torch.stack(pending)
         first = self.drawn - len(pending)
         steps = first + torch.arange(len(pending), device=first.device)[:, None]
-        finite = self.logprobs[self.slots, steps].isfinite().all(0)
-        drawn = torch.cat([columns, finite[None].long()]).T.tolist()  # at once: a GPU is waited for
-        check_finite([bool(ids.pop()) for ids in drawn])
+        broken = ~self.logprobs[self.slots, steps].isfinite().all(0)
+        ends = torch.isin(columns, self.eos).any(0)
+        *tokens, signs = torch.cat([columns, (ends + 2 * broken)[None]]).tolist()  # at once: a GPU is waited for
+        check_finite([sign < 2 for sign in signs])
         ended: list[tuple[Row, Ending]] = []
-        stop, eos = self.sampling.stop, self.policy.eos_ids
-        for row, ids in zip(self.rows, drawn):
-            if row.done or not (stop or row.drawn >= row.limit or not eos.isdisjoint(ids)):
+        for place, (row, sign) in enumerate(zip(self.rows, signs)):
+            row.drawn += len(pending)
+            if row.done or not (sign or row.drawn >= row.limit or self.sampling.stop):
                 continue
-            if ending := self._find_ending(row, ids):
+            if ending := self._find_ending(row, [column[place] for column in tokens]):
                 row.done = True
                 ended.append((row, ending))
         if ended:

@@ -59,9 +59,12 @@ def run_microbatches(
     `max_tokens` tokens; then `compute` is called in several threads.
     """
     at_once = 1
-    # Ranks must cut alike, whatever threads each has; and the adapter is switched off for the whole model.
+    # Ranks must cut alike, whatever threads each has; and an adapter is switched off for a whole model.
     if accelerator.num_processes == 1 and policy.mesh is None and not policy.adapter_off and len(batch):
-        at_once = max(min(passes_at_once(policy.device), max_tokens // int(batch.lengths.max())), 1)
+        longest = int(batch.lengths.max())
+        at_once = max(min(passes_at_once(policy.device), max_tokens // longest), 1)
+        if policy.packs:
+            policy.trial.packs(longest)  # tries the model where it has not been tried yet, here and not in threads
     plan = batch.plan(
         accelerator.num_processes * at_once,
         max_tokens // at_once,
@@ -169,7 +172,7 @@ def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
     def compute(micro: Batch) -> Tensor:
         return token_logprobs(policy, micro.tokens, micro.scored, temperature=temperature)[0][None]
 
-    return over_rows(learner, batch, compute)[0]
+    return over_rows(learner, batch, compute, policy=policy)[0]
 
 
 def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
@@ -185,15 +188,27 @@ def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
 
 
 def run_learner(
-    learner: Learner, batch: Batch, compute: Callable[[Microbatch], T], trained: Sequence[Tensor] = ()
+    learner: Learner,
+    batch: Batch,
+    compute: Callable[[Microbatch], T],
+    trained: Sequence[Tensor] = (),
+    *,
+    policy: Policy | None = None,
 ) -> list[T]:
-    """Do the same by optim.tokens_per_microbatch and the device's memory."""
+    """Do the same by optim.tokens_per_microbatch and the device's memory. policy: which computes, the learner's."""
     tokens = microbatch_tokens(learner.policy, learner.config)
-    return run_microbatches(batch, learner.policy, learner.accelerator, tokens, compute, trained)
+    return run_microbatches(batch, policy or learner.policy, learner.accelerator, tokens, compute, trained)
 
 
 @torch.no_grad()
-def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor], *, count: int = 1) -> Tensor:
+def over_rows(
+    learner: Learner,
+    batch: Batch,
+    compute: Callable[[Batch], Tensor],
+    *,
+    policy: Policy | None = None,
+    count: int = 1,
+) -> Tensor:
     """Return (count, B, T) from `compute(rows)`, (count, b, t); each process computes its share of the rows."""
     result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
     enter("scoring")
@@ -203,7 +218,7 @@ def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor]
         if micro.weight:
             result[:, micro.index, : part.shape[-1]] = part.float()
 
-    run_learner(learner, batch, fill)
+    run_learner(learner, batch, fill, policy=policy)
     return sum_tensor(result, learner.accelerator)
 
 

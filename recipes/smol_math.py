@@ -18,16 +18,20 @@ from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig
 CONFIG = Config(
     run=RunConfig(
         task="mixture",
-        task_option=("packs=one_step_problems:3,two_step_problems:1",),
-        steps=80,
+        # Sums and differences of numbers up to 20: with two-digit numbers the model learns to add, and not to subtract.
+        task_option=(
+            "packs=one_step_problems:3,two_step_problems:1",
+            "options=one_step_problems.largest=20,two_step_problems.largest=20",
+        ),
+        steps=120,
         out_dir=Path("runs/smol_math"),
         save_every=20,
     ),
-    model=ModelConfig(name="models/smollm2-135m"),
+    model=ModelConfig(name="models/smollm2-135m", dtype="bfloat16"),
     rollout=RolloutConfig(problems_per_step=16, group_size=8, max_new_tokens=48),
     algo=AlgoConfig("grpo"),
     optim=OptimConfig(lr=2e-5, warmup_steps=5, tokens_per_microbatch=4096),
-    eval=EvalConfig(num_problems=256, samples=1, k=(1,), every=20, temperature=1.0),
+    eval=EvalConfig(num_problems=512, samples=1, k=(1,), every=40, temperature=1.0),
 )
 
 

@@ -282,7 +282,7 @@ def test_what_does_not_fit_is_told_with_its_bytes(way: str, gib: float, host: fl
 
 def test_the_table_of_the_bench_is_the_plan() -> None:
     """docs/results/memory.md, row "7B" on one GPU: GRPO with a reference, as benchmarks/memory_plan.py plans it."""
-    text = (ROOT / "benchmarks" / "README.md").read_text()
+    text = (ROOT / "docs" / "results" / "memory.md").read_text()
     [row] = re.findall(r"^\| 7B \| 1 \| (.*) \|$", text, re.MULTILINE)
     base = Config(
         model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),

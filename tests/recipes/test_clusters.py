@@ -218,12 +218,12 @@ def test_slurm_script_leaves_a_node_to_train(run, servers):
 
 
 def test_ray_job_is_a_program():
-    """Its Python part compiles; recipes lists it."""
+    """Its Python part compiles; the guide names it."""
     text = (ROOT / "recipes" / "ray_job.sh").read_text()
     program = text.split("<<'PYTHON'\n")[1].split("\nPYTHON")[0]
     compile(program, "ray_job.sh", "exec")
-    readme = Path(ROOT / "recipes" / "README.md").read_text()
-    assert all(name in readme for name in ("slurm.sbatch", "ray_job.sh"))
+    page = (ROOT / "docs" / "how-to" / "cluster.md").read_text()
+    assert all(name in page for name in ("slurm.sbatch", "ray_job.sh"))
 
 
 NOTEBOOKS = sorted((ROOT / "recipes").glob("*.ipynb"))

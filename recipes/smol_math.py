@@ -2,7 +2,8 @@
 
 The model knows how to talk and can hardly calculate. It sees questions of one step (three quarters) and of two, as
 people ask them, and nothing but the verdicts of the math verifier; there is no fine-tuning before. On seed 0, held-out
-pass@1 on questions of one step went from .05 to .57 in 80 steps, on those of two from .00 to .05.
+pass@1 on questions of one step went from .05 to .75 in 80 steps, some ten minutes on two quiet cores, and no further:
+its entropy was gone. On those of two steps it stayed below .04.
 
     rlvr fetch smollm2-135m models/smollm2-135m
     rlvr train smol_math
@@ -23,7 +24,7 @@ CONFIG = Config(
             "packs=one_step_problems:3,two_step_problems:1",
             "options=one_step_problems.largest=20,two_step_problems.largest=20",
         ),
-        steps=120,
+        steps=80,
         out_dir=Path("runs/smol_math"),
         save_every=20,
     ),

@@ -515,7 +515,8 @@ class TorchSampler(Sampler):
         self.policy.model.eval()
         try:
             with use_one_thread_if_small(self.policy.model, self.policy.device):
-                at_once = max(min(passes_at_once(self.policy.device), len(rows) // ROWS_AT_ONCE), 1)
+                most = passes_at_once(self.policy.device) if self.policy.allows_threads else 1
+                at_once = max(min(most, len(rows) // ROWS_AT_ONCE), 1)
                 with self.policy.computing():  # a decoder is tried here, and not by several threads
                     decoders = [self.decoders.for_length(len(prompts[p]) + limits[p]) for p in range(len(prompts))]
                 batches = [

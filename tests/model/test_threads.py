@@ -133,6 +133,18 @@ def test_rows_longer_than_half_of_a_microbatch_run_alone(tmp_path, number_of_pas
         assert number_of_passes[-1] == at_once
 
 
+@pytest.mark.parametrize(("name", "value"), [("sides", (100,)), ("most", 100)])
+def test_a_model_whose_passes_change_its_angles_runs_alone(
+    name, value, tmp_path, number_of_passes, monkeypatch
+) -> None:
+    """Rotary scaling keeps the angles of the last pass in the model."""
+    run = make_run(tmp_path, verifier=HasSeven())
+    batch = batch_of(run)
+    monkeypatch.setattr(run.learner.policy.trial, name, value)
+    gradient_of(run, batch)
+    assert number_of_passes[-1] == 1
+
+
 def test_fine_tuning_twice_gives_the_same_bits(tmp_path, number_of_passes) -> None:
     """The order in which threads end changes nothing."""
     ends = []

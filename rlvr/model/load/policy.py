@@ -115,6 +115,15 @@ class Policy(Rendering):
         own = self.tokenizer.eos_token_id
         return int(own) if own in self.eos_ids else min(self.eos_ids)
 
+    @property
+    def allows_threads(self) -> bool:
+        """Whether several threads may compute with the model at once: not where a pass changes something in it.
+
+        An adapter is switched off in the whole model; rotary scaling `longrope` and `dynamic` keeps the angles of the
+        last pass in it.
+        """
+        return not (self.mesh is not None or self.adapter_off or self.trial.sides or self.trial.most is not None)
+
     def describe(self) -> str:
         """Return one line: model, sizes, dtype, device, and why rows are padded where they are."""
         total = sum(weight.numel() for weight in self.model.parameters())

@@ -59,8 +59,7 @@ def run_microbatches(
     `max_tokens` tokens; then `compute` is called in several threads.
     """
     at_once = 1
-    # Ranks must cut alike, whatever threads each has; and an adapter is switched off for a whole model.
-    if accelerator.num_processes == 1 and policy.mesh is None and not policy.adapter_off and len(batch):
+    if accelerator.num_processes == 1 and policy.allows_threads and len(batch):  # ranks must cut alike
         longest = int(batch.lengths.max())
         at_once = max(min(passes_at_once(policy.device), max_tokens // longest), 1)
         if policy.packs:

@@ -7,6 +7,7 @@ order of entering changes nothing but rounding.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -430,6 +431,7 @@ class TorchSampler(Sampler):
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
         self.given, self.policy = policy, policy.gather()
         self.batch_size, self.cache_gib = batch_size, cache_gib
+        self.threads = torch.get_num_threads()
         self.decoders = Decoders(policy.trial_model, policy.trial, policy.packs, policy.dtype)
 
     def load_weights(self, policy: Any) -> None:
@@ -510,6 +512,9 @@ class TorchSampler(Sampler):
         on_row: Callable[[int, int, Completion], None],
     ) -> None:
         """Draw the completions of all prompts, of at most limits[p] tokens each."""
+        if threading.current_thread() is not threading.main_thread():
+            # Torch gives a new thread the number that any thread has set last.
+            torch.set_num_threads(self.threads)
         rows = shortest_first(prompts, seeds)
         training = self.policy.model.training
         self.policy.model.eval()

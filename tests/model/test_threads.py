@@ -185,6 +185,27 @@ def test_rows_drawn_in_two_threads(family, groups, tmp_path: Path, number_of_pas
     assert [seen[place] for place in range(groups)] == found
 
 
+def test_a_sampler_in_another_thread_has_the_threads_that_it_was_made_with(
+    tmp_path: Path, number_of_passes, monkeypatch
+) -> None:
+    """As where a step is sampled ahead: what other threads do meanwhile must not change how rows are divided."""
+    policy = load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu", dtype="float32"))
+    monkeypatch.setattr("rlvr.model.cpu.processor.ONE_THREAD_BELOW", 0)
+    monkeypatch.setattr("rlvr.model.cpu.processor.SEVERAL_THREADS_FROM", 0)
+    sampler = TorchSampler(policy)
+    prompts, seeds = [policy.render(prompt) for prompt in PROMPTS], [list(range(10))] * len(PROMPTS)
+
+    def sample_with_one() -> None:
+        torch.set_num_threads(1)  # as a thread begins while others compute with one each
+        sampler.generate(prompts, Sampling(max_new_tokens=4), seeds)
+
+    other = threading.Thread(target=sample_with_one)
+    other.start()
+    other.join()
+    torch.set_num_threads(2)
+    assert number_of_passes == [2]
+
+
 def test_an_error_ends_both_threads(tmp_path: Path, number_of_passes, monkeypatch) -> None:
     """One of the callback, and one of a model whose weights are broken."""
     policy = load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu", dtype="float32"))

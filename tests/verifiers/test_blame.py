@@ -18,6 +18,7 @@ import pytest
 from rlvr.commands.cli import main
 from rlvr.core.types import Problem, Status, Verdict
 from rlvr.verifiers import Runner, VerifierErrors
+from rlvr.verifiers.runner.processes import Submission
 
 TIMEOUT = 0.5
 RIGHT = {"x": Status.CORRECT, "y": Status.INCORRECT, "loop": Status.TIMEOUT, "die": Status.LIMIT}
@@ -180,6 +181,22 @@ def test_a_verifier_that_starts_to_fail_later_is_an_error(tmp_path, fail):
         assert {verdict.status for verdict in runner.verify(pairs(*"ghij"))} == {Status.ERROR}
         gone.unlink()
         assert all(verdict.correct for verdict in runner.verify(pairs(*"ghij")))
+
+
+def test_a_call_right_after_a_failed_one_is_judged_anew(tmp_path, monkeypatch):
+    """Also where it comes before the pool's thread goes on: here that thread sleeps behind each verdict."""
+    gone, settle = tmp_path / "gone", Submission.settle
+
+    def settle_and_sleep(submission, *given):
+        settle(submission, *given)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(Submission, "settle", settle_and_sleep)
+    gone.touch()
+    with Runner(lambda problem, completion: die() if gone.exists() else True, timeout=TIMEOUT) as runner:
+        assert [verdict.status for verdict in runner.verify(pairs("a"))] == [Status.ERROR]
+        gone.unlink()
+        assert [verdict.status for verdict in runner.verify(pairs("a"))] == [Status.CORRECT]
 
 
 @pytest.mark.parametrize(("first", "then"), [(hang, die), (die, hang)])

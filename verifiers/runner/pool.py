@@ -105,6 +105,8 @@ class WorkerPool:
         """The pool's thread."""
         try:
             while not self._closing:
+                if not self._busy():
+                    self._blame.decide()  # before the next call, which may have come behind the last verdict
                 self._take_inbox()
                 self._kill_overdue()
                 if self._pending:

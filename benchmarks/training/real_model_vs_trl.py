@@ -31,7 +31,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem
 from rlvr.recipes.smol_math import CONFIG
 
-PACK = "one_step_problems"
+PACK, LARGEST = "one_step_problems", 20  # and its largest number in sums, as in the recipe
 SHARED = ("model", "steps", "every", "dtype", "accumulation")  # arguments that a side's own process gets
 
 
@@ -49,7 +49,7 @@ def train_here(args: argparse.Namespace, folder: Path) -> None:
         f" --run.seed {args.seed} --run.task {PACK} --model.dtype {args.dtype} --model.device cpu --run.sample-every 0"
     )
     here = ["--run.out-dir", str(folder), "--model.name", str(args.model), "--run.no-overwrite"]
-    rlvr("train", "smol_math", *flags.split(), "--run.task-option", *here)
+    rlvr("train", "smol_math", *flags.split(), "--run.task-option", f"largest={LARGEST}", *here)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     seconds = [sum(row[name] for name in row if name.startswith("seconds/")) for row in rows]
     (folder / "seconds.json").write_text(json.dumps(seconds))
@@ -62,7 +62,7 @@ def train_with_trl(args: argparse.Namespace, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    task = make_task(PACK)
+    task = make_task(PACK, largest=LARGEST)
     by_prompt = {problem.prompt[0]["content"]: problem for problem in task.train}  # type: ignore[index]
     seconds: list[float] = []
 
@@ -79,9 +79,7 @@ def train_with_trl(args: argparse.Namespace, folder: Path) -> None:
         return [task.verifier(by_prompt[p[-1]["content"]], c[-1]["content"]).score for p, c in judged]
 
     rollout, optim = CONFIG.rollout, CONFIG.optim
-    rows = [
-        {"prompt": problem.prompt} for problem in shuffle_problems(list(task.train), args, rollout.problems_per_step)
-    ]
+    problems = shuffle_problems(list(task.train), args, rollout.problems_per_step)
     torch.set_float32_matmul_precision("medium")
     settings = GRPOConfig(
         output_dir=str(folder),
@@ -112,7 +110,7 @@ def train_with_trl(args: argparse.Namespace, folder: Path) -> None:
         model=AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32),
         reward_funcs=reward,
         args=settings,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list([{"prompt": problem.prompt} for problem in problems]),
         processing_class=AutoTokenizer.from_pretrained(args.model),
         callbacks=[Clock()],
     )
@@ -130,7 +128,8 @@ def shuffle_problems(problems: list[Problem], args: argparse.Namespace, count: i
 def measure(args: argparse.Namespace, model: Path, out: Path) -> float:
     """Return held-out pass@1 of a checkpoint; measured once."""
     if not (out / "result.json").exists():
-        flags = f"--task {PACK} --k 1 --samples 1 --temperature 1 --max-new-tokens {CONFIG.rollout.max_new_tokens}"
+        flags = f"--task {PACK} --task-option largest={LARGEST} --k 1 --samples 1 --temperature 1"
+        flags += f" --max-new-tokens {CONFIG.rollout.max_new_tokens}"
         here = ["--model", str(model), "--out-dir", str(out), "--dtype", args.dtype, "--device", "cpu"]
         rlvr("eval", *flags.split(), *here)
     return float(json.loads((out / "result.json").read_text())["pass@1"])

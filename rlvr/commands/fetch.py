@@ -32,6 +32,7 @@ class Known:
     licence: str
 
 
+# What is taken of a hub repository: weights, configs, tokenizer and chat template.
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 MODELS = {
     "smollm2-135m": Known(
@@ -114,9 +115,7 @@ def fetch_from_hub(known: Known, out: Path) -> str:
     http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP library's; which library depends on the version
     with write_new_folder(out) as partial:
         try:
-            snapshot_download(
-                known.hub, local_dir=partial, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]
-            )
+            snapshot_download(known.hub, local_dir=partial, allow_patterns=HUB_FILES)
         except (http_error, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise RunError(

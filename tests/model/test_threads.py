@@ -40,12 +40,12 @@ def number_of_passes(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> list
     """How many passes each call has run at once."""
     found: list[int] = []
 
-    def counted(works, *rest):
+    def count_and_run(works, *rest):
         found.append(len(works))
         return run_at_once(works, *rest)
 
-    monkeypatch.setattr(prepare, "run_at_once", counted)
-    monkeypatch.setattr(torch_sampler, "run_at_once", counted)
+    monkeypatch.setattr(prepare, "run_at_once", count_and_run)
+    monkeypatch.setattr(torch_sampler, "run_at_once", count_and_run)
     return found
 
 

@@ -194,7 +194,10 @@ def run_learner(
     *,
     policy: Policy | None = None,
 ) -> list[T]:
-    """Do the same by optim.tokens_per_microbatch and the device's memory. policy: which computes, the learner's."""
+    """Call `run_microbatches` with as many tokens as optim.tokens_per_microbatch and the device's memory allow.
+
+    policy: the one that `compute` uses; the learner's unless given.
+    """
     tokens = microbatch_tokens(learner.policy, learner.config)
     return run_microbatches(batch, policy or learner.policy, learner.accelerator, tokens, compute, trained)
 

@@ -75,7 +75,7 @@ NAMES = {path: module for module, path in MODULES.items()}
 
 
 @cache
-def imported(path: Path) -> set[str]:
+def imported_modules(path: Path) -> set[str]:
     """Modules that a file imports anywhere, for types alone too; of `from rlvr import x`, rlvr.x where it is one."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -124,12 +124,12 @@ def graph() -> dict[str, set[str]]:
     edges: dict[str, set[str]] = defaultdict(set)
     for module, path in MODULES.items():
         node = node_of(module)
-        ours = {node_of(name) for name in imported(path) if name in MODULES}
+        ours = {node_of(name) for name in imported_modules(path) if name in MODULES}
         edges[node] |= ours - {node}
     return edges
 
 
-def within(name: str, packages: tuple[str, ...]) -> bool:
+def is_within(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == p or name.startswith(p + ".") for p in packages)
 
 
@@ -150,12 +150,12 @@ def test_packages_import_only_what_they_may():
     """Each package imports what stands below it, and nothing else; the command line may import all."""
     wrong = []
     for node, others in graph().items():
-        if within(node, COMMAND_LINE):
+        if is_within(node, COMMAND_LINE):
             continue
         rule = rule_of(node)
         assert rule != "rlvr" or node == "rlvr", f"{node} has no line in MAY_IMPORT"
         allowed = MAY_IMPORT[rule] if rule == "rlvr" else (rule, *MAY_IMPORT[rule])
-        wrong += [f"{node} imports {other}" for other in others if not within(other, allowed) and other != "rlvr"]
+        wrong += [f"{node} imports {other}" for other in others if not is_within(other, allowed) and other != "rlvr"]
     assert not wrong, wrong
 
 
@@ -167,7 +167,7 @@ def test_imports_within_a_package_are_relative():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 own = home in PACKAGES and home not in ("rlvr", "rlvr.recipes")
-                same = own and within(absolute(path, node), (home,))
+                same = own and is_within(absolute(path, node), (home,))
                 bare = not node.level and (node.module or "").split(".")[0] in LINKED
                 if same != bool(node.level) or bare:
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
@@ -187,7 +187,7 @@ def test_modules_import_in_no_circle():
     """No module imports, by any way, one that imports it. Front doors aside: they only name what their folder has."""
     doors = set(PACKAGES)
     edges = {
-        module: {name for name in imported(path) if name in MODULES and name != module and name not in doors}
+        module: {name for name in imported_modules(path) if name in MODULES and name != module and name not in doors}
         for module, path in MODULES.items()
         if module not in doors
     }
@@ -196,7 +196,7 @@ def test_modules_import_in_no_circle():
 
 def test_circle_would_be_found():
     """The graph sees imports for types alone and imports within functions: train.py's of the config, for example."""
-    assert any(within(name, ("rlvr.training",)) for name in graph()["rlvr.train"])
+    assert any(is_within(name, ("rlvr.training",)) for name in graph()["rlvr.train"])
     assert find_circles({"a": {"b"}, "b": {"a"}}) == ["a <-> b"]
     assert len(graph()) >= len(PACKAGES)
 
@@ -211,16 +211,16 @@ def test_a_level_has_at_most_twelve_rooms():
 
 def test_core_is_standard_library_only():
     """The core imports the standard library and itself; files ask the hub where they must, the HTTP client httpx2."""
-    for path in [path for module, path in MODULES.items() if within(module, (CORE,))]:
-        found = {n.split(".")[0] for n in imported(path) if not within(n, (CORE,))}
+    for path in [path for module, path in MODULES.items() if is_within(module, (CORE,))]:
+        found = {n.split(".")[0] for n in imported_modules(path) if not is_within(n, (CORE,))}
         wrong = found - set(sys.stdlib_module_names) - {"huggingface_hub", "httpx2"}
         assert not wrong, f"{path.name} imports {sorted(wrong)}"
 
 
 def test_sandbox_is_standard_library_only():
     """What runs beside hostile programs has no dependencies; Ray is an extra, imported where it is used."""
-    for path in [path for module, path in MODULES.items() if within(module, ("rlvr.sandbox",))]:
-        roots = {name.split(".")[0] for name in imported(path)} - {"rlvr"}
+    for path in [path for module, path in MODULES.items() if is_within(module, ("rlvr.sandbox",))]:
+        roots = {name.split(".")[0] for name in imported_modules(path)} - {"rlvr"}
         if path.stem == "ray_executor":
             roots -= {"ray"}
         assert roots <= set(sys.stdlib_module_names), f"{path.name} imports {sorted(roots)}"
@@ -229,25 +229,25 @@ def test_sandbox_is_standard_library_only():
 def test_sandbox_has_two_sides():
     """What runs beside programs imports nothing of the caller's side, which imports of it only the values."""
     for module, path in MODULES.items():
-        ours = {name for name in imported(path) if within(name, ("rlvr",))}
-        if within(module, BESIDE_PROGRAMS):
-            assert all(within(name, BESIDE_PROGRAMS) for name in ours), f"{path.name} imports {sorted(ours)}"
-        elif within(module, ("rlvr.sandbox",)):
-            wrong = {name for name in ours if within(name, BESIDE_PROGRAMS)} - {"rlvr.sandbox.wire.values"}
+        ours = {name for name in imported_modules(path) if is_within(name, ("rlvr",))}
+        if is_within(module, BESIDE_PROGRAMS):
+            assert all(is_within(name, BESIDE_PROGRAMS) for name in ours), f"{path.name} imports {sorted(ours)}"
+        elif is_within(module, ("rlvr.sandbox",)):
+            wrong = {name for name in ours if is_within(name, BESIDE_PROGRAMS)} - {"rlvr.sandbox.wire.values"}
             assert not wrong, f"{path.name} imports {sorted(wrong)}"
 
 
 def test_rewards_and_packs_never_import_torch():
     """Grading starts in a fraction of a second and runs where no torch is."""
     for module, path in MODULES.items():
-        if within(module, NEVER_TORCH):
-            heavy = {name.split(".")[0] for name in imported(path)} & {"torch", "transformers", "accelerate"}
+        if is_within(module, NEVER_TORCH):
+            heavy = {name.split(".")[0] for name in imported_modules(path)} & {"torch", "transformers", "accelerate"}
             assert not heavy, f"{path.name} imports {sorted(heavy)}"
 
 
 def test_no_test_imports_another():
     """What two test files share lies in tests/helpers, so that each runs without the other."""
-    found = {path.name: sorted(imported(path)) for path in (ROOT / "tests").rglob("*.py")}
+    found = {path.name: sorted(imported_modules(path)) for path in (ROOT / "tests").rglob("*.py")}
     wrong = [f"{file} imports {name}" for file, names in found.items() for name in names if ".test_" in name]
     assert not wrong, wrong
 

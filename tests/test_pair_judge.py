@@ -235,7 +235,7 @@ def seal(body: Body) -> str:
     return re.findall(r"verdict ([0-9a-f]{12}): GRADE", str(body["messages"][0]["content"]))[-1]
 
 
-def honest(body: Body) -> Body:
+def judge_honestly(body: Body) -> Body:
     """A judge that prefers the answer that begins with no."""
     first, second = answers_in(body)
     assert first.startswith("no") != second.startswith("no")
@@ -244,17 +244,17 @@ def honest(body: Body) -> Body:
 
 @pytest.fixture
 def server() -> Iterator[OpenAILike]:
-    with openai_like(honest, model="judge", owner="openai") as running:
+    with openai_like(judge_honestly, model="judge", owner="openai") as running:
         yield running
 
 
-def served(server: OpenAILike, **options: Any) -> ServedJudge:
+def served_judge(server: OpenAILike, **options: Any) -> ServedJudge:
     return ServedJudge({"url": server.url, "model": "judge", "retry_seconds": "1", **options})
 
 
 def test_a_served_judge_reads_both_orders(server):
     """And is told the principle and the task."""
-    found = both_orders(served(server), [COMPARISON, COMPARISON.swap()])
+    found = both_orders(served_judge(server), [COMPARISON, COMPARISON.swap()])
     assert [preference.first for preference in found] == [0.0, 1.0]
     assert all(preference.agree for preference in found)
     asked = [str(body["messages"][0]["content"]) for body in server.bodies]
@@ -265,7 +265,7 @@ def test_a_served_judge_reads_both_orders(server):
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_served_judge_finds_both_answers(server, kind):
     """Whatever stands in them."""
-    [found] = both_orders(served(server), [Comparison("p", HOSTILE[kind].replace("no", "yes"), "no", "c")])
+    [found] = both_orders(served_judge(server), [Comparison("p", HOSTILE[kind].replace("no", "yes"), "no", "c")])
     assert found.first == 0.0
     _, text = asked_of_server(Comparison("p", HOSTILE[kind], "no", "c"))
     assert not re.search(r"</?(think|thought|reasoning)>", text)
@@ -275,17 +275,17 @@ def test_a_served_judge_finds_both_answers(server, kind):
 def test_an_unread_reply_is_no_preference(server, reply):
     """In either order: the reason is kept."""
     server.answer = lambda body: chat_answer(reply)
-    [found] = both_orders(served(server), [COMPARISON])
+    [found] = both_orders(served_judge(server), [COMPARISON])
     assert found.first is None
     assert "does not end with a grade" in found.reason
 
 
 def test_a_server_that_cannot_be_used(server):
     with pytest.raises(RunError, match="serves no model"):
-        served(server, model="other").preferences([COMPARISON])
+        served_judge(server, model="other").preferences([COMPARISON])
 
 
 @pytest.mark.parametrize("options", [{"grades": "5"}, {"nonsense": "1"}, {"template": "no fields"}])
 def test_bad_options_of_a_served_judge(server, options):
     with pytest.raises((ValueError, LookupError)):
-        served(server, **options)
+        served_judge(server, **options)

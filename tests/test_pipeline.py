@@ -26,7 +26,7 @@ from tests.helpers.resuming import small
 STAGES = ["sft", "text", "reward", "ppo", "ppo-differences"]
 
 
-def counted(calls: list[str]):
+def counting_pipeline(calls: list[str]):
     """A pipeline of three stages that write a number, each one more than the stage before."""
 
     def pipeline(stages: Stages) -> None:
@@ -50,11 +50,11 @@ def test_stages_run_once_for_each_seed(tmp_path):
     """In order, each with what the one before it made; a second call runs none, and a new seed only its own."""
     calls: list[str] = []
     config = PipelineConfig(tmp_path / "out", seeds=(3,))
-    run_pipeline(config, counted(calls), say=lambda text: None)
+    run_pipeline(config, counting_pipeline(calls), say=lambda text: None)
     assert calls == ["3/one", "3/two", "3/three"]
     assert (tmp_path / "out" / "seed-3" / "three" / "n").read_text() == "6"
     said: list[str] = []
-    run_pipeline(dataclasses.replace(config, seeds=(3, 4)), counted(calls), say=said.append)
+    run_pipeline(dataclasses.replace(config, seeds=(3, 4)), counting_pipeline(calls), say=said.append)
     assert calls[3:] == ["4/one", "4/two", "4/three"]
     assert sum("done before" in line for line in said) == 3
 
@@ -65,7 +65,7 @@ def test_a_stage_that_fails_is_repeated_alone(tmp_path):
     broken = [True]
 
     def pipeline(stages: Stages) -> None:
-        counted(calls)(stages)
+        counting_pipeline(calls)(stages)
 
         def fails(folder: Path) -> dict[str, float]:
             (folder / "half").write_text("half")
@@ -86,7 +86,7 @@ def test_a_stage_that_fails_is_repeated_alone(tmp_path):
 
 def test_other_settings_are_refused(tmp_path):
     """Naming the stage and the first setting that differs; nothing is changed."""
-    run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+    run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]), say=lambda text: None)
     before = read_files(tmp_path)
 
     def pipeline(stages: Stages) -> None:
@@ -103,7 +103,7 @@ def test_a_folder_that_no_stage_made_stays(tmp_path):
     there.mkdir(parents=True)
     (there / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match="one is in the way, and no stage made it"):
-        run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+        run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]), say=lambda text: None)
     assert (there / "thesis.txt").read_text() == "mine"
 
 
@@ -112,13 +112,13 @@ def test_a_stage_that_has_been_read_is_not_made_anew(tmp_path, lost):
     """What later stages made began from it: they are named, and nothing runs."""
     calls: list[str] = []
     config = PipelineConfig(tmp_path / "out")
-    run_pipeline(config, counted(calls), say=lambda text: None)
+    run_pipeline(config, counting_pipeline(calls), say=lambda text: None)
     seed = tmp_path / "out" / "seed-0"
     (seed / lost).rename(tmp_path / "elsewhere")
     before = read_files(tmp_path)
     later = "two, three" if lost.startswith("one") else "three"
     with pytest.raises(ValueError, match=rf"would be made anew, and {later} began from"):
-        run_pipeline(config, counted(calls), say=lambda text: None)
+        run_pipeline(config, counting_pipeline(calls), say=lambda text: None)
     assert read_files(tmp_path) == before
     assert len(calls) == 3
 
@@ -126,26 +126,26 @@ def test_a_stage_that_has_been_read_is_not_made_anew(tmp_path, lost):
 def test_a_folder_that_was_moved_and_its_name_from_here(tmp_path, monkeypatch):
     """Records hold for a moved folder, and for a relative path; a copy of a seed's folder is no seed."""
     calls: list[str] = []
-    run_pipeline(PipelineConfig(tmp_path / "out"), counted(calls), say=lambda text: None)
+    run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline(calls), say=lambda text: None)
     (tmp_path / "out").rename(tmp_path / "moved")
     (tmp_path / "moved" / "seed-0-before").mkdir()
     monkeypatch.chdir(tmp_path)
-    run_pipeline(PipelineConfig(Path("moved")), counted(calls), say=lambda text: None)
+    run_pipeline(PipelineConfig(Path("moved")), counting_pipeline(calls), say=lambda text: None)
     assert len(calls) == 3
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"settings": {}}'])
 def test_a_damaged_record_is_one_line(tmp_path, text):
-    run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+    run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]), say=lambda text: None)
     (tmp_path / "out" / "seed-0" / "two.stage.json").write_text(text)
     with pytest.raises(ValueError, match=r"two.stage.json (is not|holds)"):
-        run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+        run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]), say=lambda text: None)
 
 
 def test_a_report_of_somebody_else_stays(tmp_path):
     (tmp_path / "report.html").write_text("mine")
     with pytest.raises(ValueError, match="exists, and nothing in it says that this command wrote it"):
-        run_pipeline(PipelineConfig(tmp_path), counted([]), say=lambda text: None)
+        run_pipeline(PipelineConfig(tmp_path), counting_pipeline([]), say=lambda text: None)
     assert (tmp_path / "report.html").read_text() == "mine"
 
 
@@ -183,7 +183,7 @@ def test_several_processes_are_refused(tmp_path, monkeypatch):
     """Each would run all stages, in the same folders."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="a pipeline runs in one process"):
-        run_pipeline(PipelineConfig(tmp_path / "out"), counted([]))
+        run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]))
     assert not (tmp_path / "out").exists()
 
 
@@ -245,9 +245,9 @@ def test_one_seed_runs_in_one_process_at_a_time(tmp_path):
 
     def pipeline(stages: Stages) -> None:
         if stages.only_plan or stages.seed == 4:
-            return counted(calls)(stages)
+            return counting_pipeline(calls)(stages)
         with pytest.raises(ValueError, match=r"another run is writing in .*seed-3"):
-            run_pipeline(config, counted(calls), say=lambda text: None)
+            run_pipeline(config, counting_pipeline(calls), say=lambda text: None)
         return run_pipeline(dataclasses.replace(config, seeds=(4,)), pipeline, say=lambda text: None)
 
     config = PipelineConfig(tmp_path, seeds=(3,))
@@ -289,7 +289,7 @@ def kill_in(name: str, folder: Path, stage: str, seconds: float) -> bool:
     return not (folder / "seed-0" / f"{stage}.stage.json").exists()
 
 
-def made(folder: Path) -> dict[str, bytes]:
+def files_made(folder: Path) -> dict[str, bytes]:
     """Weights, data sets and rollouts, by their place."""
     wanted = ("*.safetensors", "data.jsonl", "pairs.jsonl", "rollouts.jsonl")
     paths = [path for kind in wanted for path in (folder / "seed-0").rglob(kind)]
@@ -311,7 +311,7 @@ def test_killed_in_every_stage(tmp_path, name):
     inside = {stage: kill_in(name, parts, stage, seconds=0.4 * took(whole, stage)) for stage in stages(name)}
     done = subprocess.run(command(name, parts), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert made(parts).keys() == made(whole).keys()
-    different = [place for place, held in made(whole).items() if made(parts)[place] != held]
+    assert files_made(parts).keys() == files_made(whole).keys()
+    different = [place for place, held in files_made(whole).items() if files_made(parts)[place] != held]
     assert not different
     assert sum(inside.values()) >= 0.7 * len(inside), inside

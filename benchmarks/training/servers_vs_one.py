@@ -24,7 +24,7 @@ from statistics import mean
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.files import lines
-from tests.helpers.served import ENVIRONMENT, children, rlvr, server_at, serving, torchrun
+from tests.helpers.served import ENVIRONMENT, children, rlvr, serve_command, server_at, torchrun
 
 PORT = 18400
 STEP = "--rollout.problems-per-step 16 --rollout.group-size 16 --algo.minibatches 1"
@@ -84,7 +84,7 @@ def compare(seed: int, args: argparse.Namespace, folder: Path) -> tuple[float, f
     shutil.rmtree(many, ignore_errors=True)
     shutil.copytree(tuned, many)
     model = tuned / "start"
-    with serving(model, folder / "logs", "--servers", "2", "--port", str(PORT)) as (urls, process):
+    with serve_command(model, folder / "logs", "--servers", "2", "--port", str(PORT)) as (urls, process):
         settings = [*rl, "--model.shard", "2", "--sampler", "vllm-server", "--sampler.url", *urls]
         command = torchrun(2, "-m", "--", "rlvr", "train", "tiny_math", *settings, "--run.out-dir", str(many))
         victim = [server_at(process.pid, urls[1])]
@@ -96,7 +96,7 @@ def compare(seed: int, args: argparse.Namespace, folder: Path) -> tuple[float, f
         told = kill_trainers_after(command, many, max(2 * args.steps // 3, 2), args.timeout, kill_server)
         if "1 of 2 are left" not in told:
             raise SystemExit(f"the killed server was not noticed:\n{told[-3000:]}")
-        with serving(model, folder / "logs-again", "--servers", "1", "--port", urls[1].rpartition(":")[2]):
+        with serve_command(model, folder / "logs-again", "--servers", "1", "--port", urls[1].rpartition(":")[2]):
             done = len(lines(many / "metrics.jsonl"))
             if done >= args.steps:
                 raise SystemExit(f"nothing was left to resume after {done} steps")

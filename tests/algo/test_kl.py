@@ -36,7 +36,7 @@ IN_LOSS = ("k2", "k3", "k3_is")
 LOSSES = {"clip": IN_LOSS, "cispo": IN_LOSS, "nll": IN_LOSS, "gspo": ("k2", "k3"), "sequence": ("k2", "k3")}
 
 
-def everything(run: Run) -> Group:
+def whole_group(run: Run) -> Group:
     """All completions of the prompt, as one group."""
     vocabulary, ends = range(len(run.learner.policy.tokenizer)), run.learner.policy.eos_ids
     texts = [
@@ -105,7 +105,7 @@ def test_the_kl_term_in_the_loss_has_the_gradient_that_it_names(tmp_path, loss, 
     algo = {"loss": loss, "kl_estimator": estimator, "kl_coef": 1.0}
     run = make_run(tmp_path, away=0.2, **algo)
     run.config.check()
-    batch = batch_of(run, everything(run))
+    batch = batch_of(run, whole_group(run))
     sampled = probabilities(run, batch)
     found = gradient(run, expected_loss(run, batch, sampled, AlgoConfig(**algo, normalize="constant")))
     wanted = gradient(run, divergences(run, batch, sampled)[NAMED[estimator]])
@@ -119,7 +119,7 @@ def test_the_second_update_of_the_same_rollouts_follows_the_divergence_too(tmp_p
     algo = AlgoConfig(kl_estimator=estimator, kl_coef=1.0, normalize="constant", minibatches=2)
     run = make_run(tmp_path, away=0.2)
     run.config = dataclasses.replace(run.config, algo=algo)
-    batch = prepare_batch(run.learner, batch_of(run, everything(run)))
+    batch = prepare_batch(run.learner, batch_of(run, whole_group(run)))
     sampled = probabilities(run, batch)
     shake(run.learner.policy, 0.01, 2)
     assert (probabilities(run, batch) - sampled).abs().sum() > 0.01
@@ -133,7 +133,7 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
     """The engine that sampled had other weights: its importance weights correct the estimate of the KL too."""
     algo = AlgoConfig(kl_estimator="k3_is", kl_coef=1.0, normalize="constant", importance_cap=1e6)
     run = make_run(tmp_path, away=0.2)
-    batch = batch_of(run, everything(run))
+    batch = batch_of(run, whole_group(run))
     sampled = probabilities(run, batch)
     with torch.no_grad():
         engine = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
@@ -160,7 +160,7 @@ def reward_advantages(run: Run, group: Group, sampled: Tensor) -> list[float]:
 
 def reward_gradient(run: Run) -> tuple[Tensor, Tensor]:
     """The expected gradient with the KL term in the reward, and that of the KL divergence of whole completions."""
-    group = everything(run)
+    group = whole_group(run)
     batch = batch_of(run, group)
     sampled = probabilities(run, batch)
     batch = dataclasses.replace(
@@ -187,7 +187,7 @@ def test_ppo_pays_the_divergence_token_by_token(tmp_path):
     """With lambda 1 and a critic that knows nothing, the sum of the costs to come: the same gradient."""
     run = make_run(tmp_path, away=0.2, name="ppo", kl_in="reward", gae_lambda=1.0)
     run.config.check()
-    plain = batch_of(run, everything(run))
+    plain = batch_of(run, whole_group(run))
     sampled = probabilities(run, plain)
     batch = dataclasses.replace(prepare_batch(run.learner, plain), ref_logprobs=None)
     algo = dataclasses.replace(run.config.algo, normalize="constant")
@@ -218,7 +218,7 @@ def test_what_has_another_gradient_is_refused(tmp_path, algo, message):
     if "kl_in" in algo:
         assert cosine(*reward_gradient(run)) < 0.9
         return
-    batch = batch_of(run, everything(run))
+    batch = batch_of(run, whole_group(run))
     sampled = probabilities(run, batch)
     found = gradient(
         run, expected_loss(run, batch, sampled, dataclasses.replace(run.config.algo, normalize="constant"))
@@ -228,7 +228,7 @@ def test_what_has_another_gradient_is_refused(tmp_path, algo, message):
 
 
 def present_divergence(run: Run) -> float:
-    batch = batch_of(run, everything(run))
+    batch = batch_of(run, whole_group(run))
     with torch.no_grad():
         return float(divergences(run, batch, probabilities(run, batch))["completions"])
 
@@ -278,7 +278,7 @@ def test_the_advantage_of_the_kl_term_grows_with_its_coefficient(tmp_path, advan
     sizes = []
     for kl_coef in (1e-3, 1e-1):
         run = make_run(tmp_path, away=0.2, name=advantage, kl_in="reward", kl_coef=kl_coef)
-        groups = [everything(run)]
+        groups = [whole_group(run)]
         rewards = [[0.0] * len(groups[0].completions)]
         costs = kl_costs(run.learner, groups, {})
         advantages = group_advantages(groups, rewards, run.config.algo, costs)

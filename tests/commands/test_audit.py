@@ -82,7 +82,7 @@ def test_verifier_that_rejects_its_reference():
     assert found["empty completions accepted"].failed == 0
 
 
-def answered(verifier: Verifier) -> Task:
+def problem_with_answer(verifier: Verifier) -> Task:
     """One problem, of which 7 is a right answer."""
     problem = Problem("train/0", "a", r"[^?]*\d[^?]*", {"answer": "7"})
     return Task("pack", [problem], [], verifier)
@@ -90,7 +90,7 @@ def answered(verifier: Verifier) -> Task:
 
 def test_other_answers_are_a_note_where_several_are_right():
     """A pattern, formulas to satisfy, a tolerance: the altered answer may be right, too."""
-    found = findings(answered(make_verifier("regex")))
+    found = findings(problem_with_answer(make_verifier("regex")))
     assert "wrong answers accepted" not in found
     others = found["altered answers accepted, where several may be right"]
     assert (others.checked, others.failed, others.note) == (1, 1, True)
@@ -103,8 +103,8 @@ def test_other_answers_are_a_note_where_several_are_right():
 def test_one_part_with_one_right_answer_is_enough():
     """Of a combination the altered answer is wrong where it is to any part, gates among them."""
     both = make_verifier("combine", parts=("tests/anything_goes", "regex"))
-    assert findings(answered(both))["wrong answers accepted"].checked == 1
-    assert "wrong answers accepted" not in findings(answered(make_verifier("combine", parts=("regex",))))
+    assert findings(problem_with_answer(both))["wrong answers accepted"].checked == 1
+    assert "wrong answers accepted" not in findings(problem_with_answer(make_verifier("combine", parts=("regex",))))
 
 
 @pytest.mark.parametrize(

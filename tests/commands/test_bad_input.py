@@ -91,12 +91,12 @@ def test_settings_that_a_recipe_holds_for_later_are_no_mistake(bad_files, capsys
     check_line(capsys.readouterr().err, ["tensorboard"])
 
 
-def right(problem: Problem, completion: str) -> bool:
+def accept_all(problem: Problem, completion: str) -> bool:
     return True
 
 
 def launch_task(*problems: Problem) -> object:
-    return rlvr.launch.launch(Config(run=OUT), task=Task("mine", problems, [], right))
+    return rlvr.launch.launch(Config(run=OUT), task=Task("mine", problems, [], accept_all))
 
 
 # What a message says, and a call from Python that raises it. Names and options are those of the command line's rows.

@@ -117,7 +117,7 @@ def write(path: Path, rights: dict[str, str], *, score: float = 1.0) -> str:
     return str(path)
 
 
-def compared(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+def compare_output(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     assert main(["compare", "--eval", *argv]) == 0
     return capsys.readouterr().out
 
@@ -126,7 +126,7 @@ def test_difference_on_shared_problems(tmp_path, capsys):
     """Means, difference, interval and who is ahead, by hand; problems in one file only are told of."""
     a = write(tmp_path / "a.jsonl", {"p": "10", "q": "00", "r": "11", "only": "11"})
     b = write(tmp_path / "b.jsonl", {"r": "11", "q": "01", "p": "11", "other": "00"})
-    printed = compared(capsys, a, b)
+    printed = compare_output(capsys, a, b)
     assert "0.500" in printed
     assert "0.833" in printed
     # .5 .5 0 and .5 -.5 added: mean .2, variance .2, .2 +- 4.3027 sqrt(.2 / 5), cut at 1
@@ -140,15 +140,15 @@ def test_k_threshold_and_folders(tmp_path, capsys):
     a = write(tmp_path / "a/answers.jsonl", {"p": "10", "q": "00"}, score=0.5)
     b = write(tmp_path / "b/answers.jsonl", {"p": "11", "q": "10"}, score=0.5)
     folders = [str(Path(path).parent) for path in (a, b)]
-    assert "1.000" in compared(capsys, *folders, "--k", "2")
-    assert "+0.000" in compared(capsys, *folders, "--threshold", ".6")
-    assert "+0.500" in compared(capsys, *folders, "--threshold", ".5")
+    assert "1.000" in compare_output(capsys, *folders, "--k", "2")
+    assert "+0.000" in compare_output(capsys, *folders, "--threshold", ".6")
+    assert "+0.500" in compare_output(capsys, *folders, "--threshold", ".5")
 
 
 def test_several_against_the_first(tmp_path, capsys):
     """A row each; samples without a score are left out."""
     names = [write(tmp_path / f"{i}.jsonl", {"p": marks, "q": "x1"}) for i, marks in enumerate(("0", "1", "0"))]
-    printed = compared(capsys, *names)
+    printed = compare_output(capsys, *names)
     assert printed.count("0.500") >= 3
     assert "+0.500" in printed
     assert "+0.000" in printed
@@ -163,7 +163,7 @@ def test_other_problems_with_the_same_ids(tmp_path, capsys, changed):
         (tmp_path / name / "settings.json").write_text(
             json.dumps(held | {"model": name, "temperature": len(name)} | more)
         )
-    printed = " ".join(compared(capsys, str(tmp_path / "a"), str(tmp_path / "b" / "answers.jsonl")).split())
+    printed = " ".join(compare_output(capsys, str(tmp_path / "a"), str(tmp_path / "b" / "answers.jsonl")).split())
     assert ("paired by their ids alone" in printed) == bool(changed)
     for name in changed:
         assert f"{name} is" in printed

@@ -74,22 +74,22 @@ class Bare:
         return len(completion) >= self.least
 
 
-def shouting(problem, completion, *, marks: int = 1, tone: str = "loud") -> bool:
+def check_shouting(problem, completion, *, marks: int = 1, tone: str = "loud") -> bool:
     return completion.endswith("!" * marks)
 
 
 def test_those_of_a_users_function_or_class():
     """A function is bound to them, one that is bound already keeps the others; an instance must have been named."""
-    bound = with_options(shouting, {"marks": "2"}, "it")
+    bound = with_options(check_shouting, {"marks": "2"}, "it")
     assert not bound(None, "hey!")
-    assert with_options(functools.partial(shouting, tone="soft"), {"marks": "2"}, "it").keywords == {
+    assert with_options(functools.partial(check_shouting, tone="soft"), {"marks": "2"}, "it").keywords == {
         "tone": "soft",
         "marks": 2,
     }
     with pytest.raises(ValueError, match="it, option marks: 'two'; expected a whole number"):
-        with_options(shouting, {"marks": "two"}, "it")
+        with_options(check_shouting, {"marks": "two"}, "it")
     with pytest.raises(LookupError, match=r"has no option 'mark'; did you mean marks\?"):
-        with_options(shouting, {"mark": "2"}, "it")
+        with_options(check_shouting, {"mark": "2"}, "it")
     with pytest.raises(LookupError, match="was not made by its name"):
         with_options(Bare(), {"least": "2"}, "it")
     assert with_options(make_verifier(f"{__name__}:Bare"), {"least": "5"}, "it").least == 5

@@ -26,7 +26,7 @@ FORMS = ("\\boxed{{{}}}", "the answer is {}", "\\boxed{{{}1}}", "no idea")  # st
 LENIENT = {"extract": "lenient"}
 
 
-def logged(config: Config, step: int, groups: list[Group]) -> list[dict[str, Any]]:
+def log_step(config: Config, step: int, groups: list[Group]) -> list[dict[str, Any]]:
     """Return the lines that a run with these settings writes of a step."""
     advantages = credited_advantages(groups, credited_rewards(groups, config, lambda ids: ""), config.algo)
     shown = [[list(a.values) if hasattr(a, "values") else a for a in row] for row in advantages]
@@ -50,7 +50,7 @@ def make(folder: Path, *, turns: bool = False, **groups: Any) -> Config:
             made = [completion(text, i, turns=turns) for i, text in enumerate(texts)]
             verdicts = tuple(verify_one(task.verifier, problem, text) for text in texts)
             found.append(Group(problem, (), tuple(made), verdicts))
-        records.append(logged(config, step, found))
+        records.append(log_step(config, step, found))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({**json.loads(to_json(config)), "fingerprint": task.fingerprint}))
     (folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for rows in records[1:] for row in rows))

@@ -210,7 +210,7 @@ TURNS = [
 ]
 
 
-def logged(step: int, sample: int, status: str = "correct", **more: Any) -> dict[str, Any]:
+def log_sample(step: int, sample: int, status: str = "correct", **more: Any) -> dict[str, Any]:
     row = {"step": step, "problem": f"p{sample // 4}", "sample": sample, "prompt": "1 + 1 =", "completion": "2"}
     return row | {"status": status, "reward": 1.0, "advantage": 0.5, "reason": "", "finish_reason": "stop"} | more
 
@@ -229,7 +229,7 @@ def read_page(path: Path) -> list[list[Any]]:
 
 def test_every_rollout_is_packed(tmp_path):
     """Those of compressed parts too, each with its own text."""
-    rows = [logged(1 + i // 100, i, "correct" if i % 3 else "incorrect", completion=f"say {i}") for i in range(700)]
+    rows = [log_sample(1 + i // 100, i, "correct" if i % 3 else "incorrect", completion=f"say {i}") for i in range(700)]
     write_run(tmp_path, rows[300:])
     with gzip.open(tmp_path / "rollouts-0000.jsonl.gz", "wt") as part:
         part.write("".join(json.dumps(row) + "\n" for row in rows[:300]))
@@ -242,7 +242,7 @@ def test_every_rollout_is_packed(tmp_path):
 
 def test_parts_and_masks(tmp_path):
     """Kinds of parts: greyed ones, void ones, both where void turns are not trained on."""
-    rows = [logged(1, 0, turns=TURNS)]
+    rows = [log_sample(1, 0, turns=TURNS)]
     write_run(tmp_path, rows)
     for void, kinds in ((False, [1, 2, 1, 0]), (True, [1, 3, 1, 0])):
         (tmp_path / "config.json").write_text(json.dumps({"rollout": {"mask_void": void}}))
@@ -251,14 +251,14 @@ def test_parts_and_masks(tmp_path):
 
 def test_what_calls_for_attention():
     """Errors and limits, disagreement with the monitor, void turns."""
-    assert not is_notable(logged(1, 0))
-    assert not is_notable(logged(1, 0, "incorrect", monitor_status="no_answer"))
+    assert not is_notable(log_sample(1, 0))
+    assert not is_notable(log_sample(1, 0, "incorrect", monitor_status="no_answer"))
     for row in (
-        logged(1, 0, "error"),
-        logged(1, 0, "timeout"),
-        logged(1, 0, "bad_reference"),
-        logged(1, 0, monitor_status="incorrect"),
-        logged(1, 0, turns=TURNS),
+        log_sample(1, 0, "error"),
+        log_sample(1, 0, "timeout"),
+        log_sample(1, 0, "bad_reference"),
+        log_sample(1, 0, monitor_status="incorrect"),
+        log_sample(1, 0, turns=TURNS),
     ):
         assert is_notable(row)
 
@@ -274,7 +274,7 @@ def test_a_sample_is_even_over_strata():
 
 def test_a_page_holds_what_fits_and_says_so(tmp_path, monkeypatch):
     """Of every step and verdict, and those that call for attention; the same bytes every time."""
-    rows = [logged(1 + i // 50, i, turns=TURNS if i == 77 else None) for i in range(100)]
+    rows = [log_sample(1 + i // 50, i, turns=TURNS if i == 77 else None) for i in range(100)]
     write_run(tmp_path, rows)
     monkeypatch.setattr(report_page.choose, "__defaults__", (2500,))
     path = write_report(tmp_path)
@@ -296,7 +296,7 @@ def test_long_texts_are_cut(length, left_out):
 
 def test_a_damaged_part_is_named(tmp_path):
     """As everywhere in a report."""
-    write_run(tmp_path, [logged(1, 0)])
+    write_run(tmp_path, [log_sample(1, 0)])
     (tmp_path / "rollouts-0000.jsonl.gz").write_bytes(gzip.compress(b'{"step": 1}\n' * 1000)[:-20])
     with pytest.raises(ValueError, match=r"rollouts-0000.jsonl.gz is damaged"):
         write_report(tmp_path)
@@ -312,7 +312,7 @@ def big_run(folder: Path, count: int = 100_000) -> None:
     for i in range(count):
         status = "error" if i % 1000 == 0 else ("correct", "incorrect", "no_answer")[draw.randrange(3)]
         text = " ".join(said[(at := draw.randrange(len(said) - 150)) : at + 120])
-        lines.append(json.dumps(logged(1 + i // 256, i % 256, status, completion=text, advantage=draw.gauss(0, 1))))
+        lines.append(json.dumps(log_sample(1 + i // 256, i % 256, status, completion=text, advantage=draw.gauss(0, 1))))
     (folder / "metrics.jsonl").write_text(
         "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 2 + count // 256))
     )
@@ -329,7 +329,7 @@ def page() -> Iterator[chromium.Page]:
         yield opened
 
 
-def shown(page: chromium.Page) -> list[str]:
+def visible_text(page: chromium.Page) -> list[str]:
     return page.evaluate("[...document.querySelectorAll('#browser h4')].map((e) => e.textContent)")
 
 
@@ -342,7 +342,7 @@ def choose_in(page: chromium.Page, **values: str) -> list[str]:
         page.evaluate(f"document.querySelector('#browser form').elements[{name!r}].value = {value!r}")
     page.evaluate("document.querySelector('#browser form').dispatchEvent(new Event('input'))")
     page.until("!document.querySelector('.rollouts').textContent.endsWith('x')")
-    return shown(page)
+    return visible_text(page)
 
 
 @needs_chromium
@@ -366,7 +366,7 @@ def test_a_hundred_thousand_rollouts(tmp_path, page):
 def test_browsing(tmp_path, page):
     """Filters by step, problem, verdict, advantage and text; order; pages."""
     rows = [
-        logged(1 + i // 10, i, ("correct", "incorrect")[i % 2], advantage=(i - 20) / 10, completion=f"said{i}.")
+        log_sample(1 + i // 10, i, ("correct", "incorrect")[i % 2], advantage=(i - 20) / 10, completion=f"said{i}.")
         for i in range(50)
     ]
     rows[7]["advantage"] = None
@@ -374,10 +374,10 @@ def test_browsing(tmp_path, page):
     page.resize(1200, 900)
     page.load(write_report(tmp_path))
     page.until("document.body?.dataset.ready")
-    assert len(shown(page)) == 20
+    assert len(visible_text(page)) == 20
     page.evaluate("document.querySelector('[name=next]').click()")
     page.until("document.querySelector('output').textContent === '21 to 40 of 50 rollouts'")
-    assert shown(page)[0].startswith("step 3, p5, sample 20: correct")
+    assert visible_text(page)[0].startswith("step 3, p5, sample 20: correct")
     assert len(choose_in(page, step="2")) == 10
     assert len(choose_in(page, step="4-5")) == 20
     assert choose_in(page, step="x") == []
@@ -396,7 +396,7 @@ def test_browsing(tmp_path, page):
 def test_small_advantages_keep_their_sign(tmp_path, value):
     """The page is filtered by it; only 0 is shown as 0, and what is no number as none."""
     held = [value, 0.0, None, float("nan"), [value, value], 1234.5678]
-    write_run(tmp_path, [logged(1, i, advantage=advantage) for i, advantage in enumerate(held)])
+    write_run(tmp_path, [log_sample(1, i, advantage=advantage) for i, advantage in enumerate(held)])
     found = [row[5] for row in read_page(write_report(tmp_path))]
     assert found == [pytest.approx(value, rel=1e-3), 0, None, None, pytest.approx(value, rel=1e-3), 1235]
 
@@ -405,7 +405,7 @@ def test_small_advantages_keep_their_sign(tmp_path, value):
 @pytest.mark.parametrize("rollouts", [0, 1])
 def test_no_error_in_the_console(tmp_path, page, rollouts):
     """With and without rollouts in the run."""
-    write_run(tmp_path, [logged(1, i) for i in range(rollouts)])
+    write_run(tmp_path, [log_sample(1, i) for i in range(rollouts)])
     path = write_report(tmp_path)
     errors = "<script>window.errors = []; window.onerror = (e) => { errors.push(String(e)); }</script>"
     path.write_text(path.read_text().replace("<style>", errors + "<style>", 1))
@@ -416,8 +416,8 @@ def test_no_error_in_the_console(tmp_path, page, rollouts):
 @needs_chromium
 def test_hostile_text_stays_text(tmp_path, page):
     """In every field, packed or not: no element, no script, no turned direction, no control character."""
-    rows = [logged(1, i, completion=HOSTILE, prompt=HOSTILE, problem=HOSTILE, reason=HOSTILE) for i in range(3)]
-    write_run(tmp_path, [*rows, logged(1, 3, turns=TURNS), logged(1, 4, HOSTILE)])
+    rows = [log_sample(1, i, completion=HOSTILE, prompt=HOSTILE, problem=HOSTILE, reason=HOSTILE) for i in range(3)]
+    write_run(tmp_path, [*rows, log_sample(1, 3, turns=TURNS), log_sample(1, 4, HOSTILE)])
     path = write_report(tmp_path)
     page.resize(1200, 900)
     page.load(path)
@@ -435,7 +435,7 @@ def test_hostile_text_stays_text(tmp_path, page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_all_of_its_width(tmp_path, page, scheme):
     """Nothing stands out of 400 pixels, whatever was said; the colours follow the system's."""
-    write_run(tmp_path, [logged(1, 0, completion="x" * 500, problem="y" * 200), logged(1, 1, turns=TURNS)])
+    write_run(tmp_path, [log_sample(1, 0, completion="x" * 500, problem="y" * 200), log_sample(1, 1, turns=TURNS)])
     page.resize(400, 800, scheme=scheme)
     page.load(write_report(tmp_path))
     page.until("document.body?.dataset.ready")

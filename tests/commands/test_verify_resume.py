@@ -39,14 +39,14 @@ def test_a_recipe_is_resumed_byte_for_byte(tmp_path, capfd):
     assert "resuming from step" in (base / "resumed.log").read_text()
     assert "training 3/3" not in (base / "killed.log").read_text()
     with pytest.raises(AssertionError):
-        check_same(base / "whole", spoilt(base / "resumed"))
+        check_same(base / "whole", spoil(base / "resumed"))
 
 
 def check_same(one: Path, other: Path) -> None:
     assert not any(difference for _, difference in compare_runs(one, other, 3))
 
 
-def spoilt(run: Path) -> Path:
+def spoil(run: Path) -> Path:
     path = run / "checkpoints" / "step-000003" / "model.safetensors"
     weights = load_file(path)
     next(iter(weights.values())).view(-1)[0] += 1e-3

@@ -66,7 +66,7 @@ def watched_run(tmp_path: Path) -> Path:
     return run
 
 
-def quiet(width: int) -> Console:
+def quiet_lines(width: int) -> Console:
     return Console(width=width, file=io.StringIO(), highlight=False)
 
 
@@ -76,7 +76,7 @@ def text_of(console: Console) -> str:
 
 
 def print_run(run: WatchedRun, choice: Choice | None = None, width: int = 100) -> str:
-    console = quiet(width)
+    console = quiet_lines(width)
     console.print(snapshot(run, choice or Choice(), count=9, characters=2000, blocks=True))
     return text_of(console)
 

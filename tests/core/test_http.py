@@ -26,14 +26,14 @@ import pytest
 
 from rlvr.core.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
 from rlvr.core.printable import without_secrets
-from tests.helpers.servers import Server, hang, refusal_of, reply, serving
+from tests.helpers.servers import Server, hang, refusal_of, reply, run_server
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving() as started:
+    with run_server() as started:
         yield started
 
 
@@ -377,7 +377,7 @@ def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch
     """Unless SSL_CERT_FILE says to trust it; then `close` ends an encrypted request too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    with serving(context) as server:
+    with run_server(context) as server:
         url = f"https://127.0.0.1:{server.port}"
         message = refusal_of(JSONClient(url, retries=0))
         assert "is unreachable: " in message
@@ -426,7 +426,7 @@ def test_secrets_are_left_out_however_they_are_written(write: Callable[[str], st
 def test_every_secret_of_a_client_is_left_out(echoed: str) -> None:
     """The password of a URL, as it travels too; in refusals, failures and odd answers."""
     for answer, said in ((reply(f"no: {echoed}", 403), "refused"), (reply([f"no: {echoed}"]), "schema")):
-        with serving() as server, closing(own_client(server.port)) as client:
+        with run_server() as server, closing(own_client(server.port)) as client:
             server.script = [answer]
             with pytest.raises((RequestRefused, UnexpectedResponse), match=r"no: \[key\]") as caught:
                 client.read("/a", client.get("/a"), lambda found: found["n"])

@@ -32,7 +32,9 @@ def registry():
     return Registry("verifier", "rlvr.core.types")
 
 
-def shouting(problem: Problem, completion: str, *, marks: int = 0, tone: Literal["loud", "soft"] = "loud") -> bool:
+def check_shouting(
+    problem: Problem, completion: str, *, marks: int = 0, tone: Literal["loud", "soft"] = "loud"
+) -> bool:
     """Whether the completion is in capitals.
 
     More text.
@@ -46,18 +48,18 @@ def another(problem: Problem, completion: str) -> bool:
 
 def test_a_name_leads_to_what_was_registered(registry):
     """The decorator gives the function back unchanged."""
-    assert registry.register("shouting")(shouting) is shouting
-    assert registry.get("shouting") is shouting
+    assert registry.register("shouting")(check_shouting) is check_shouting
+    assert registry.get("shouting") is check_shouting
     assert registry.names() == ["shouting"]
     assert registry.summary("shouting") == "Whether the completion is in capitals."
 
 
 def test_a_taken_name_raises_and_names_both(registry):
     """Two verifiers of one name would make a run depend on the order of imports."""
-    registry.register("shouting")(shouting)
+    registry.register("shouting")(check_shouting)
     with pytest.raises(ValueError, match=r"'shouting' is registered twice: by .*shouting and by .*another; rename one"):
         registry.register("shouting")(another)
-    assert registry.get("shouting") is shouting
+    assert registry.get("shouting") is check_shouting
 
 
 def test_the_same_definition_may_come_again(registry, tmp_path, monkeypatch):
@@ -116,7 +118,7 @@ def test_a_name_is_not_empty_and_has_no_colon(registry, name):
 
 def test_a_wrong_name_gets_the_nearest_ones(registry):
     """Or all of them, when none is near."""
-    registry.register("shouting")(shouting)
+    registry.register("shouting")(check_shouting)
     with pytest.raises(LookupError, match=r"no verifier 'shoutin'; did you mean shouting\?"):
         registry.get("shoutin")
     with pytest.raises(
@@ -157,14 +159,14 @@ def test_entry_points_of_installed_packages(tmp_path, monkeypatch):
 
 def test_options_are_converted_to_their_types(registry):
     """A command line gives text; a program may give the value itself."""
-    registry.register("shouting")(shouting)
+    registry.register("shouting")(check_shouting)
     assert registry.check_options("shouting", {"marks": "2", "tone": "soft"}) == {"marks": 2, "tone": "soft"}
     assert registry.check_options("shouting", {"marks": 2}) == {"marks": 2}
 
 
 def test_options_that_do_not_fit(registry):
     """Each error names the verifier, the option and what was expected."""
-    registry.register("shouting")(shouting)
+    registry.register("shouting")(check_shouting)
     with pytest.raises(LookupError, match=r"verifier 'shouting' has no option 'mark'; did you mean marks\?"):
         registry.check_options("shouting", {"mark": "2"})
     with pytest.raises(ValueError, match="option marks: 'two'; expected a whole number"):
@@ -175,9 +177,9 @@ def test_options_that_do_not_fit(registry):
 
 def test_a_function_takes_its_options_on_each_call(registry, monkeypatch):
     """Without options it is the function itself."""
-    VERIFIERS.register("test-shouting")(shouting)
+    VERIFIERS.register("test-shouting")(check_shouting)
     try:
-        assert make_verifier("test-shouting") is shouting
+        assert make_verifier("test-shouting") is check_shouting
         made = make_verifier("test-shouting", marks="1")
         assert made(Problem("1", "", ""), "HEY!") is True
         assert made(Problem("1", "", ""), "HEY") is False

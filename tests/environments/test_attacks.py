@@ -14,7 +14,7 @@ from rlvr.environments.tools import tools
 from rlvr.model.text.rendering import Rendering
 from rlvr.training.records import turn_metrics
 from rlvr.training.rollout.episodes import Play, play
-from tests.helpers.attacks import SECRET, Attack, misbehaving, programs
+from tests.helpers.attacks import SECRET, Attack, misbehaving_attacks, programs
 from tests.helpers.chat_templates import chat_tokenizer
 from tests.helpers.environments import fence
 from tests.helpers.programs import runs_programs
@@ -114,7 +114,7 @@ def test_programs_gain_nothing(number, canary):
     check(attack, rollout(attack), Speaker("qwen3_kept"))
 
 
-@pytest.mark.parametrize("attack", misbehaving(), ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", misbehaving_attacks(), ids=lambda attack: attack.name)
 def test_tools_and_environments_that_misbehave_give_no_score(attack):
     """The rollout is unscored, with a reason in one line; other rollouts go on."""
     made = rollout(attack)
@@ -128,7 +128,7 @@ def test_tools_and_environments_that_misbehave_give_no_score(attack):
 
 def test_there_are_forty_attacks():
     """And each has a name of its own."""
-    names = [*NAMES, *(attack.name for attack in misbehaving())]
+    names = [*NAMES, *(attack.name for attack in misbehaving_attacks())]
     assert len({*names}) == len(names) >= 40
 
 

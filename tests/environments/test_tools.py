@@ -27,7 +27,7 @@ def repeat(text: str, times: int = 2) -> str:
     return text * times
 
 
-def broken(text: str) -> str:
+def fail(text: str) -> str:
     """Never work."""
     raise OSError("no such service")
 
@@ -142,7 +142,7 @@ def test_several_calls_in_a_turn_are_answered_in_order():
 
 def test_a_tool_that_does_not_work_leaves_the_rollout_without_a_score():
     """It is no failure of the model's."""
-    replies, verdict = conversation(tools(tool(broken)), PROBLEM, [fence("broken", "a")])
+    replies, verdict = conversation(tools(tool(fail)), PROBLEM, [fence("broken", "a")])
     assert replies == []
     assert verdict.status is Status.ERROR
     assert verdict.score is None

@@ -127,7 +127,7 @@ def judges_with_an_object(problem: Problem, rng: Random) -> Turns:
     return object()  # type: ignore[return-value]
 
 
-def misbehaving() -> list[Attack]:
+def misbehaving_attacks() -> list[Attack]:
     """Return the attacks by tools and environments in the trainer's process."""
     unscored: list[Callable[..., Turns]] = [
         speaks_for_the_model,

@@ -26,7 +26,7 @@ def answer(body: Body) -> str:
     return question(body).split(f"<<<{mark}\n")[1].split(f"\n{mark}>>>")[0]
 
 
-def honest(body: Body) -> Body:
+def judge_honestly(body: Body) -> Body:
     """A judge that grades by whether the last number is 42."""
     found = re.findall(r"\d+", answer(body))
     return chat_answer(f"It says {found}.\nverdict {seal(body)}: {int(found[-1:] == ['42'])}")

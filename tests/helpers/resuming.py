@@ -52,7 +52,7 @@ def check_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
 # Runs that unlearn what is measured: held-out problems are judged by another rule than the reward's.
 
 
-def unlearning(
+def run_that_unlearns(
     out_dir: Path,
     action: Literal["warn", "stop", "rollback"] = "rollback",
     *,

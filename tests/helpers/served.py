@@ -28,7 +28,7 @@ def torchrun(processes: int, *command: str) -> list[str]:
 
 
 @contextmanager
-def serving(model: Path, logs: Path, *flags: str) -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
+def serve_command(model: Path, logs: Path, *flags: str) -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
     """URLs that `rlvr serve` prints once its servers answer, and its process."""
     command = rlvr("serve", str(model), "--log-dir", str(logs), *flags)
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

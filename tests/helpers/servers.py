@@ -80,7 +80,7 @@ class Server:
 
 
 @contextmanager
-def serving(context: ssl.SSLContext | None = None) -> Iterator[Server]:
+def run_server(context: ssl.SSLContext | None = None) -> Iterator[Server]:
     server = Server(context)
     try:
         yield server

@@ -47,24 +47,24 @@ def text(rng, *, inner=False):
     return f"a{made}b" if inner else made
 
 
-def rendered(tokenizer, messages):
+def render(tokenizer, messages):
     return tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=messages[-1]["role"] != "assistant"
     )
 
 
-def encoded(tokenizer, whole):
+def encode(tokenizer, whole):
     return list(tokenizer(whole, add_special_tokens=False).input_ids)
 
 
 def conversation(tokenizer, rng, role):
     """Return messages, and the ids of a rollout that was put together from what was sampled and replies."""
     messages = [{"role": "user", "content": text(rng, inner=True)}]
-    ids = encoded(tokenizer, rendered(tokenizer, messages))
+    ids = encode(tokenizer, render(tokenizer, messages))
     sampled = []
     for _ in range(rng.randint(1, 4)):
         turn, reply = text(rng, inner=True), Reply(text(rng), role=role)
-        said = encoded(tokenizer, turn)
+        said = encode(tokenizer, turn)
         ended = rng.random() < 0.7
         said += [tokenizer.eos_token_id] if ended else []
         sampled.append((len(ids), said))
@@ -88,11 +88,11 @@ def test_a_thousand_conversations_are_what_the_template_renders(family):
             messages = as_user(messages)  # they have no role of a tool
         if family in ("plain", "phi3"):
             # No token ends a turn in the one, and the other one's encoding depends on the beginning of a text.
-            found, expected = tokenizer.decode(ids, skip_special_tokens=False), rendered(tokenizer, messages)
+            found, expected = tokenizer.decode(ids, skip_special_tokens=False), render(tokenizer, messages)
             found, expected = ("".join(t.replace("</s>", "").split()) for t in (found, expected))
             assert found == expected
         else:
-            assert ids == encoded(tokenizer, rendered(tokenizer, messages))
+            assert ids == encode(tokenizer, render(tokenizer, messages))
         assert all(ids[at : at + len(said)] == said for at, said in sampled)
 
 
@@ -211,13 +211,13 @@ def test_conversations_are_what_the_template_renders(family):
     """Token for token: 150 conversations, with turns that were cut and ended ones, of the user and of tools."""
     tokenizer, rng = chat_tokenizer(family), Random(family)
 
-    def encoded(messages, ask):
+    def encode(messages, ask):
         whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask)
         return list(tokenizer(whole, add_special_tokens=False).input_ids)
 
     for _ in range(150):
         messages = [{"role": "user", "content": words(rng)}]
-        ids = encoded(messages, ask=True)
+        ids = encode(messages, ask=True)
         for _ in range(rng.randint(1, 4)):
             role, turn, said = rng.choice(("tool", "user")), words(rng), words(rng)
             # The model writes the line's end behind its role.
@@ -227,7 +227,7 @@ def test_conversations_are_what_the_template_renders(family):
             ids += reply_ids(tokenizer, chat=True, ended=ended, reply=Reply(said, role=role))
             called = "observation" if role == "tool" else role
             messages += [{"role": "assistant", "content": turn}, {"role": called, "content": said}]
-        assert ids == encoded(messages, ask=True)
+        assert ids == encode(messages, ask=True)
 
 
 @pytest.mark.parametrize("family", PROVED)

@@ -278,15 +278,15 @@ def test_a_prepared_pass_that_differs_is_not_used(part, monkeypatch: pytest.Monk
     assert decoders.for_length(20) is SharedDecoder
 
 
-def exchanged(weight: Tensor) -> None:
+def exchange(weight: Tensor) -> None:
     weight.copy_(weight.roll(len(weight) // 2, 0))
 
 
-def shifted(weight: Tensor) -> None:
+def shift_view(weight: Tensor) -> None:
     weight.copy_(weight.roll(1, 0))
 
 
-def scaled(weight: Tensor) -> None:
+def scale(weight: Tensor) -> None:
     weight[: len(weight) // 3].mul_(1.1)
 
 
@@ -294,7 +294,7 @@ def not_filled(weight: Tensor) -> None:
     weight[-2:].zero_()
 
 
-@pytest.mark.parametrize("sabotage", [exchanged, shifted, scaled, not_filled])
+@pytest.mark.parametrize("sabotage", [exchange, shift_view, scale, not_filled])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_joined_weights_that_differ_are_not_used(family, sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 nothing is joined, so that only the trial in the dtype that decodes can tell."""

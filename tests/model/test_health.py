@@ -46,7 +46,9 @@ class BrokenAt(OwnWeights):
         self.count += 1
         if self.count not in self.calls:
             return super().stream(prompts, sampling, seeds, on_group)
-        return super().stream(prompts, sampling, seeds, lambda p, group: on_group(p, [without(c) for c in group]))
+        return super().stream(
+            prompts, sampling, seeds, lambda p, group: on_group(p, [without_logprobs(c) for c in group])
+        )
 
 
 class NothingInTheThird:
@@ -61,7 +63,7 @@ class NothingInTheThird:
         return self.sampler.count != 3 and odd_digits(problem, text)
 
 
-def without(completion):
+def without_logprobs(completion):
     return dataclasses.replace(completion, logprobs=(float("nan"),) * len(completion.logprobs))
 
 

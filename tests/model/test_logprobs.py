@@ -19,7 +19,7 @@ CORPUS = ["0123456789+-= abc"]
 
 
 # Families by how they are run: in fewer passes, packed by their own forward, or padded (windows, recurrence, alibi).
-def plain(policy: Policy, tokens: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def plain_logprobs(policy: Policy, tokens: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Logprobs and entropies by transformers' own forward, one row at a time, all logits held."""
     logprobs, entropies = [], []
     for row, scored in zip(tokens, mask):
@@ -50,7 +50,7 @@ def assert_same(
         tokens, mask = make_tokens(20)
     logprobs, entropies = token_logprobs(policy, tokens, mask, temperature=0.7, with_entropy=True)
     assert entropies is not None
-    expected = plain(policy, tokens, mask, 0.7)
+    expected = plain_logprobs(policy, tokens, mask, 0.7)
     torch.testing.assert_close(logprobs, expected[0], atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(entropies, expected[1], atol=tolerance, rtol=tolerance)
     assert not entropies.requires_grad
@@ -94,15 +94,15 @@ def test_entropies_cost_no_memory_that_is_held_and_are_computed_once(monkeypatch
     policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
     tokens, mask = make_tokens(15)
 
-    def held(with_entropy: bool) -> list[int]:
+    def memory_held(with_entropy: bool) -> list[int]:
         kept: list[int] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
             token_logprobs(policy, tokens, mask, with_entropy=with_entropy)
         return kept
 
-    assert held(True) == held(False)
+    assert memory_held(True) == memory_held(False)
     monkeypatch.setattr(rlvr.model.logprobs.scoring, "LOGIT_BYTES", 4 * 7 * 20)
-    assert held(True) == held(False)
+    assert memory_held(True) == memory_held(False)
     logprobs, entropies = token_logprobs(policy, tokens, mask, with_entropy=True)
     assert entropies is not None
     before = entropies.clone()

@@ -207,7 +207,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     whole = make_model("llama", tmp_path / "whole")
     content = (whole / "model.safetensors").read_bytes()
 
-    def broken(name: str, change: dict[str, bytes | None]) -> Path:
+    def break_file(name: str, change: dict[str, bytes | None]) -> Path:
         folder = shutil.copytree(whole, tmp_path / name)
         for file, data in change.items():
             (folder / file).unlink(missing_ok=True)
@@ -215,28 +215,28 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
                 (folder / file).write_bytes(data)
         return folder
 
-    half = broken("half", {"model.safetensors": content[: len(content) // 2]})
+    half = break_file("half", {"model.safetensors": content[: len(content) // 2]})
     assert re.search(r"model.safetensors has \d+ bytes and should have \d+; copy it again", refusal(half))
-    assert "truncated" in refusal(broken("start", {"model.safetensors": content[:100]}))
-    assert "truncated" in refusal(broken("nothing", {"model.safetensors": b""}))
+    assert "truncated" in refusal(break_file("start", {"model.safetensors": content[:100]}))
+    assert "truncated" in refusal(break_file("nothing", {"model.safetensors": b""}))
     header = len(content[8:]).to_bytes(8, "little") + content[8:]
-    assert "broken header" in refusal(broken("header", {"model.safetensors": header}))
+    assert "broken header" in refusal(break_file("header", {"model.safetensors": header}))
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
-    assert "git lfs pull" in refusal(broken("pointer", {"model.safetensors": pointer}))
-    assert "config.json is not JSON" in refusal(broken("garbage", {"config.json": b"{model"}))
-    assert "config.json is not text" in refusal(broken("binary", {"config.json": b"\xff\xfe\x00"}))
-    assert "holds a list" in refusal(broken("list", {"config.json": b"[]"}))
-    assert "no config.json" in refusal(broken("bare", {"config.json": None}))
-    assert "model.safetensors" in refusal(broken("empty", {"model.safetensors": None}))
-    assert "no tokenizer" in refusal(broken("mute", {"tokenizer.json": None, "tokenizer_config.json": None}))
-    assert "tokenizer.json is not JSON" in refusal(broken("torn", {"tokenizer.json": b'{"version": '}))
+    assert "git lfs pull" in refusal(break_file("pointer", {"model.safetensors": pointer}))
+    assert "config.json is not JSON" in refusal(break_file("garbage", {"config.json": b"{model"}))
+    assert "config.json is not text" in refusal(break_file("binary", {"config.json": b"\xff\xfe\x00"}))
+    assert "holds a list" in refusal(break_file("list", {"config.json": b"[]"}))
+    assert "no config.json" in refusal(break_file("bare", {"config.json": None}))
+    assert "model.safetensors" in refusal(break_file("empty", {"model.safetensors": None}))
+    assert "no tokenizer" in refusal(break_file("mute", {"tokenizer.json": None, "tokenizer_config.json": None}))
+    assert "tokenizer.json is not JSON" in refusal(break_file("torn", {"tokenizer.json": b'{"version": '}))
     index = json.dumps({"weight_map": {"a": "model-1.safetensors"}}).encode()
     assert "model-1.safetensors is missing (1 of 1 files)" in refusal(
-        broken("shard", {"model.safetensors": None, "model.safetensors.index.json": index})
+        break_file("shard", {"model.safetensors": None, "model.safetensors.index.json": index})
     )
     sizes = json.loads((whole / "config.json").read_text())
     other = json.dumps({**sizes, "hidden_size": 32}).encode()
-    assert str(tmp_path / "sizes") in refusal(broken("sizes", {"config.json": other}))
+    assert str(tmp_path / "sizes") in refusal(break_file("sizes", {"config.json": other}))
     assert "is a file" in refusal(whole / "config.json")
 
 

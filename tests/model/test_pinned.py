@@ -15,7 +15,7 @@ from rlvr.model.optim.optimizer import ALIGNED, SMALLEST_SLAB, BucketedAdamW, Sl
 from rlvr.training.checkpoint.checkpoint import load_optimizer, optimizer_tensors
 
 
-def plain(size: int) -> torch.Tensor:
+def plain_memory(size: int) -> torch.Tensor:
     """Memory that is not page-locked, as there is no GPU here."""
     return torch.full((size,), 7, dtype=torch.uint8)
 
@@ -27,7 +27,7 @@ def meta(size: int) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.bfloat16])
 def test_tensors_are_apart(dtype: torch.dtype) -> None:
     """Each keeps what was written into it, also where they have the sizes of single numbers or more than a slab."""
-    slabs = Slabs(plain)
+    slabs = Slabs(plain_memory)
     likes = [torch.zeros(shape, dtype=dtype) for shape in [(), (3,), (5, 7), (1000, 33), (SMALLEST_SLAB + 1,), (2, 2)]]
     cut = [slabs.cut(like) for like in likes]
     for number, part in enumerate(cut):
@@ -87,7 +87,7 @@ def test_an_optimizer_in_slabs_computes_the_same(monkeypatch: pytest.MonkeyPatch
         state = {name: save({"x": tensor.contiguous()}) for name, tensor in optimizer_tensors(optimizer).items()}
         return state | {str(i): save({"x": weight.detach()}) for i, weight in enumerate(weights)}, len(state)
 
-    slabs = Slabs(plain)
+    slabs = Slabs(plain_memory)
     beside, number = train(None)
     assert train(slabs) == (beside, number)
     assert number == 3 * 4

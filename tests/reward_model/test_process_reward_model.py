@@ -33,7 +33,7 @@ def models(tmp_path_factory) -> dict[str, str]:
     return {form: save(tmp_path_factory.mktemp(form)) for form, save in FORMS.items()}
 
 
-def made(models, kind: str, **options) -> ProcessRewardModel:
+def make_model(models, kind: str, **options) -> ProcessRewardModel:
     return ProcessRewardModel(model=models[kind], **{"device": "cpu", "dtype": "float32", **options})
 
 
@@ -77,7 +77,7 @@ PUBLISHED = {"head": published_head, "tokens": published_answers}
 def test_the_probabilities_are_those_that_the_publishers_code_computes(models, form, steps):
     """At every step, and they differ between steps."""
     expected = PUBLISHED[form](models[form], steps)
-    verdict = made(models, form)(PROBLEM, "\n\n".join(steps))
+    verdict = make_model(models, form)(PROBLEM, "\n\n".join(steps))
     assert verdict.status is Status.PARTIAL
     assert probabilities(verdict) == pytest.approx(expected, abs=6e-4)
     assert verdict.score == pytest.approx(min(expected), abs=1e-5)
@@ -90,7 +90,7 @@ def test_the_probabilities_are_those_that_the_publishers_code_computes(models, f
 def test_the_steps_share_out_the_score(models, form, reduce, join):
     """Each has the change of the score so far; all add up to 0."""
     p = PUBLISHED[form](models[form], STEPS)
-    verdict = made(models, form, reduce=reduce)(PROBLEM, ANSWER)
+    verdict = make_model(models, form, reduce=reduce)(PROBLEM, ANSWER)
     first, second = join(p[:1]), join(p[:2])
     assert verdict.score == pytest.approx(join(p), abs=1e-5)
     assert [end for end, _ in verdict.steps] == list(ENDS)
@@ -115,7 +115,7 @@ def test_a_head_by_hand(tmp_path, bias, expected):
             model.score[2].weight.zero_()
             model.score[2].bias.copy_(torch.tensor(bias))
 
-    verdict = made({"head": save_head(tmp_path, change=change)}, "head", reduce="product")(PROBLEM, ANSWER)
+    verdict = make_model({"head": save_head(tmp_path, change=change)}, "head", reduce="product")(PROBLEM, ANSWER)
     assert verdict.score == pytest.approx(expected**3)
     steps = [expected, expected**2 - expected, -(expected**2)]
     assert [score for _, score in verdict.steps] == pytest.approx(steps)
@@ -124,7 +124,7 @@ def test_a_head_by_hand(tmp_path, bias, expected):
 @pytest.mark.parametrize("form", FORMS)
 def test_end_and_reward_of_a_step_do_not_depend_on_what_follows(models, form):
     """So that credit per step is unbiased."""
-    verifier = made(models, form)
+    verifier = make_model(models, form)
     whole = verifier(PROBLEM, ANSWER)
     for count in (1, 2):
         begun = verifier(PROBLEM, "\n\n".join(STEPS[:count]) + "\n\nab 12")
@@ -137,13 +137,13 @@ def test_scores_in_a_batch_equal_scores_one_by_one(models, form):
     """Of texts with one to six steps, in several batches."""
     rng = Random(3)
     texts = ["\n\n".join("a1 b2"[: rng.randint(1, 5)] * rng.randint(1, 3) for _ in range(n % 6 + 1)) for n in range(11)]
-    verifier = made(models, form, batch_size=4)
+    verifier = make_model(models, form, batch_size=4)
     together = verifier.verify_batch([(PROBLEM, text) for text in texts])
     for text, verdict in zip(texts, together):
         alone = verifier(PROBLEM, text)
         assert verdict.score == pytest.approx(alone.score, abs=1e-5)
         assert [end for end, _ in verdict.steps] == [end for end, _ in alone.steps]
-    moved = made(models, form, placement="offload").verify_batch([(PROBLEM, text) for text in texts])
+    moved = make_model(models, form, placement="offload").verify_batch([(PROBLEM, text) for text in texts])
     assert [v.score for v in moved] == pytest.approx([v.score for v in together], abs=1e-5)
 
 
@@ -153,7 +153,7 @@ def test_scores_in_a_batch_equal_scores_one_by_one(models, form):
 )
 def test_a_completion_cannot_write_tags(models, form, forged):
     """Nor special tokens: the model reads the text as if they were not there."""
-    verifier = made(models, form)
+    verifier = make_model(models, form)
     loaded = verifier._load()
     plain = loaded.renderer.encode(PROBLEM.prompt, "1+1\n\n2")
     for text in (f"1+1{forged}\n\n2", f"{forged}1+1\n\n2", f"1+1\n\n2{forged}"):
@@ -168,7 +168,7 @@ def test_a_completion_cannot_write_tags(models, form, forged):
 
 def test_a_tag_that_is_a_word_stays_in_other_words(models):
     """Unless the tokenizer makes a tag of it there too, as this one does."""
-    renderer = made(models, "tokens")._load().renderer
+    renderer = make_model(models, "tokens")._load().renderer
     assert remove_all(renderer._forged, "aкиb ки 1") == "aкиb  1"
     assert renderer.encode("1+1=", "aккииb").ids == renderer.encode("1+1=", "ab").ids
     assert len(renderer.encode("ки", "a").positions) == 1
@@ -178,21 +178,21 @@ def test_a_tag_that_is_a_word_stays_in_other_words(models):
 @pytest.mark.parametrize("text", ["", " \n", "\n\n\n\n"])
 def test_no_step_scores_nothing(models, form, text):
     """It is no answer, and no error."""
-    verdict = made(models, form)(PROBLEM, text)
+    verdict = make_model(models, form)(PROBLEM, text)
     assert (verdict.status, verdict.score, verdict.steps) == (Status.NO_ANSWER, 0.0, ())
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_empty_steps_are_none_and_a_separator_at_the_end_ends_none(models, form):
     """The last step reaches to the end of the text."""
-    verdict = made(models, form)(PROBLEM, "1\n\n\n\n\n2\n\n")
+    verdict = make_model(models, form)(PROBLEM, "1\n\n\n\n\n2\n\n")
     assert [end for end, _ in verdict.steps] == [3, 9]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_text_that_is_too_long_is_a_limit(models, form):
     """Others in its batch are scored; what is cut is not guessed."""
-    verifier = made(models, form, max_tokens=60)
+    verifier = make_model(models, form, max_tokens=60)
     short, long = verifier.verify_batch([(PROBLEM, ANSWER), (PROBLEM, "1" * 61 + "\n\n2")])
     assert short.status is Status.PARTIAL
     assert (long.status, long.score) == (Status.LIMIT, 0.0)
@@ -202,7 +202,7 @@ def test_a_text_that_is_too_long_is_a_limit(models, form):
 @pytest.mark.parametrize("threshold", [0.0, 0.999999])
 def test_a_threshold_decides_what_is_correct(models, threshold):
     """Else every verdict is partial."""
-    verdict = made(models, "head", threshold=threshold)(PROBLEM, ANSWER)
+    verdict = make_model(models, "head", threshold=threshold)(PROBLEM, ANSWER)
     assert verdict.status is (Status.CORRECT if threshold == 0 else Status.INCORRECT)
     assert 0 < verdict.score < 1
 
@@ -214,7 +214,7 @@ def test_a_model_that_gives_no_number_is_an_error(tmp_path):
         with torch.no_grad():
             model.model.embed_tokens.weight[step_tokenizer().convert_tokens_to_ids("b")] = math.nan
 
-    verifier = made({"head": save_head(tmp_path, change=change)}, "head")
+    verifier = make_model({"head": save_head(tmp_path, change=change)}, "head")
     good, bad = verifier.verify_batch([(PROBLEM, "1\n\n2"), (PROBLEM, "b\n\n2")])
     assert (good.status, bad.status) == (Status.PARTIAL, Status.ERROR)
     assert "nan" in bad.reason
@@ -229,7 +229,7 @@ def test_a_classifier_with_one_layer_and_text_without_chat(tmp_path):
     ids = torch.tensor([tokenizer("1+1= 1 <extra_0>\n2 <extra_0>").input_ids])
     with torch.no_grad():
         expected = model(ids).logits.softmax(-1)[0, ids[0] == tokenizer.convert_tokens_to_ids("<extra_0>"), 1]
-    assert probabilities(made({"head": folder}, "head")(PROBLEM, "1\n\n2")) == pytest.approx(
+    assert probabilities(make_model({"head": folder}, "head")(PROBLEM, "1\n\n2")) == pytest.approx(
         expected.tolist(), abs=6e-4
     )
 
@@ -246,7 +246,7 @@ def test_a_classifier_with_one_layer_and_text_without_chat(tmp_path):
 def test_what_cannot_be_used_is_refused_in_one_line_at_the_first_call(models, options, message):
     """As a RunError, which ends a run."""
     with pytest.raises(RunError, match=message) as caught:
-        made(models, "head", **options)(PROBLEM, ANSWER)
+        make_model(models, "head", **options)(PROBLEM, ANSWER)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("process_reward_model: ")
 

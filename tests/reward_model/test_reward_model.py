@@ -346,7 +346,7 @@ class FakeVLLM(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(classifier: Classifier):
+def serve_classifier(classifier: Classifier):
     """A server on a free port, and its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), FakeVLLM)
     server.daemon_threads = True
@@ -364,7 +364,7 @@ def serving(classifier: Classifier):
 @pytest.fixture
 def remote(folder):
     """A server with the model of `folder`, and its URL."""
-    with serving(load_classifier(folder, device="cpu", dtype="float32")[0]) as pair:
+    with serve_classifier(load_classifier(folder, device="cpu", dtype="float32")[0]) as pair:
         yield pair
 
 
@@ -379,7 +379,7 @@ def test_a_server_scores_as_this_process_does(folder, remote):
 
 def test_a_dead_server_is_one_line_at_the_first_call(folder):
     """Nothing listens there; through the runner as well, without a verdict."""
-    with serving(None) as (_, url):
+    with serve_classifier(None) as (_, url):
         pass
     for judge in (RewardModel(model=folder, url=url).verify_batch, Runner(RewardModel(model=folder, url=url)).verify):
         with pytest.raises(
@@ -391,7 +391,7 @@ def test_a_dead_server_is_one_line_at_the_first_call(folder):
 
 def test_a_server_that_dies_later_gives_counted_errors(folder):
     """No score, never a 0, one try for the whole batch; the budget then stops the run."""
-    with serving(load_classifier(folder, device="cpu", dtype="float32")[0]) as (_, url):
+    with serve_classifier(load_classifier(folder, device="cpu", dtype="float32")[0]) as (_, url):
         runner = Runner(RewardModel(model=folder, url=url, batch_size=2, timeout=60), error_budget=0.02)
         assert all(verdict.score is not None for verdict in runner.verify(PAIRS))
     fresh = [(problem, completion + "1") for problem, completion in PAIRS]

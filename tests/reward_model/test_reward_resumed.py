@@ -85,14 +85,14 @@ def train(settings: RewardConfig, at: int = 0, call: Callable[[], object] = kill
     return done
 
 
-def made(out_dir: Path) -> dict[str, bytes]:
+def read_files(out_dir: Path) -> dict[str, bytes]:
     """All that a training has written, but for its settings."""
     paths = [path for path in out_dir.rglob("*") if path.is_file() and path.name not in ("config.json", "lock")]
     return {str(path.relative_to(out_dir)): path.read_bytes().replace(bytes(out_dir), b"") for path in paths}
 
 
 def check_same(one: Path, other: Path) -> None:
-    found, expected = made(one), made(other)
+    found, expected = read_files(one), read_files(other)
     assert found.keys() == expected.keys()
     assert [name for name in expected if found[name] != expected[name]] == []
 
@@ -126,9 +126,9 @@ def test_models_that_are_whole_stay(tmp_path, policy, pairs):
 def test_a_training_that_is_complete_is_shown_again(tmp_path, policy, pairs, capsys):
     """The same command computes nothing, and prints the table."""
     train(config(tmp_path, policy, pairs))
-    before, printed = made(tmp_path), capsys.readouterr().out
+    before, printed = read_files(tmp_path), capsys.readouterr().out
     assert train(config(tmp_path, policy, pairs)) == []
-    assert made(tmp_path) == before
+    assert read_files(tmp_path) == before
     assert capsys.readouterr().out.splitlines()[-6:] == printed.splitlines()[-6:]
 
 

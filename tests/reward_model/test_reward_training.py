@@ -86,7 +86,7 @@ def trainer(policy: str, *, seed: int = 0, **options):
     return load_trainer(BaseModelConfig(device="cpu", **options), policy, seed=seed)
 
 
-def trained(policy: str, *, seed: int = 0, tokens_per_microbatch: int = 16384, **options):
+def train_on_pairs(policy: str, *, seed: int = 0, tokens_per_microbatch: int = 16384, **options):
     """Four steps on 32 pairs; the trainer and its numbers."""
     made = trainer(policy, seed=seed, **options)
     numbers: list[dict[str, float]] = []
@@ -112,7 +112,7 @@ def test_bradley_terry_by_hand():
 
 def test_microbatches_do_not_change_the_result(policy):
     """Cut to one pair each, the losses and the first gradient are those of the whole batch."""
-    (_, whole), (_, cut) = trained(policy), trained(policy, tokens_per_microbatch=1)
+    (_, whole), (_, cut) = train_on_pairs(policy), train_on_pairs(policy, tokens_per_microbatch=1)
     assert [n["step"] for n in whole] == [1, 2, 3, 4]
     assert [n["loss"] for n in whole] == pytest.approx([n["loss"] for n in cut], rel=1e-3)
     assert whole[0]["loss"] == pytest.approx(cut[0]["loss"], rel=1e-5)
@@ -121,9 +121,9 @@ def test_microbatches_do_not_change_the_result(policy):
 
 def test_microbatches_are_cut_by_memory(policy, monkeypatch):
     """Where the device has memory for fewer tokens than the setting allows, they decide; bit for bit."""
-    _, cut = trained(policy, tokens_per_microbatch=50)
+    _, cut = train_on_pairs(policy, tokens_per_microbatch=50)
     monkeypatch.setattr("rlvr.model.memory.estimate.fitting_tokens", lambda model, config: 50)
-    assert trained(policy)[1] == cut
+    assert train_on_pairs(policy)[1] == cut
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
@@ -149,17 +149,17 @@ def test_microbatches_hold_whole_pairs_within_the_limit(policy):
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_training_is_a_function_of_the_seed(policy, lora_rank):
     """Another call gives the same bits whatever was drawn before; another seed another head and order."""
-    _, first = trained(policy, lora_rank=lora_rank)
+    _, first = train_on_pairs(policy, lora_rank=lora_rank)
     torch.rand(7)
-    _, again = trained(policy, lora_rank=lora_rank)
-    _, other = trained(policy, lora_rank=lora_rank, seed=1)
+    _, again = train_on_pairs(policy, lora_rank=lora_rank)
+    _, other = train_on_pairs(policy, lora_rank=lora_rank, seed=1)
     assert first == again
     assert first[0]["loss"] != other[0]["loss"]
 
 
 def test_lora_trains_adapters_and_head_and_merges_them(policy, tmp_path):
     """The trunk's own weights stay; what is saved is a plain classifier with the trainer's scores."""
-    made, _ = trained(policy, lora_rank=4)
+    made, _ = train_on_pairs(policy, lora_rank=4)
     names = {name for name, weight in made.model.named_parameters() if weight.requires_grad}
     assert names
     assert all("lora_" in name or "score" in name for name in names)
@@ -262,7 +262,7 @@ GOOD = '{"prompt": "p", "chosen": "a", "rejected": "b"}\n'
 def test_a_folder_in_use_and_the_wrong_command_are_one_line(capsys, tmp_path, policy):
     """A folder in use; the wrong command. Others are in tests/golden/bad_input.txt."""
 
-    def rejected(*argv: str) -> str:
+    def rejected_answers(*argv: str) -> str:
         assert main(argv) == 2
         return capsys.readouterr().err
 
@@ -272,15 +272,15 @@ def test_a_folder_in_use_and_the_wrong_command_are_one_line(capsys, tmp_path, po
     record = {key: {} for key in ("run", "pairs", "train", "versions")}
     (tmp_path / "run" / "config.json").write_text(json.dumps(record))
     (tmp_path / "run" / "model-0").mkdir()
-    assert "holds a run already" in rejected("rm", "rm_pairs", "--pairs.policy", policy, *out)
+    assert "holds a run already" in rejected_answers("rm", "rm_pairs", "--pairs.policy", policy, *out)
     (tmp_path / "run" / "pairs.jsonl").write_text(GOOD)
     inside = ("--pairs.file", str(tmp_path / "run" / "pairs.jsonl"), "--model.name", policy, "--run.overwrite")
     path.write_text(GOOD.replace('"p"', '"q"') + GOOD)
     (tmp_path / "run" / "pairs.jsonl").write_text(path.read_text())
-    assert "pairs.jsonl lies in --run.out-dir" in rejected("rm", "rm_pairs", *inside, *out)
+    assert "pairs.jsonl lies in --run.out-dir" in rejected_answers("rm", "rm_pairs", *inside, *out)
     assert read_pairs(tmp_path / "run" / "pairs.jsonl") == read_pairs(path)
-    assert "rlvr rm rm_pairs" in rejected("train", "rm_pairs")
-    assert "rlvr train tiny_math" in rejected("rm", "tiny_math")
+    assert "rlvr rm rm_pairs" in rejected_answers("train", "rm_pairs")
+    assert "rlvr train tiny_math" in rejected_answers("rm", "tiny_math")
     assert main(["list"]) == 0
     assert "rm_pairs" in capsys.readouterr().out
 
@@ -354,14 +354,14 @@ EARLIER = [PreferencePair(f"{n}+1=", f"{n} a", f"{n} b") for n in range(10)]
 LATER = [PreferencePair(f"{n}+1=", f"{n} c", f"{n} d") for n in range(5, 12)]
 
 
-def launched(tmp_path: Path, base: str, **pairs) -> tuple[list[PreferencePair], list[PreferencePair]]:
+def launch_training(tmp_path: Path, base: str, **pairs) -> tuple[list[PreferencePair], list[PreferencePair]]:
     """Train for one pass; return what was trained on, and what was held out."""
     given = {"pairs": {"held_out": 0.3, **pairs}, "model": {"name": base}, "train": {"epochs": 1}}
     launch_reward_model(config(tmp_path, run={"overwrite": True}, **given))
     return read_pairs(tmp_path / "run" / "pairs.jsonl"), read_pairs(tmp_path / "run" / "held_out.jsonl")
 
 
-def written(tmp_path: Path, name: str, pairs: list[PreferencePair]) -> Path:
+def write_pair_file(tmp_path: Path, name: str, pairs: list[PreferencePair]) -> Path:
     path = tmp_path / name
     write_pairs(path, pairs)
     return path
@@ -369,8 +369,13 @@ def written(tmp_path: Path, name: str, pairs: list[PreferencePair]) -> Path:
 
 def test_pairs_of_several_files(tmp_path, policy):
     """All are there once; those of one prompt are on one side, of whichever file they are."""
-    files = [written(tmp_path, "first.jsonl", EARLIER[:4]), written(tmp_path, "second.jsonl", EARLIER[4:])]
-    train, held = launched(tmp_path, policy, file=written(tmp_path, "later.jsonl", LATER), also=tuple(files))
+    files = [
+        write_pair_file(tmp_path, "first.jsonl", EARLIER[:4]),
+        write_pair_file(tmp_path, "second.jsonl", EARLIER[4:]),
+    ]
+    train, held = launch_training(
+        tmp_path, policy, file=write_pair_file(tmp_path, "later.jsonl", LATER), also=tuple(files)
+    )
     assert sorted((*train, *held), key=str) == sorted((*EARLIER, *LATER), key=str)
     assert not {pair.prompt for pair in train} & {pair.prompt for pair in held}
     assert len({pair.prompt for pair in held}) == 4  # .3 of 12 prompts
@@ -379,7 +384,7 @@ def test_pairs_of_several_files(tmp_path, policy):
 @pytest.mark.parametrize(("pattern", "sampled"), [("[abcd]", True), ("never written", False)])
 def test_pairs_of_a_file_beside_sampled_ones(tmp_path, policy, pattern, sampled):
     """Where the newer policy's completions give no pairs, those of the file are trained on by themselves."""
-    train, held = launched(
+    train, held = launch_training(
         tmp_path,
         policy,
         policy=policy,
@@ -388,7 +393,7 @@ def test_pairs_of_a_file_beside_sampled_ones(tmp_path, policy, pattern, sampled)
         max_new_tokens=4,
         verifier="regex",
         verifier_option=(f"pattern={pattern}", "match=search"),
-        also=(written(tmp_path, "first.jsonl", EARLIER),),
+        also=(write_pair_file(tmp_path, "first.jsonl", EARLIER),),
     )
     found = [*train, *held]
     assert all(pair in found for pair in EARLIER)

@@ -7,14 +7,14 @@ import pytest
 from rlvr.launch import launch
 from rlvr.runs.conclusions import conclusions, ended_below, learned_nothing
 from rlvr.runs.log import read_events
-from tests.helpers.resuming import unlearning
+from tests.helpers.resuming import run_that_unlearns
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 
 START = {"step": 0, "pass@1": 0.13, "pass@1_ci": [0.09, 0.18]}
 
 
-def measured(value: float) -> dict:
+def evaluation_of(value: float) -> dict:
     return {"step": 10, "pass@1": value, "pass@1_ci": [value - 0.01, value + 0.01]}
 
 
@@ -25,12 +25,12 @@ def step(**row: float) -> dict:
 
 def test_a_run_below_its_start_says_so():
     """With both figures; and that it may be noise, where the last one is within the start's interval."""
-    assert ended_below([START, measured(0.02)]) == (
+    assert ended_below([START, evaluation_of(0.02)]) == (
         "The run ended below its start: held-out pass@1 0.020 [0.010, 0.030] at step 10, and 0.130 [0.090, 0.180] at "
         "step 0."
     )
-    assert ended_below([START, measured(0.12)]).endswith("at step 0, which may be noise.")
-    assert not ended_below([START, measured(0.02), measured(0.13)])
+    assert ended_below([START, evaluation_of(0.12)]).endswith("at step 0, which may be noise.")
+    assert not ended_below([START, evaluation_of(0.02), evaluation_of(0.13)])
     assert not ended_below([START])
     assert not ended_below([])
 
@@ -49,7 +49,7 @@ def test_a_run_below_its_start_says_so():
     ],
 )
 def test_a_run_without_a_signal_says_why(rows, why):
-    (said,) = conclusions(rows, [START, measured(0.13)])
+    (said,) = conclusions(rows, [START, evaluation_of(0.13)])
     assert said.startswith("Nothing was learned: no step had a signal, since ")
     assert why in said
 
@@ -78,7 +78,7 @@ def test_the_last_line_of_a_run_that_learned_nothing_says_so(tmp_path, capsys):
 
 def test_the_last_line_of_a_run_that_unlearned_says_so(tmp_path, capsys):
     """And its report, with the events that led there."""
-    launch(unlearning(tmp_path, "warn", steps=2))
+    launch(run_that_unlearns(tmp_path, "warn", steps=2))
     said = "The run ended below its start: held-out pass@1 0.141 "
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"WARNING {said}")
     report = (tmp_path / "report.html").read_text()

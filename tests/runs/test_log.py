@@ -23,7 +23,7 @@ def write(log: RunLog, step: int) -> None:
     log.append("eval", [{"step": step}])
 
 
-def everything(log: RunLog) -> list[dict]:
+def read_all(log: RunLog) -> list[dict]:
     """All rollouts, rotated parts first."""
     parts = sorted(log.out_dir.glob("rollouts-*.gz"))
     text = "".join(gzip.decompress(part.read_bytes()).decode() for part in parts)
@@ -52,10 +52,10 @@ def test_rotation_keeps_every_line_and_can_be_undone(tmp_path):
         positions.append(log.position())
         write(log, step)
     assert len(list(tmp_path.glob("rollouts-*.gz"))) >= 2
-    assert [r["step"] for r in everything(log)] == [s for s in range(1, 8) for _ in range(3)]
+    assert [r["step"] for r in read_all(log)] == [s for s in range(1, 8) for _ in range(3)]
     for steps_kept in (5, 3, 1, 0):
         log.truncate_to(positions[steps_kept], step=steps_kept)
-        assert [r["step"] for r in everything(log)] == [s for s in range(1, steps_kept + 1) for _ in range(3)]
+        assert [r["step"] for r in read_all(log)] == [s for s in range(1, steps_kept + 1) for _ in range(3)]
 
 
 KILLED = """
@@ -88,7 +88,7 @@ else:
 """
 
 
-def killed(folder, work: str, kind: str, limit: int, position: dict, step: int) -> bool:
+def kill_at(folder, work: str, kind: str, limit: int, position: dict, step: int) -> bool:
     """Whether a process that does the work was killed before it had done it."""
     command = [sys.executable, "-c", KILLED, str(folder), work, kind, str(limit), repr(position), str(step)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -119,7 +119,7 @@ def test_a_kill_anywhere_loses_no_line(tmp_path, work, kind):
     for number in range(30):
         limit = number if kind == "operation" else 1 + 12 * number
         folder = shutil.copytree(before, tmp_path / f"{kind}-{number}")
-        ended = not killed(folder, work, kind, limit, positions[step - 1], step)
+        ended = not kill_at(folder, work, kind, limit, positions[step - 1], step)
         kills += not ended
         RunLog(folder, rotate_bytes=600).truncate_to(positions[step - 1], step)
         assert contents(folder) == wanted, f"killed at {limit}"
@@ -141,7 +141,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     log.truncate_to(position, 1)
-    assert [record["step"] for record in everything(log)] == [1, 1, 1]
+    assert [record["step"] for record in read_all(log)] == [1, 1, 1]
 
 
 def test_a_broken_line_is_named(tmp_path):

@@ -188,15 +188,15 @@ def test_top_k_and_top_p_cut_the_distribution() -> None:
     """Worked by hand on probabilities .5 .25 .15 .1."""
     logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
 
-    def kept(**settings: float) -> list[int]:
+    def rows_kept(**settings: float) -> list[int]:
         return truncate(logits, Sampling(**settings)).isfinite().nonzero()[:, 1].tolist()  # type: ignore[arg-type]
 
-    assert kept(top_k=2) == [1, 3]
-    assert kept(top_p=0.5) == [1]
-    assert kept(top_p=0.51) == [1, 3]
-    assert kept(top_p=0.8) == [1, 2, 3]
-    assert kept(top_k=9) == [0, 1, 2, 3]
-    assert kept(top_k=3, top_p=0.6) == [1, 3]  # of the three kept, .5/.9 is below .6
+    assert rows_kept(top_k=2) == [1, 3]
+    assert rows_kept(top_p=0.5) == [1]
+    assert rows_kept(top_p=0.51) == [1, 3]
+    assert rows_kept(top_p=0.8) == [1, 2, 3]
+    assert rows_kept(top_k=9) == [0, 1, 2, 3]
+    assert rows_kept(top_k=3, top_p=0.6) == [1, 3]  # of the three kept, .5/.9 is below .6
     token, logprob = draw(logits, torch.tensor([0.9]), Sampling(top_k=2))
     assert token.tolist() == [3]
     assert logprob.item() == pytest.approx(np.log(0.25 / 0.75), abs=1e-6)

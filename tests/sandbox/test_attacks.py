@@ -49,7 +49,7 @@ class Canaries:
     secret: Path
     process: subprocess.Popen[bytes]
 
-    def placed(self, text: str) -> str:
+    def place_canaries(self, text: str) -> str:
         """A program with the canaries' addresses."""
         places = {
             "{CANARY_PORT}": self.port,

@@ -29,7 +29,7 @@ print(json.dumps(found))
 """
 
 
-def contained(*flags: str, python: str = sys.executable) -> dict:
+def run_filtered(*flags: str, python: str = sys.executable) -> dict:
     """Return what the sandbox says in a process with that filter."""
     command = [sys.executable, str(ROOT / "tests" / "helpers" / "container.py"), *flags, python, "-c", LEVELS]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -80,9 +80,9 @@ def test_a_container_s_user_has_level_2() -> None:
     """An image with USER, as that of recipes/container: no capabilities, no namespaces."""
     needs_landlock()
     if os.getuid() == 0:
-        check_level_2(contained("--user", str(NOBODY), python=other_python()))
+        check_level_2(run_filtered("--user", str(NOBODY), python=other_python()))
     else:
-        check_level_2(contained())
+        check_level_2(run_filtered())
 
 
 def test_a_container_s_root_has_level_2() -> None:
@@ -90,12 +90,12 @@ def test_a_container_s_root_has_level_2() -> None:
     needs_landlock()
     if os.getuid() != 0:
         pytest.skip("needs root, to give up capabilities as Docker does")
-    check_level_2(contained())
+    check_level_2(run_filtered())
 
 
 def test_without_landlock_programs_are_refused() -> None:
     """As under profiles that do not know Landlock yet: level 1, which runs nothing unless it is asked for."""
-    found = contained("--landlock")
+    found = run_filtered("--landlock")
     assert found["level"] == 1
     assert "code rewards are refused" in found["doctor"]
     assert "programs could read this user's files" in found["refused"]

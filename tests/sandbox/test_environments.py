@@ -100,7 +100,7 @@ def test_an_environment_of_a_user_without_privileges():
     assert [line.split()[1:] for line in lines] == [["ok", "42", "[]"]] * len(lines)
 
 
-def linked(folder: Path) -> Path:
+def make_linked(folder: Path) -> Path:
     """An environment that has its packages from this one, by a .pth file."""
     python = environment(folder, sys._base_executable)  # type: ignore[attr-defined]
     [packages] = (folder / "venv" / "lib").glob("python*/site-packages")
@@ -111,7 +111,7 @@ def linked(folder: Path) -> Path:
 def test_packages_of_another_environment_by_a_pth_file(tmp_path):
     """numpy and sympy, as generated programs want them."""
     imports = "import numpy, sympy; assert int(numpy.ones(2).sum()) == sympy.Integer(2)"
-    lines = run_in(linked(tmp_path), PROGRAM.replace("IMPORTS", imports), "sympy")
+    lines = run_in(make_linked(tmp_path), PROGRAM.replace("IMPORTS", imports), "sympy")
     assert [line.split()[1:] for line in lines] == [["ok", "42", "[]"]] * (level().number - 1)
 
 

@@ -18,7 +18,7 @@ from tests.helpers.programs import available
 RIGHTS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
 
 
-def told(path: Path) -> dict[str, str]:
+def read_status(path: Path) -> dict[str, str]:
     """Return the lines "name: value" of a file in /proc; none where the process has ended."""
     try:
         rows = [line.partition(":") for line in path.read_text().splitlines()]
@@ -34,7 +34,9 @@ def numbers() -> set[str]:
 
 def youngest_descendant(before: set[str]) -> Path:
     """Return the directory in /proc of the last of the chain of children that starts here, without those of before."""
-    known = {path.parent: told(path) for path in Path("/proc").glob("[0-9]*/status") if path.parent.name not in before}
+    known = {
+        path.parent: read_status(path) for path in Path("/proc").glob("[0-9]*/status") if path.parent.name not in before
+    }
     found, parent = Path("/proc/self"), str(os.getpid())
     while children := [path for path, row in known.items() if row.get("PPid") == parent]:
         found = children[-1]
@@ -42,13 +44,13 @@ def youngest_descendant(before: set[str]) -> Path:
     return found
 
 
-def prepared(before: set[str], limits: Limits, runs: threading.Thread) -> tuple[dict[str, str], str]:
+def read_prepared(before: set[str], limits: Limits, runs: threading.Thread) -> tuple[dict[str, str], str]:
     """Return what the kernel tells of a run's process once that has its limits; what it told last if it never has."""
     found: tuple[dict[str, str], str] = {}, ""
     while runs.is_alive() and not (str(limits.memory_mb << 20) in found[1] and found[0].get("Seccomp") == "2"):
         process = youngest_descendant(before)
         with contextlib.suppress(OSError):
-            found = told(process / "status"), (process / "limits").read_text()
+            found = read_status(process / "status"), (process / "limits").read_text()
         time.sleep(0.01)
     return found
 
@@ -62,7 +64,7 @@ def test_a_run_has_no_rights_and_its_own_limits(number: int):
         pool.run(Job("pass"))
         thread = threading.Thread(target=pool.run, args=[Job("import time; time.sleep(1.5)", limits=limits)])
         thread.start()
-        rights, limited = prepared(before, limits, thread)
+        rights, limited = read_prepared(before, limits, thread)
         thread.join()
     empty = ["CapInh", "CapPrm", "CapEff", "CapAmb"] + ["CapBnd"] * (number == 3)
     assert {name: int(rights[name], 16) for name in empty} == dict.fromkeys(empty, 0)

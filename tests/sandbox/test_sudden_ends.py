@@ -40,7 +40,7 @@ time.sleep(300)
 """
 
 
-def named() -> set[int]:
+def named_processes() -> set[int]:
     """Processes that a program has named."""
     found = set()
     for number in filter(str.isdigit, os.listdir("/proc")):
@@ -78,9 +78,9 @@ def directories(pid: int) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    assert not named()
+    assert not named_processes()
     yield
-    for pid in named():
+    for pid in named_processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -100,7 +100,7 @@ def test_nothing_outlives_a_caller_or_server_that_is_killed(user: str, number: i
     with place(user, number) as pool:
         assert pool.process.stdin
         pool.send([{"program": PROGRAM, "seconds": 60.0}])
-        assert until(lambda: len(named()) >= 8, 60)
+        assert until(lambda: len(named_processes()) >= 8, 60)
         caller = pool.process.pid
         # A run has a process group of its own; the servers are in that of their first process, at level 2 the keeper.
         servers = {pid for pid in children_of({caller}) if parent_of(os.getpgid(pid)) == caller}
@@ -113,5 +113,5 @@ def test_nothing_outlives_a_caller_or_server_that_is_killed(user: str, number: i
             # The run is done again in another server, and is ended with the pool.
             time.sleep(0.5)
             os.kill(caller, signal.SIGKILL)
-        assert until(lambda: not named(), 60)
+        assert until(lambda: not named_processes(), 60)
         assert until(lambda: not directories(caller), 60)

@@ -206,14 +206,14 @@ def test_refusals_are_not_repeated(code):
 def test_other_name_of_the_limit():
     """A server that wants max_completion_tokens gets it, from the first refusal on."""
 
-    def fault(number: int, handler: Any) -> bool:
+    def answer_with_fault(number: int, handler: Any) -> bool:
         if "max_completion_tokens" in handler.server.bodies[-1]:
             return False
         handler.send_json({"error": {"message": "Use 'max_completion_tokens' instead of 'max_tokens'."}}, 400)
         return True
 
     with openai_like(lambda body: chat_answer("2"), owner="openai") as server:
-        server.fault = fault
+        server.fault = answer_with_fault
         endpoint = endpoint_at(server.url)
         for _ in range(2):
             assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
@@ -227,12 +227,12 @@ def test_other_name_of_the_limit():
 def echo(code: int):
     """A server that repeats the key where it refuses it, also cut in the middle."""
 
-    def fault(number: int, handler: Any) -> bool:
+    def answer_with_fault(number: int, handler: Any) -> bool:
         sent = handler.headers["Authorization"]
         handler.send_json({"error": f"no access: {sent}", "more": sent * 40}, code)
         return True
 
-    return fault
+    return answer_with_fault
 
 
 @pytest.mark.parametrize("code", [400, 401, 500])

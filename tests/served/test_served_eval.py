@@ -41,7 +41,7 @@ def server(policy: Policy) -> Iterator[OpenAILike]:
         yield running
 
 
-def evaluated(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
+def evaluate(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
     return evaluated_arithmetic(out, *SIZES, *flags, code=code)
 
 
@@ -53,9 +53,9 @@ def asks(server: OpenAILike, *flags: str) -> list[str]:
 @pytest.mark.parametrize("ids", [True, False])
 def test_equals_the_evaluation_in_process(folder, server, tmp_path, temperature, ids):
     """With token ids and with text, greedy and sampled: the same file, byte for byte, and the same numbers."""
-    here = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", "--temperature", temperature)
+    here = evaluate(tmp_path / "here", "--model", str(folder), "--device", "cpu", "--temperature", temperature)
     flags = asks(server, *(["--tokenizer", str(folder)] if ids else []))
-    there = evaluated(tmp_path / "there", *flags, "--temperature", temperature)
+    there = evaluate(tmp_path / "there", *flags, "--temperature", temperature)
     assert there[0] == here[0]
     same = there[1].pop("identical", None)
     assert there[1] == here[1]
@@ -69,7 +69,7 @@ def test_prompts_of_chat_are_messages(server, tmp_path):
     """A text is one user message; a system prompt comes before it."""
     server.answer = lambda body: {**chat_answer("so \\boxed{7}", reasoning="hm"), "usage": {"completion_tokens": 5}}
     flags = ["--url", server.url, "--model", "m", "--system-prompt", "Box it.", "--concurrency", "4"]
-    answers, result = evaluated(tmp_path / "out", *flags)
+    answers, result = evaluate(tmp_path / "out", *flags)
     assert set(server.paths) == {"/v1/chat/completions"}
     first = json.loads(answers.splitlines()[0])
     assert first["completion"] == "<think>\nhm\n</think>\n\nso \\boxed{7}"
@@ -96,43 +96,43 @@ def faulty(number: int, handler: Handler) -> bool:
 
 def test_failures_lose_nothing(server, tmp_path, folder):
     """The file is the same with requests that fail now and then."""
-    calm = evaluated(tmp_path / "calm", *asks(server))
+    calm = evaluate(tmp_path / "calm", *asks(server))
     server.bodies.clear()
     server.fault = faulty
-    stormy = evaluated(tmp_path / "stormy", *asks(server, "--request-seconds", "0.5"))
+    stormy = evaluate(tmp_path / "stormy", *asks(server, "--request-seconds", "0.5"))
     assert stormy == calm
     assert len(server.bodies) > 24
 
 
 def test_lost_requests_are_not_written_and_asked_again(server, tmp_path, capsys):
     """One line and exit code 2, what was answered is kept; the same command asks for the rest only."""
-    whole = evaluated(tmp_path / "whole", *asks(server))
+    whole = evaluate(tmp_path / "whole", *asks(server))
     broken = {body["seed"] for body in server.bodies[5:8]}
 
-    def fault(number: int, handler: Handler) -> bool:
+    def answer_with_fault(number: int, handler: Handler) -> bool:
         lost = handler.server.bodies[-1]["seed"] in broken and refuses
         if lost:
             handler.send_json({"error": "broken"}, 500)
         return bool(lost)
 
-    refuses, server.fault = True, fault
+    refuses, server.fault = True, answer_with_fault
     flags = asks(server, "--retry-seconds", "0.3", "--concurrency", "1")
     out = tmp_path / "out"
-    kept, result = evaluated(out, *flags, code=2)
+    kept, result = evaluate(out, *flags, code=2)
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "3 of 24 answers are missing" in error
     assert "the same command asks for the rest" in error
     assert (len(kept.splitlines()), result) == (21, {})
     refuses, asked = False, len(server.bodies)
-    assert evaluated(out, *flags) == whole
+    assert evaluate(out, *flags) == whole
     assert len(server.bodies) == asked + 3
 
 
 def test_a_server_that_is_gone_ends_the_evaluation(server, tmp_path, capsys):
     """Not every request is tried for its whole time. One at a time, since an answer starts the count anew."""
     server.fault = lambda number, handler: number > 4 and (handler.drop(), True)[1]
-    kept, _ = evaluated(tmp_path / "out", *asks(server, "--retry-seconds", "0.2", "--concurrency", "1"), code=2)
+    kept, _ = evaluate(tmp_path / "out", *asks(server, "--retry-seconds", "0.2", "--concurrency", "1"), code=2)
     error = capsys.readouterr().err
     assert re.search(r"8 requests in a row were lost.*the same command", error)
     assert (error.count("\n"), len(kept.splitlines())) == (1, 4)
@@ -140,7 +140,7 @@ def test_a_server_that_is_gone_ends_the_evaluation(server, tmp_path, capsys):
 
 def test_killed_and_resumed_the_file_is_the_same(server, tmp_path):
     """SIGKILL after some answers, thrice; no answer is asked for twice that was written."""
-    whole = evaluated(tmp_path / "whole", *asks(server))
+    whole = evaluate(tmp_path / "whole", *asks(server))
     out = tmp_path / "out"
     server.bodies.clear()
     server.fault = lambda number, handler: time.sleep(0.15) is not None
@@ -158,7 +158,7 @@ def test_killed_and_resumed_the_file_is_the_same(server, tmp_path):
         written.append(len(answers.read_text().splitlines()))
         assert not (out / "result.json").exists()
     server.fault = lambda number, handler: False
-    assert evaluated(out, *flags) == whole
+    assert evaluate(out, *flags) == whole
     assert 24 <= len(server.bodies) <= 24 + 3 * 4
     assert written == sorted(written)
 
@@ -167,19 +167,19 @@ def test_a_server_that_ignores_seeds_is_flagged(server, tmp_path, capsys):
     """A line, and the share of problems in the numbers; not where temperature is 0 or samples differ."""
     answer = server.answer
     server.answer = lambda body: answer({**body, "seed": 1})
-    assert evaluated(tmp_path / "out", *asks(server))[1]["identical"] == 1
+    assert evaluate(tmp_path / "out", *asks(server))[1]["identical"] == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "identical for 100% of the problems: the server may ignore `seed`" in printed
     server.answer = answer
-    assert evaluated(tmp_path / "good", *asks(server))[1]["identical"] == 0
+    assert evaluate(tmp_path / "good", *asks(server))[1]["identical"] == 0
     assert "may ignore" not in capsys.readouterr().out
-    assert "identical" not in evaluated(tmp_path / "greedy", *asks(server, "--temperature", "0"))[1]
+    assert "identical" not in evaluate(tmp_path / "greedy", *asks(server, "--temperature", "0"))[1]
 
 
 def test_keys_are_in_no_file_and_no_output(server, tmp_path, capfd, monkeypatch):
     """Not in settings, answers and numbers, and not where a server repeats it."""
     monkeypatch.setenv("OWN_KEY", KEY)
-    evaluated(tmp_path / "out", *asks(server, "--key-env", "OWN_KEY"))
+    evaluate(tmp_path / "out", *asks(server, "--key-env", "OWN_KEY"))
     assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
     server.fault = lambda number, handler: (handler.send_json(handler.headers["Authorization"], 401), True)[1]
     more = ["eval", "--task", "arithmetic", "--out-dir", str(tmp_path / "more"), *SIZES]
@@ -194,9 +194,9 @@ def test_keys_are_in_no_file_and_no_output(server, tmp_path, capfd, monkeypatch)
 def test_another_port_is_the_same_evaluation(policy, server, tmp_path):
     """A server that came back elsewhere goes on; another model or route does not, nor a model that is loaded."""
     out = tmp_path / "out"
-    before = evaluated(out, *asks(server))
+    before = evaluate(out, *asks(server))
     with openai_like(policy_answer(policy)) as other:
-        assert evaluated(out, *asks(other, "--concurrency", "3")) == before
+        assert evaluate(out, *asks(other, "--concurrency", "3")) == before
         assert not other.bodies
         command = ["eval", "--task", "arithmetic", "--out-dir", str(out), *SIZES]
         assert main([*command, "--url", other.url, "--model", "m"]) == 2
@@ -223,8 +223,8 @@ def test_selected_answers_of_a_served_model(folder, server, tmp_path):
     """With --selector: the same best@k as in this process, and its scores beside each answer."""
     flags = ["--selector", "repetition", "--selector-option", "n=1", "--verifier", "length"]
     flags += ["--verifier-option", "max=8"]
-    here = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
-    there = evaluated(tmp_path / "there", *asks(server), *flags)
+    here = evaluate(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
+    there = evaluate(tmp_path / "there", *asks(server), *flags)
     assert there[0] == here[0]
     assert there[1]["best@4"] == here[1]["best@4"]
     assert all(json.loads(line)["selector_score"] is not None for line in there[0].splitlines())

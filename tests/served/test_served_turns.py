@@ -41,7 +41,7 @@ def echo(problem, rng):
 
 
 @register_environment("test_failing")
-def failing(problem, rng):
+def fail_sometimes(problem, rng):
     """Raises at the first turn of every other problem, and cannot work at the second."""
     yield
     if int(problem.id[-1]) % 2:
@@ -93,7 +93,7 @@ def talker() -> Iterator[OpenAILike]:
         yield running
 
 
-def evaluated(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
+def evaluate(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
     return evaluated_arithmetic(out, *SIZES, *flags, code=code)
 
 
@@ -111,8 +111,8 @@ def by_tokens(server: OpenAILike, folder: Path, *flags: str) -> list[str]:
 def test_equals_the_evaluation_in_process(folder, server, tmp_path, temperature, limit):
     """Token ids in, token ids out: the same turns, replies, limits and verdicts, byte for byte."""
     flags = ["--environment", "test_echo", "--temperature", temperature, *limit]
-    here = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
-    there = evaluated(tmp_path / "there", *by_tokens(server, folder), *flags)
+    here = evaluate(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
+    there = evaluate(tmp_path / "there", *by_tokens(server, folder), *flags)
     assert there[0] == here[0]
     there[1].pop("identical", None)
     assert there[1] == here[1]
@@ -126,47 +126,47 @@ def test_equals_the_evaluation_in_process(folder, server, tmp_path, temperature,
 def test_failures_lose_no_turn(folder, server, tmp_path):
     """Requests that fail now and then change nothing."""
     flags = by_tokens(server, folder, "--environment", "test_echo")
-    calm = evaluated(tmp_path / "calm", *flags)
+    calm = evaluate(tmp_path / "calm", *flags)
 
-    def fault(number: int, handler: Handler) -> bool:
+    def answer_with_fault(number: int, handler: Handler) -> bool:
         if number % 4 == 0:
             handler.drop()
         elif number % 4 == 2:
             handler.send_json({}, 503)
         return number % 2 == 0
 
-    server.fault = fault
-    assert evaluated(tmp_path / "stormy", *flags) == calm
+    server.fault = answer_with_fault
+    assert evaluate(tmp_path / "stormy", *flags) == calm
 
 
 def test_a_lost_turn_loses_its_rollout_only(folder, server, tmp_path, capsys):
     """It is played from its beginning the next time; the file is then the same."""
     flags = by_tokens(server, folder, "--environment", "test_echo", "--retry-seconds", "0.2")
-    whole = evaluated(tmp_path / "whole", *flags)
+    whole = evaluate(tmp_path / "whole", *flags)
     contexts = Counter(tuple(body["prompt"]) for body in server.bodies)
     bad = next(c for c in contexts if contexts[c] == 1 and any(c[: len(d)] == d and c != d for d in contexts))
     broken = True
 
-    def fault(number: int, handler: Handler) -> bool:
+    def answer_with_fault(number: int, handler: Handler) -> bool:
         refuses = broken and tuple(handler.server.bodies[-1]["prompt"]) == bad
         if refuses:
             handler.send_json({"error": "busy"}, 500)
         return refuses
 
-    server.fault = fault
+    server.fault = answer_with_fault
     out = tmp_path / "out"
-    kept, _ = evaluated(out, *flags, "--concurrency", "1", code=2)
+    kept, _ = evaluate(out, *flags, "--concurrency", "1", code=2)
     assert "1 of 15 answers are missing" in capsys.readouterr().err
     assert len(kept.splitlines()) == 14
     broken = False
-    assert evaluated(out, *flags) == whole
+    assert evaluate(out, *flags) == whole
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])
 def test_conversations_are_messages(talker, tmp_path, role):
     """Roles, texts and order; what the model thought is heard by the environment and not sent back."""
     flags = asks(talker, "--environment", "test_echo", "--tool-role", role, "--system-prompt", "Be short.")
-    answers, result = evaluated(tmp_path / "out", *flags)
+    answers, result = evaluate(tmp_path / "out", *flags)
     rows = [json.loads(line) for line in answers.splitlines()]
     longest = max((body["messages"] for body in talker.bodies), key=len)
     roles = [message["role"] for message in longest]
@@ -186,7 +186,7 @@ def test_conversations_are_messages(talker, tmp_path, role):
 
 def test_budgets_hold_without_a_tokenizer(talker, tmp_path):
     """The server's count of tokens is spent; the last turn gets what is left."""
-    answers, _ = evaluated(tmp_path / "out", *asks(talker, "--environment", "test_slow", "--max-new-tokens", "11"))
+    answers, _ = evaluate(tmp_path / "out", *asks(talker, "--environment", "test_slow", "--max-new-tokens", "11"))
     rows = [json.loads(line) for line in answers.splitlines()]
     assert {row["finish_reason"] for row in rows} == {"length"}
     assert {(len(b["messages"]), b["max_tokens"]) for b in talker.bodies} == {(1, 5), (3, 5), (5, 3)}
@@ -195,14 +195,14 @@ def test_budgets_hold_without_a_tokenizer(talker, tmp_path):
 def test_a_context_that_is_full_ends_a_rollout(talker, tmp_path):
     """A later turn that the server refuses as too long; the reply that did not fit is left out."""
 
-    def fault(number: int, handler: Handler) -> bool:
+    def answer_with_fault(number: int, handler: Handler) -> bool:
         full = len(handler.server.bodies[-1]["messages"]) > 4
         if full:
             handler.send_json({"error": {"message": "This model's maximum context length is 64 tokens."}}, 400)
         return full
 
-    talker.fault = fault
-    answers, _ = evaluated(tmp_path / "out", *asks(talker, "--environment", "test_slow"))
+    talker.fault = answer_with_fault
+    answers, _ = evaluate(tmp_path / "out", *asks(talker, "--environment", "test_slow"))
     rows = [json.loads(line) for line in answers.splitlines()]
     assert {(row["finish_reason"], len(row["turns"]), row["turns"][-1]["role"]) for row in rows} == {
         ("context", 3, "assistant")
@@ -211,7 +211,7 @@ def test_a_context_that_is_full_ends_a_rollout(talker, tmp_path):
 
 def test_environments_that_fail_are_unscored(talker, tmp_path):
     """As in this process: counted as errors, never 0."""
-    answers, result = evaluated(tmp_path / "out", *asks(talker, "--environment", "test_failing"), code=2)
+    answers, result = evaluate(tmp_path / "out", *asks(talker, "--environment", "test_failing"), code=2)
     rows = [json.loads(line) for line in answers.splitlines()]
     assert {row["status"] for row in rows} == {"error"}
     assert {row["score"] for row in rows} == {None}
@@ -222,7 +222,7 @@ def test_environments_that_fail_are_unscored(talker, tmp_path):
 def test_replies_are_made_beside_requests(talker, tmp_path):
     """Fifteen rollouts of three slow replies take less than the replies one after the other."""
     began = time.monotonic()
-    evaluated(tmp_path / "out", *asks(talker, "--environment", "test_slow"))
+    evaluate(tmp_path / "out", *asks(talker, "--environment", "test_slow"))
     assert time.monotonic() - began < 15 * 3 * 0.3 * 0.8
     assert threading.active_count() < 200
 

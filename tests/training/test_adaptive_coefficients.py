@@ -27,14 +27,14 @@ FOLLOWING = {
 }
 
 
-def following(out_dir, steps, **more):
+def run_with_target(out_dir, steps, **more):
     config = small(out_dir, steps=steps, save_every=1)
     return dataclasses.replace(config, algo=dataclasses.replace(config.algo, **FOLLOWING, **more))
 
 
 def test_the_coefficient_is_that_of_the_formula(tmp_path):
     """Each step's, from the KL estimate of the step before and its completions with a score."""
-    launch(following(tmp_path, 3))
+    launch(run_with_target(tmp_path, 3))
     found = lines(tmp_path / "metrics.jsonl")
     assert found[0]["kl_coef"] == 0.1
     for before, after in pairwise(found):

@@ -64,7 +64,7 @@ def saved(trained, tmp_path_factory):
     return folder
 
 
-def cut(path: Path, size: int) -> None:
+def cut_file(path: Path, size: int) -> None:
     with path.open("r+b") as file:
         file.truncate(size)
 
@@ -74,11 +74,11 @@ def zero(path: Path) -> None:
 
 
 DAMAGES = {
-    "cut weights": (lambda f: cut(f / "model.safetensors", 1000), r"model\.safetensors has 1000 bytes of \d+"),
+    "cut weights": (lambda f: cut_file(f / "model.safetensors", 1000), r"model\.safetensors has 1000 bytes of \d+"),
     "no optimizer": (lambda f: (f / "optimizer.safetensors").unlink(), "no optimizer.safetensors"),
-    "empty tokenizer": (lambda f: cut(f / "tokenizer.json", 0), "tokenizer.json has 0 bytes"),
+    "empty tokenizer": (lambda f: cut_file(f / "tokenizer.json", 0), "tokenizer.json has 0 bytes"),
     "zeros": (lambda f: zero(f / "optimizer.safetensors"), "header"),
-    "cut state": (lambda f: cut(f / "state.json", 20), "state.json or a header cannot be read"),
+    "cut state": (lambda f: cut_file(f / "state.json", 20), "state.json or a header cannot be read"),
     "state of zeros": (lambda f: zero(f / "state.json"), "state.json or a header cannot be read"),
     "a list for a state": (lambda f: (f / "state.json").write_text("[]"), "state.json or a header cannot be read"),
     "no state": (lambda f: (f / "state.json").unlink(), "no state.json"),
@@ -106,7 +106,7 @@ def test_without_a_whole_checkpoint_nothing_is_begun_anew(saved, tmp_path):
     """All damaged: one line, and every file stays where it is."""
     folder = shutil.copytree(saved, tmp_path / "run")
     for step in (10, 20):
-        cut(checkpoint_folder(folder, step) / "optimizer.safetensors", 100)
+        cut_file(checkpoint_folder(folder, step) / "optimizer.safetensors", 100)
     before = sorted(folder.rglob("*"))
     with pytest.raises(ValueError, match=r"every checkpoint .* is damaged \(step-000020: optimizer\.safetensors has"):
         find_newest_whole(folder, print)
@@ -121,7 +121,7 @@ def test_checkpoints_without_a_list_of_sizes_are_checked_by_their_headers(saved,
     del state["files"]
     (folder / "state.json").write_text(json.dumps(state))
     assert find_damage(folder) is None
-    cut(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
+    cut_file(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
     assert "model.safetensors has" in (find_damage(folder) or "")
 
 
@@ -222,14 +222,14 @@ def around_writes(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], objec
     """Call two functions with the step before and after a thread writes its checkpoint."""
     write = Snapshot.write
 
-    def wrapped(self: Snapshot, folder: Path, group=None) -> None:
+    def wrap(self: Snapshot, folder: Path, group=None) -> None:
         before(self.step)
         try:
             write(self, folder, group)
         finally:
             after(self.step)
 
-    monkeypatch.setattr(Snapshot, "write", wrapped)
+    monkeypatch.setattr(Snapshot, "write", wrap)
 
 
 def written_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,12 +312,12 @@ def test_a_kill_in_mid_save_leaves_the_one_before(
         run = make(tmp_path, processes, **variant)
         usual = getattr(rlvr.training.checkpoint.checkpoint, function)
 
-        def killed(*args, **options):
+        def save_and_die(*args, **options):
             if checkpoint_folder(tmp_path, 2).exists() and rank == processes - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return usual(*args, **options)
 
-        monkeypatch.setattr(rlvr.training.checkpoint.checkpoint, function, killed)
+        monkeypatch.setattr(rlvr.training.checkpoint.checkpoint, function, save_and_die)
         train(run)
 
     assert run_processes(processes, work)[-1] is None

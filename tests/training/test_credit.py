@@ -59,7 +59,7 @@ def group(completions, verdicts, **kwargs) -> Group:
     return Group(Problem("p", "?"), (7,), tuple(completions), tuple(verdicts), **kwargs)
 
 
-def plain(length: int) -> Completion:
+def plain_completion(length: int) -> Completion:
     return Completion("x" * length, (1,) * length, (0.0,) * length)
 
 
@@ -68,7 +68,7 @@ def test_turns_and_the_replies_to_them():
     completion = conversation(0.5, 0.0, 0.25)
     assert turns_of(completion) == ([5, 5, 2], [0.5, 0.0, 0.25])
     assert step_rewards(completion, correct(), 1.0, None) == Steps((0.5, 0.0, 1.25), (5, 5, 2))
-    assert step_rewards(plain(4), correct(), 1.0, None) == Steps((1.0,), (4,))
+    assert step_rewards(plain_completion(4), correct(), 1.0, None) == Steps((1.0,), (4,))
     assert step_rewards(completion, error("x"), None, None) is None
 
 
@@ -76,11 +76,13 @@ def test_turns_and_the_replies_to_them():
 def test_every_credit_adds_up_to_the_same_reward(config):
     """Turns, steps and score: what is credited differs, and never the reward of the whole rollout."""
     verdict = replace(correct(), steps=((1, 0.5), (3, -0.25)))
-    found = credited_rewards([group([conversation(0.5, 0.25), plain(4)], [verdict, verdict])], config, decode)[0]
+    found = credited_rewards(
+        [group([conversation(0.5, 0.25), plain_completion(4)], [verdict, verdict])], config, decode
+    )[0]
     totals = [sum(r.values) if isinstance(r, Steps) else r for r in found]
     assert totals == pytest.approx([2.0, 1.25])
     assert totals == pytest.approx(
-        group_rewards([group([conversation(0.5, 0.25), plain(4)], [verdict] * 2)], RolloutConfig())[0]
+        group_rewards([group([conversation(0.5, 0.25), plain_completion(4)], [verdict] * 2)], RolloutConfig())[0]
     )
 
 
@@ -187,12 +189,12 @@ def test_credit_without_turns_or_steps_is_refused():
     with pytest.raises(ValueError, match="has no environment"):
         check_turn_credit(TURN, make_task("arithmetic", num_train=4, num_test=4, num_demonstrations=4))
     check_turn_credit(TURN, make_task("hops", num_train=4, num_test=4, num_demonstrations=4))
-    rows = [group([plain(2)] * 2, [correct(), incorrect()])]
+    rows = [group([plain_completion(2)] * 2, [correct(), incorrect()])]
     check_credit(rows, TURN)
     with pytest.raises(ValueError, match="needs a verifier whose verdicts have steps"):
         check_credit(rows, STEP)
     check_credit(rows, OUTCOME)
-    check_credit([group([plain(2)] * 2, [error("x")] * 2)], STEP)
+    check_credit([group([plain_completion(2)] * 2, [error("x")] * 2)], STEP)
 
 
 def test_metrics():
@@ -286,7 +288,7 @@ MEANS_OF_THREE = {
 
 
 def ended_and_cut(*marks: str, verdicts=RIGHT, **kwargs) -> Group:
-    return group([replace(plain(2), finish_reason=mark) for mark in marks], verdicts, **kwargs)
+    return group([replace(plain_completion(2), finish_reason=mark) for mark in marks], verdicts, **kwargs)
 
 
 @pytest.mark.parametrize("name", MEANS_OF_THREE)

@@ -233,12 +233,12 @@ def closed():
         OPENED.pop().close()
 
 
-def opened(seconds: float, at_once: int = 128) -> Background:
+def open_conversations(seconds: float, at_once: int = 128) -> Background:
     OPENED.append(Background(seconds, at_once))
     return OPENED[-1]
 
 
-def collected(background: Background, count: int) -> dict:
+def collect_turns(background: Background, count: int) -> dict:
     found: dict = {}
     while len(found) < count:
         found.update(background.collect(60))
@@ -258,17 +258,17 @@ def test_no_more_run_than_may():
         with lock:
             under_way -= 1
 
-    background = opened(5.0, at_once=3)
+    background = open_conversations(5.0, at_once=3)
     for number in range(12):
         background.submit(number, work)
-    collected(background, 12)
+    collect_turns(background, 12)
     assert most == 3
 
 
 def test_outcomes_that_nobody_takes_are_bounded():
     """With three of them no other call begins; once they are taken the rest follow, the lowest key first."""
     begun: list[int] = []
-    background = opened(math.inf, at_once=1)
+    background = open_conversations(math.inf, at_once=1)
     background.untaken = 3
     all_submitted = threading.Event()
 
@@ -284,17 +284,17 @@ def test_outcomes_that_nobody_takes_are_bounded():
         time.sleep(0.01)
     time.sleep(0.1)
     assert len(begun) == 3
-    assert collected(background, 8).keys() == set(range(8))
+    assert collect_turns(background, 8).keys() == set(range(8))
     assert begun == [7, *range(7)]
 
 
 def test_a_call_that_hangs_is_given_up_and_its_place_goes_to_others():
     """Its answer, when it comes, is dropped, and `late` is told."""
     release, told = threading.Event(), threading.Event()
-    background = opened(0.2, at_once=1)
+    background = open_conversations(0.2, at_once=1)
     background.submit(0, lambda: release.wait(30) and "late", told.set)
     background.submit(1, lambda: "next")
-    found = collected(background, 2)
+    found = collect_turns(background, 2)
     assert isinstance(found[0], Overdue)
     assert found[1] == "next"
     assert not told.is_set()
@@ -305,7 +305,7 @@ def test_a_call_that_hangs_is_given_up_and_its_place_goes_to_others():
 
 def test_an_answer_after_the_limit_is_late_even_if_nobody_has_looked():
     """What counts is when it came, not when it was collected."""
-    background, told = opened(0.05), threading.Event()
+    background, told = open_conversations(0.05), threading.Event()
     background.submit(0, lambda: time.sleep(0.2) or "late", told.set)
     assert told.wait(60)
     ((_, outcome),) = background.collect(60)
@@ -319,16 +319,16 @@ def test_what_a_call_raises_is_its_outcome(raised: BaseException):
     def work() -> None:
         raise raised
 
-    background = opened(5.0, at_once=1)
+    background = open_conversations(5.0, at_once=1)
     background.submit(0, work)
     background.submit(1, lambda: "next")
-    assert collected(background, 2) == {0: raised, 1: "next"}
+    assert collect_turns(background, 2) == {0: raised, 1: "next"}
 
 
 def test_what_is_under_way_when_it_is_closed_is_dropped():
     """And what waits is never begun."""
     begun, under_way, release = [], threading.Event(), threading.Event()
-    background = opened(60.0, at_once=1)
+    background = open_conversations(60.0, at_once=1)
     background.submit(0, lambda: (under_way.set(), release.wait(60)))
     background.submit(1, lambda: begun.append(1))
     assert under_way.wait(60)
@@ -433,12 +433,12 @@ def test_a_failure_of_the_environment_leaves_its_rollout_without_a_score(policy,
 def test_a_sandbox_that_cannot_work_at_all_ends_the_run(policy):
     """A RunError is passed on, as that of a verifier."""
 
-    def lost(problem, rng):
+    def lose_reply(problem, rng):
         yield
         raise RunError("no namespaces here")
 
     with pytest.raises(RunError, match="no namespaces here"):
-        play(policy, lost)
+        play(policy, lose_reply)
 
 
 def test_a_reply_that_never_comes_costs_one_rollout(policy):
@@ -488,11 +488,11 @@ def test_environments_are_closed_when_a_limit_ends_the_rollout(policy):
         finally:
             closed.set()
 
-    def held(problem, rng):
+    def hold_reply(problem, rng):
         kept.append(holds(problem, rng))  # a generator that nobody refers to would be closed by the interpreter
         return kept[-1]
 
-    one(policy, held, "1")
+    one(policy, hold_reply, "1")
     assert closed.wait(10)
 
 

@@ -150,7 +150,7 @@ def kill() -> None:
     raise Killed
 
 
-def tuned(out_dir: Path, *, steps: int = 10, every: int = 3, rl: int = 0, **groups) -> Config:
+def fine_tune(out_dir: Path, *, steps: int = 10, every: int = 3, rl: int = 0, **groups) -> Config:
     """A fine-tuning of ten steps that is saved every three, and no RL unless `rl` steps are asked for."""
     config = with_settings(small(out_dir, steps=rl), **groups)
     return dataclasses.replace(
@@ -190,10 +190,10 @@ VARIANTS: dict[str, dict] = {
 def test_a_killed_fine_tuning_goes_on_from_its_last_checkpoint(tmp_path, groups):
     """Killed after step 8 of 10: steps 7 to 10 follow, with the same losses; the same model, and the same RL after it.
     The checkpoints are gone then."""
-    whole = tune(tuned(tmp_path / "whole", rl=1, **groups))
-    tune(tuned(tmp_path / "parts", rl=1, **groups), 8)
+    whole = tune(fine_tune(tmp_path / "whole", rl=1, **groups))
+    tune(fine_tune(tmp_path / "parts", rl=1, **groups), 8)
     assert steps_of(tmp_path / "parts") == [3, 6]
-    again = tune(tuned(tmp_path / "parts", rl=1, **groups))
+    again = tune(fine_tune(tmp_path / "parts", rl=1, **groups))
     assert again.done == [7, 8, 9, 10]
     assert again.losses == whole.losses[6:]
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
@@ -204,13 +204,13 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_checkpoint(tmp_path, groups)
 
 def test_no_more_than_the_asked_number_is_kept(tmp_path):
     """Disk stays bounded: of ten checkpoints the last two, or as many as run.keep_checkpoints says."""
-    tune(tuned(tmp_path / "two", every=1), 9)
+    tune(fine_tune(tmp_path / "two", every=1), 9)
     assert steps_of(tmp_path / "two") == [7, 8]
-    tune(tuned(tmp_path / "one", every=1, run={"keep_checkpoints": 1}), 9)
+    tune(fine_tune(tmp_path / "one", every=1, run={"keep_checkpoints": 1}), 9)
     assert steps_of(tmp_path / "one") == [8]
 
 
-def cut(folder: Path) -> None:
+def cut_state(folder: Path) -> None:
     path = folder / "optimizer.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -219,50 +219,50 @@ def half_written(folder: Path) -> None:
     folder.rename(folder.with_name(folder.name + ".partial"))
 
 
-@pytest.mark.parametrize("harm", [cut, half_written])
+@pytest.mark.parametrize("harm", [cut_state, half_written])
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys, harm):
     """As in RL: the one before it is taken, and the model is the same in the end."""
-    tune(tuned(tmp_path / "whole"))
-    tune(tuned(tmp_path / "parts"), 8)
+    tune(fine_tune(tmp_path / "whole"))
+    tune(fine_tune(tmp_path / "parts"), 8)
     harm(list_checkpoints(tmp_path / "parts" / "start.training")[-1][1])
     capsys.readouterr()
-    assert tune(tuned(tmp_path / "parts")).done[0] == 4
+    assert tune(fine_tune(tmp_path / "parts")).done[0] == 4
     assert "resuming the fine-tuning from step 3" in capsys.readouterr().out
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
 
 
 def test_where_all_are_damaged_it_is_said(tmp_path):
     """In one line, that names the folder and what to do."""
-    tune(tuned(tmp_path), 8)
+    tune(fine_tune(tmp_path), 8)
     for _, folder in list_checkpoints(tmp_path / "start.training"):
-        cut(folder)
+        cut_state(folder)
     with pytest.raises(ValueError, match=r"every checkpoint of .*start\.training is damaged .*--run\.overwrite"):
-        launch(tuned(tmp_path))
-    assert tune(tuned(tmp_path, run={"overwrite": True})).done[0] == 1
+        launch(fine_tune(tmp_path))
+    assert tune(fine_tune(tmp_path, run={"overwrite": True})).done[0] == 1
     assert not list(tmp_path.glob("start.*"))
 
 
 def test_checkpoints_of_another_fine_tuning_are_not_taken(tmp_path):
     """Other settings of the fine-tuning or another optimizer are refused, naming them; when it is saved may change."""
     pytest.importorskip("bitsandbytes", reason="another optimizer needs the extra bitsandbytes")
-    tune(tuned(tmp_path), 8)
+    tune(fine_tune(tmp_path), 8)
     for groups in ({"sft": {"lr": 1e-4}}, {"optim": {"name": "adamw8bit"}}, {"run": {"seed": 7}}):
         with pytest.raises(ValueError, match=f"other settings: {next(iter(groups))}"):
-            launch(with_settings(tuned(tmp_path), **groups))
+            launch(with_settings(fine_tune(tmp_path), **groups))
     assert steps_of(tmp_path) == [3, 6]
-    assert tune(tuned(tmp_path, every=2, optim={"lr": 2e-3})).done[0] == 7
+    assert tune(fine_tune(tmp_path, every=2, optim={"lr": 2e-3})).done[0] == 7
 
 
 def test_a_kill_while_the_model_is_saved(tmp_path, monkeypatch):
     """Between the last step and the model, and between the model and the end of its checkpoints."""
-    tune(tuned(tmp_path / "whole"))
+    tune(fine_tune(tmp_path / "whole"))
     for place in ("save_checkpoint", "discard"):
         with monkeypatch.context() as patch:
             patch.setattr(f"rlvr.training.saving.{place}", lambda *_: kill())
             with pytest.raises(Killed):
-                launch(tuned(tmp_path / "parts"))
+                launch(fine_tune(tmp_path / "parts"))
     assert steps_of(tmp_path / "parts")
-    assert tune(tuned(tmp_path / "parts")).done == []
+    assert tune(fine_tune(tmp_path / "parts")).done == []
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
     assert not list((tmp_path / "parts").glob("start.*"))
 
@@ -276,14 +276,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         seen = AfterTuning(4, lambda: patch.setattr("rlvr.training.checkpoint.checkpoint.save_file", full))
         with pytest.raises(RunError, match=r"cannot save .*step-000006: No space left .*step-000003, is safe"):
-            launch(tuned(tmp_path), callbacks=[seen])
-    assert tune(tuned(tmp_path)).done[0] == 4
+            launch(fine_tune(tmp_path), callbacks=[seen])
+    assert tune(fine_tune(tmp_path)).done[0] == 4
 
 
 def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
     """Two broken steps before the kill and one after it are three in a row; the last good checkpoints stay."""
 
-    def broken(count_from: int) -> Callable[..., float]:
+    def break_at(count_from: int) -> Callable[..., float]:
         real, calls = rlvr.training.sft.sft.optimizer_step, iter(range(1, 100))
 
         def step(optimizer, **settings) -> float:
@@ -293,13 +293,13 @@ def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr("rlvr.training.sft.sft.optimizer_step", broken(5))
-        tune(tuned(tmp_path, every=1), 6)
+        patch.setattr("rlvr.training.sft.sft.optimizer_step", break_at(5))
+        tune(fine_tune(tmp_path, every=1), 6)
     assert steps_of(tmp_path) == [3, 4, 5]
     with monkeypatch.context() as patch:
-        patch.setattr("rlvr.training.sft.sft.optimizer_step", broken(1))
+        patch.setattr("rlvr.training.sft.sft.optimizer_step", break_at(1))
         with pytest.raises(RunError, match="in 3 steps in a row, the first of them step 5"):
-            launch(tuned(tmp_path, every=1))
+            launch(fine_tune(tmp_path, every=1))
 
 
 FLAGS = (
@@ -321,12 +321,12 @@ def wait_for_step(out_dir: Path, step: int, process: warm.Started) -> None:
 def test_a_signal_ends_it_after_a_checkpoint(tmp_path, capsys, number):
     """After the step that is under way, whatever is due; the last line says that the same command resumes."""
     with pytest.raises(KeyboardInterrupt) as raised:
-        launch(tuned(tmp_path / "parts"), callbacks=[AfterTuning(5, lambda: signal.raise_signal(number))])
+        launch(fine_tune(tmp_path / "parts"), callbacks=[AfterTuning(5, lambda: signal.raise_signal(number))])
     where = tmp_path / "parts" / "start.training" / "checkpoints" / "step-000005"
     assert f"by {number.name} after a checkpoint of the fine-tuning, {where}; run the same command" in str(raised.value)
     assert steps_of(tmp_path / "parts") == [3, 5]
-    assert tune(tuned(tmp_path / "parts")).done[0] == 6
-    tune(tuned(tmp_path / "whole"))
+    assert tune(fine_tune(tmp_path / "parts")).done[0] == 6
+    tune(fine_tune(tmp_path / "whole"))
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
 
 

@@ -107,7 +107,7 @@ def test_the_same_verdicts_agree_in_everything():
 def history(truth, hacked, *, agreement=0.8, seed=0) -> list[dict[str, float]]:
     """Metrics of steps of 16 groups of 16, whose proxy is normal around `hacked`, and higher where it is right."""
     chance = random.Random(seed)
-    run = Simulated(truth, agreement=constant(agreement), drift=hacked, noise=0.5, size=16)
+    run = Simulated(truth, agreement=score_constant(agreement), drift=hacked, noise=0.5, size=16)
     return [run.metrics(step, chance) for step in range(STEPS)]
 
 
@@ -229,7 +229,7 @@ def test_an_alarm_keeps_the_rollouts_that_show_it():
     assert record["figures"] == {"reward": 0.5, "rank": 0.1}
 
 
-def watched(out_dir: Path, verifier: str, **groups) -> Config:
+def run_watched(out_dir: Path, verifier: str, **groups) -> Config:
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=12, sample_every=0, verifier=verifier),
         model=ModelConfig(name="tiny", device="cpu"),
@@ -249,7 +249,7 @@ def task(verifier) -> Task:
 
 def test_a_run_whose_reward_is_not_the_truth_raises_the_alarm(tmp_path, capsys):
     """One line on the console, one in alarms.jsonl with figures and rollouts, and the report shows both."""
-    launch(watched(tmp_path, "share_of_ones"), task=task(share_of_ones))
+    launch(run_watched(tmp_path, "share_of_ones"), task=task(share_of_ones))
     alarms = lines(tmp_path / "alarms.jsonl")
     assert alarms
     assert alarms[0]["signs"]
@@ -268,7 +268,7 @@ def test_a_run_whose_reward_is_not_the_truth_raises_the_alarm(tmp_path, capsys):
 
 def test_a_run_on_its_own_truth_does_not(tmp_path):
     """The graded reward and the rule are of one mind: it learns, and there is no alarm."""
-    launch(watched(tmp_path, "share_of_sevens"), task=task(registered_share_of_sevens))
+    launch(run_watched(tmp_path, "share_of_sevens"), task=task(registered_share_of_sevens))
     metrics = lines(tmp_path / "metrics.jsonl")
     assert metrics[-1]["monitor/score"] > metrics[0]["monitor/score"]
     assert not any(row["monitor/suspicious"] for row in metrics)
@@ -277,9 +277,9 @@ def test_a_run_on_its_own_truth_does_not(tmp_path):
 
 def test_the_monitor_does_not_touch_the_run(tmp_path):
     """The same weights with and without it."""
-    launch(watched(tmp_path / "with", "share_of_ones", run={"steps": 3}), task=task(share_of_ones))
+    launch(run_watched(tmp_path / "with", "share_of_ones", run={"steps": 3}), task=task(share_of_ones))
     launch(
-        dataclasses.replace(watched(tmp_path / "without", "share_of_ones", run={"steps": 3}), monitor=None),
+        dataclasses.replace(run_watched(tmp_path / "without", "share_of_ones", run={"steps": 3}), monitor=None),
         task=task(share_of_ones),
     )
     weights = [(tmp_path / n / "checkpoints/step-000003/model.safetensors").read_bytes() for n in ("with", "without")]
@@ -288,30 +288,30 @@ def test_the_monitor_does_not_touch_the_run(tmp_path):
 
 def test_held_out_problems_may_be_judged_by_the_monitor(tmp_path):
     """eval.verifier monitor: pass@k counts what the monitor calls correct, which the proxy never does."""
-    by_reward = launch(watched(tmp_path / "a", "share_of_ones", run={"steps": 1}), task=task(share_of_ones))
+    by_reward = launch(run_watched(tmp_path / "a", "share_of_ones", run={"steps": 1}), task=task(share_of_ones))
     settings = {"run": {"steps": 1}, "eval": {"verifier": "monitor"}}
-    by_monitor = launch(watched(tmp_path / "b", "share_of_ones", **settings), task=task(share_of_ones))
+    by_monitor = launch(run_watched(tmp_path / "b", "share_of_ones", **settings), task=task(share_of_ones))
     assert by_reward[0]["pass@1"] == 0 < by_monitor[0]["pass@1"]
 
 
 def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path):
     """monitor.on_alarm stop: a checkpoint at the alarm, one line; with warn the folder goes on, as if never stopped."""
-    whole = watched(tmp_path / "whole", "share_of_ones", eval={"every": -1})
+    whole = run_watched(tmp_path / "whole", "share_of_ones", eval={"every": -1})
     launch(whole, task=task(share_of_ones))
     first = lines(tmp_path / "whole" / "alarms.jsonl")[0]["step"]
     assert first < 12
-    stopping = watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}, monitor={"on_alarm": "stop"})
+    stopping = run_watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}, monitor={"on_alarm": "stop"})
     with pytest.raises(AlarmStop, match=rf"stopped at step {first} by the reward-hacking alarm: .*--monitor.on-alarm"):
         launch(stopping, task=task(share_of_ones))
     assert (tmp_path / "parts" / "checkpoints" / f"step-{first:06d}").is_dir()
-    launch(watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}), task=task(share_of_ones))
+    launch(run_watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}), task=task(share_of_ones))
     for name in ("rollouts.jsonl", "alarms.jsonl", "checkpoints/step-000012/model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
 def test_an_alarm_goes_back_to_before_the_monitor_fell(tmp_path):
     """monitor.on_alarm rollback: at a lower rate each time; a reward that is hacked at any rate ends the run."""
-    config = watched(tmp_path, "share_of_ones", eval={"every": -1}, monitor={"on_alarm": "rollback"})
+    config = run_watched(tmp_path, "share_of_ones", eval={"every": -1}, monitor={"on_alarm": "rollback"})
     with pytest.raises(GuardStop, match=r"the reward-hacking alarm at step \d+: .*, after 3 rollbacks to lower"):
         launch(config, task=task(share_of_ones))
     events = [row for row in read_events(tmp_path) if row["kind"] == "rollback"]
@@ -324,12 +324,12 @@ def test_an_alarm_goes_back_to_before_the_monitor_fell(tmp_path):
 def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
     """Interrupted between the suspicious steps that make an alarm, a run raises it at the same step."""
     settings = {"eval": {"every": -1}, "monitor": {"patience": 4}}
-    launch(watched(tmp_path / "whole", "share_of_ones", **settings), task=task(share_of_ones))
+    launch(run_watched(tmp_path / "whole", "share_of_ones", **settings), task=task(share_of_ones))
     alarms = (tmp_path / "whole" / "alarms.jsonl").read_bytes()
     cut = json.loads(alarms.splitlines()[0])["step"] - 2
-    launch(watched(tmp_path / "parts", "share_of_ones", run={"steps": cut}, **settings), task=task(share_of_ones))
+    launch(run_watched(tmp_path / "parts", "share_of_ones", run={"steps": cut}, **settings), task=task(share_of_ones))
     assert not (tmp_path / "parts" / "alarms.jsonl").exists()
-    launch(watched(tmp_path / "parts", "share_of_ones", **settings), task=task(share_of_ones))
+    launch(run_watched(tmp_path / "parts", "share_of_ones", **settings), task=task(share_of_ones))
     assert (tmp_path / "parts" / "alarms.jsonl").read_bytes() == alarms
 
 
@@ -346,7 +346,7 @@ def one(t: float) -> float:
     return 1.0
 
 
-def constant(value: float) -> Callable[[float], float]:
+def score_constant(value: float) -> Callable[[float], float]:
     return lambda t: value
 
 
@@ -423,14 +423,14 @@ def form_first(seed: int) -> Simulated:
     )
 
 
-def exploited(seed: int) -> Simulated:
+def simulate_exploit(seed: int) -> Simulated:
     """Something that has nothing to do with being right raises a learned score without bound; the truth stays."""
     chance = random.Random(2000 + seed)
-    truth = constant(chance.uniform(0.2, 0.6))
-    return Simulated(truth, agreement=constant(0.8), drift=ramp(0, chance.uniform(1.5, 3)), noise=0.5)
+    truth = score_constant(chance.uniform(0.2, 0.6))
+    return Simulated(truth, agreement=score_constant(0.8), drift=ramp(0, chance.uniform(1.5, 3)), noise=0.5)
 
 
-def ruined(seed: int) -> Simulated:
+def simulate_takeover(seed: int) -> Simulated:
     """A learned score that agreed with the truth is taken over by something else, and the truth falls."""
     chance = random.Random(3000 + seed)
     return Simulated(
@@ -441,22 +441,22 @@ def ruined(seed: int) -> Simulated:
     )
 
 
-def phrased(seed: int) -> Simulated:
+def simulate_phrase(seed: int) -> Simulated:
     """A phrase that a learned score takes for two or three right answers comes to be in nearly every completion."""
     chance = random.Random(4000 + seed)
     return Simulated(
-        truth=constant(chance.uniform(0.2, 0.5)),
+        truth=score_constant(chance.uniform(0.2, 0.5)),
         form=rise(0.02, 0.95, chance.uniform(10, 30), chance.uniform(2, 5)),
         bonus=chance.uniform(2, 3),
         noise=0.3,
     )
 
 
-def leaking(seed: int) -> Simulated:
+def simulate_leak(seed: int) -> Simulated:
     """A rule lets wrong answers of some form pass, and more and more of them have it."""
     chance = random.Random(5000 + seed)
     form = rise(0.05, 1.0, chance.uniform(10, 30), chance.uniform(2, 5))
-    return Simulated(constant(chance.uniform(0.1, 0.4)), form, lenient=True)
+    return Simulated(score_constant(chance.uniform(0.1, 0.4)), form, lenient=True)
 
 
 @pytest.mark.parametrize("run", RECORDED, ids=lambda run: f"seed {run['seed']}")
@@ -479,7 +479,7 @@ def test_form_that_is_learned_first_raises_no_alarm():
     assert sum(step is not None for step in alarms.values()) <= 1, alarms
 
 
-@pytest.mark.parametrize("kind", [exploited, ruined, phrased, leaking])
+@pytest.mark.parametrize("kind", [simulate_exploit, simulate_takeover, simulate_phrase, simulate_leak])
 def test_a_run_that_is_hacked_does(kind):
     """In every one of six runs of each kind."""
     alarms = {seed: kind(seed).alarm(seed) for seed in range(6)}

@@ -96,7 +96,9 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
     assert files == sorted(path.name for path in parts.iterdir() if path.name != "state.json")
     assert [file for file in files if (whole / file).read_bytes() != (parts / file).read_bytes()] == []
     assert (tmp_path / "whole" / "rollouts.jsonl").read_bytes() == (tmp_path / "parts" / "rollouts.jsonl").read_bytes()
-    one, other = ([untimed(row) for row in lines(tmp_path / folder / "metrics.jsonl")] for folder in ("whole", "parts"))
+    one, other = (
+        [without_durations(row) for row in lines(tmp_path / folder / "metrics.jsonl")] for folder in ("whole", "parts")
+    )
     assert one == other
     assert [row["step"] for row in one] == [1, 2, 3, 4, 5]
     check_learned(tmp_path / "whole")
@@ -110,7 +112,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
         assert rounded == pytest.approx(sum(float(weight.double().sum()) for weight in weights.values()))
 
 
-def untimed(row: dict) -> dict:
+def without_durations(row: dict) -> dict:
     """The metrics of a step without its durations."""
     return {key: value for key, value in row.items() if "second" not in key}
 
@@ -152,7 +154,7 @@ def interpreter(out_dir: Path, *flags: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def forked(out_dir: Path, *flags: str) -> warm.Started:
+def run_forked(out_dir: Path, *flags: str) -> warm.Started:
     return warm.start(arguments(out_dir, *flags))
 
 
@@ -171,7 +173,7 @@ WITH_TURNS = ("--run.environment", "tests.helpers.turns:slow_digits", "--rollout
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("start", "minibatches", "more"), [(forked, "1", ()), (interpreter, "4", ()), (forked, "1", WITH_TURNS)]
+    ("start", "minibatches", "more"), [(run_forked, "1", ()), (interpreter, "4", ()), (run_forked, "1", WITH_TURNS)]
 )
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatches, more):
     """SIGKILL in the middle of a step after the last save: the steps since are repeated exactly."""
@@ -205,7 +207,7 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatc
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_step_saves_and_says_how_to_go_on(tmp_path, number):
     """Ctrl-C loses nothing, and the same command resumes from the very step."""
-    process = forked(tmp_path, "--run.steps", "1000")
+    process = run_forked(tmp_path, "--run.steps", "1000")
     wait_for_lines(tmp_path / "metrics.jsonl", 2, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
@@ -299,16 +301,16 @@ def test_settings_are_compared_by_what_they_do():
     """auto and what it stands for are the same; a setting of something that is off does not matter."""
     base = record_of(CONFIG)
 
-    def against(**groups) -> str | None:
+    def run_against(**groups) -> str | None:
         return find_difference(base, record_of(with_settings(CONFIG, **groups)))
 
-    assert against(algo={"loss": "clip", "advantage_scale": "none"}) is None
-    assert against(algo={"kl_estimator": "k1", "kl_in": "reward"}) is None
-    assert against(model={"lora_alpha": 1.0}, rollout={"overlong_buffer": 3}) is None
-    assert against(algo={"loss": "cispo"}) == "algo.loss is 'auto' there and 'cispo' here"
-    assert against(algo={"kl_coef": 0.1}) == "algo.kl_coef is 0.0 there and 0.1 here"
-    assert against(sft={"lr": 1.0}) == f"sft.lr is {CONFIG.sft.lr} there and 1.0 here"
-    assert against(sft={"steps": 0}) == f"sft.steps is {CONFIG.sft.steps} there and 0 here"
+    assert run_against(algo={"loss": "clip", "advantage_scale": "none"}) is None
+    assert run_against(algo={"kl_estimator": "k1", "kl_in": "reward"}) is None
+    assert run_against(model={"lora_alpha": 1.0}, rollout={"overlong_buffer": 3}) is None
+    assert run_against(algo={"loss": "cispo"}) == "algo.loss is 'auto' there and 'cispo' here"
+    assert run_against(algo={"kl_coef": 0.1}) == "algo.kl_coef is 0.0 there and 0.1 here"
+    assert run_against(sft={"lr": 1.0}) == f"sft.lr is {CONFIG.sft.lr} there and 1.0 here"
+    assert run_against(sft={"steps": 0}) == f"sft.steps is {CONFIG.sft.steps} there and 0 here"
     assert (
         find_difference(base, record_of(dataclasses.replace(CONFIG, monitor=MonitorConfig("math"))))
         == "monitor.verifier is None there and 'math' here"
@@ -395,7 +397,7 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
     step_of_evaluation = []
     begin = Display.start
 
-    def measured(*_, progress, **__):
+    def measure(*_, progress, **__):
         return {"pass@1": SCORES[step_of_evaluation[-1]], "pass@1_ci": [0.0, 1.0], "num_problems": 4, "truncated": 0.0}
 
     def start(display, name: str, total: int, completed: int = 0) -> None:
@@ -403,25 +405,25 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
             step_of_evaluation.append(int(name.rsplit(" ", 1)[1]))
         begin(display, name, total, completed)
 
-    monkeypatch.setattr("rlvr.training.run.evaluate", measured)
+    monkeypatch.setattr("rlvr.training.run.evaluate", measure)
     monkeypatch.setattr("rlvr.launch.execute.Display.start", start)
     config = with_settings(
         small(tmp_path, steps=4, keep_checkpoints=1), eval={"every": 1, "num_problems": 4, "samples": 8, "k": (1,)}
     )
     with pytest.raises(KeyboardInterrupt):
         launch(config, callbacks=[InterruptAfter(3)])
-    assert kept(tmp_path) == [2, 3]
+    assert checkpoints_kept(tmp_path) == [2, 3]
     launch(config)
-    assert kept(tmp_path) == [2, 4]
+    assert checkpoints_kept(tmp_path) == [2, 4]
     said = capsys.readouterr().out
     assert f"last checkpoint: {tmp_path}/checkpoints/step-000004, held-out pass@1 0.300" in said
     assert f"best checkpoint: {tmp_path}/checkpoints/step-000002, held-out pass@1 0.900" in said
     launch(with_settings(config, run={"steps": 7}))
-    assert kept(tmp_path) == [6, 7]
+    assert checkpoints_kept(tmp_path) == [6, 7]
     assert "best checkpoint" in capsys.readouterr().out
 
 
-def kept(out_dir: Path) -> list[int]:
+def checkpoints_kept(out_dir: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in (out_dir / "checkpoints").iterdir())
 
 
@@ -475,7 +477,7 @@ def test_which_checkpoint_it_is(tmp_path: Path) -> None:
         find_checkpoint(last)
 
 
-def saved(folder: Path, step: int) -> Path:
+def make_checkpoint(folder: Path, step: int) -> Path:
     """A folder that counts as a whole checkpoint of a step, or as the model before the first (0)."""
     place = folder / ("start" if step == 0 else f"checkpoints/step-{step:06d}")
     place.mkdir(parents=True)
@@ -489,15 +491,15 @@ def saved(folder: Path, step: int) -> Path:
 def test_a_resumed_run_keeps_what_it_began_with(tmp_path: Path, step: int, asked: str) -> None:
     """Though the other run has saved more since; where it is gone, the message says what is missing."""
     other, mine = tmp_path / "a", tmp_path / "b"
-    began = saved(other, step)
+    began = make_checkpoint(other, step)
     (tmp_path / "l").symlink_to(other)
     place = {"run": other, "checkpoint": began, "link": tmp_path / "l"}[asked]
     settings = tiny(mine, run={"start_from": place})
     held_record(mine, resolve_start_from(settings))
-    newer = saved(other, 4)
+    newer = make_checkpoint(other, 4)
     if asked != "checkpoint":
         assert resolve_start_from(settings).run.start_from == place / newer.relative_to(other)
-    saved(mine, 1)
+    make_checkpoint(mine, 1)
     assert os.path.realpath(resolve_start_from(settings).run.start_from or "") == os.path.realpath(began)
     assert resolve_start_from(tiny(mine, run={"start_from": newer})).run.start_from == newer
     (began / "state.json").unlink()

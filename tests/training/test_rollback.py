@@ -23,7 +23,7 @@ from tests.helpers import overlap
 from tests.helpers.files import lines
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
-from tests.helpers.resuming import check_same, results, small, unlearning
+from tests.helpers.resuming import check_same, results, run_that_unlearns, small
 from tests.helpers.runs import Warned, make_run, with_settings
 
 
@@ -32,7 +32,7 @@ def summary(out_dir: Path) -> list[tuple[int, float]]:
     return [(row["step"], row["lr"]) for row in lines(out_dir / "metrics.jsonl")]
 
 
-def everything(out_dir: Path) -> dict[str, bytes]:
+def read_run(out_dir: Path) -> dict[str, bytes]:
     """What a run has written and a repeated one writes again: weights, optimizer, rollouts, evaluations."""
     return {**results(out_dir, 4), "evaluations": (out_dir / "eval.jsonl").read_bytes()}
 
@@ -41,7 +41,7 @@ def everything(out_dir: Path) -> dict[str, bytes]:
 def whole(tmp_path_factory) -> Path:
     """A run that was rolled back after step 2, and after step 4, to the start."""
     out_dir = tmp_path_factory.mktemp("rollback") / "whole"
-    launch(unlearning(out_dir))
+    launch(run_that_unlearns(out_dir))
     return out_dir
 
 
@@ -84,11 +84,11 @@ class KilledAt(TrainerCallback):
 )
 def test_killed_around_a_rollback_the_run_ends_the_same(whole, tmp_path, name, number):
     """After an evaluation that asks for it, in the steps that follow it, while a checkpoint of them is saved."""
-    config = unlearning(tmp_path / "run")
+    config = run_that_unlearns(tmp_path / "run")
     with pytest.raises(Killed):
         launch(config, callbacks=[KilledAt(name, number)])
     launch(config)
-    check_same(everything(whole), everything(tmp_path / "run"))
+    check_same(read_run(whole), read_run(tmp_path / "run"))
     assert summary(tmp_path / "run") == summary(whole)
 
 
@@ -96,26 +96,26 @@ def test_killed_around_a_rollback_the_run_ends_the_same(whole, tmp_path, name, n
 @pytest.mark.parametrize("number", [1, 2])
 def test_killed_within_a_rollback_the_run_ends_the_same(whole, tmp_path, monkeypatch, place, number):
     """Before state.json is replaced, before the undone checkpoints are deleted, before the logs are cut."""
-    config, left, real = unlearning(tmp_path / "run"), [number], getattr(rollback, place)
+    config, left, real = run_that_unlearns(tmp_path / "run"), [number], getattr(rollback, place)
 
-    def killed(*arguments: object) -> object:
+    def die(*arguments: object) -> object:
         left[0] -= 1
         if not left[0]:
             raise Killed
         return real(*arguments)
 
-    monkeypatch.setattr(rollback, place, killed)
+    monkeypatch.setattr(rollback, place, die)
     with pytest.raises(Killed):
         launch(config)
     monkeypatch.undo()
     launch(config)
-    check_same(everything(whole), everything(tmp_path / "run"))
+    check_same(read_run(whole), read_run(tmp_path / "run"))
     assert summary(tmp_path / "run") == summary(whole)
 
 
 def test_after_three_rollbacks_the_run_ends_with_its_best_checkpoint(tmp_path):
     """One line, and the start is the last checkpoint; the same command goes on at a lower rate again."""
-    config = unlearning(tmp_path, lr=0.05, steps=2)
+    config = run_that_unlearns(tmp_path, lr=0.05, steps=2)
     with pytest.raises(GuardStop, match=r"after 3 rollbacks .* with 0\.0039\d* times --optim.lr"):
         launch(config)
     assert [step for step, _ in list_checkpoints(tmp_path)] == [0]
@@ -129,7 +129,7 @@ def test_after_three_rollbacks_the_run_ends_with_its_best_checkpoint(tmp_path):
 def test_warn_says_so_and_goes_on(tmp_path):
     """In one line for each such evaluation; the run ends as one without a guard."""
     heard = Warned()
-    launch(unlearning(tmp_path, "warn"), callbacks=[heard])
+    launch(run_that_unlearns(tmp_path, "warn"), callbacks=[heard])
     assert len(heard.told) == 2
     assert heard.told[0] == "held-out pass@1 is 0.141 at step 2, and was 0.438 [0.262, 0.638] at the start"
     assert [row["step"] for row in read_events(tmp_path) if row["kind"] == "regression"] == [2, 4]
@@ -138,7 +138,7 @@ def test_warn_says_so_and_goes_on(tmp_path):
 
 def test_stop_ends_the_run_after_a_checkpoint(tmp_path):
     """The error says how to go on; so does the same command again."""
-    config = unlearning(tmp_path, "stop")
+    config = run_that_unlearns(tmp_path, "stop")
     for _ in range(2):
         with pytest.raises(GuardStop, match=r"stopped at step 2: held-out pass@1 is 0.141 .*--eval.on-regression warn"):
             launch(config)
@@ -151,14 +151,14 @@ def test_stop_ends_the_run_after_a_checkpoint(tmp_path):
 def test_the_last_evaluation_is_guarded_too(tmp_path):
     """With eval.every 0 it is made after the last step."""
     with pytest.raises(GuardStop, match="stopped at step 2"):
-        launch(unlearning(tmp_path, "stop", steps=2, every=0))
+        launch(run_that_unlearns(tmp_path, "stop", steps=2, every=0))
 
 
 def test_two_processes_roll_back_alike(tmp_path):
     """Both go back at the same steps; the run ends with the steps of one process."""
 
     def work(rank: int) -> None:
-        launch(unlearning(tmp_path))
+        launch(run_that_unlearns(tmp_path))
 
     run_processes(2, work, timeout=300.0)
     assert summary(tmp_path) == [(step, 0.001 * LOWER**2) for step in (1, 2, 3, 4)]

@@ -171,7 +171,7 @@ def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, 
     """
     processes, shard, settings = SEVERAL[name]
 
-    def made(folder: str, shard: int) -> Run:
+    def make_shard(folder: str, shard: int) -> Run:
         run = make_run(tmp_path / folder, shard, **settings)
         if "monitor" in name:
             run.worker.verifier, run.monitor = Whitened(), Monitor(HasSeven(), MonitorConfig("math"))
@@ -180,10 +180,10 @@ def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, 
         train(run)
         return run
 
-    one = made("one", 1)
+    one = make_shard("one", 1)
 
     def work(rank: int) -> tuple:
-        run = made("many", shard)
+        run = make_shard("many", shard)
         found = weights(run.learner.policy)
         if settings:
             return found, []
@@ -528,12 +528,12 @@ def test_a_killed_run_is_resumed_by_any_number_of_processes(tmp_path: Path) -> N
         run = make_run(tmp_path / "whole", 3, **settings)
         return by_step(run)
 
-    def killed(rank: int) -> None:
+    def kill_rank(rank: int) -> None:
         run = make_run(tmp_path / "parts", 3, **settings)
         run.reporter.callbacks.append(AfterStep(lambda step: step == 3 and os.kill(os.getpid(), signal.SIGKILL)))
         train(run)
 
-    def resumed(rank: int, count: int) -> dict:
+    def resume_ranks(rank: int, count: int) -> dict:
         run = make_run(tmp_path / f"by {count}", count, **settings)
         load(run, 2)
         held = trained_parts(run)
@@ -542,11 +542,11 @@ def test_a_killed_run_is_resumed_by_any_number_of_processes(tmp_path: Path) -> N
     expected = run_processes(3, whole)[0]
     trained = [{name: value for name, value in expected[step].items() if name.startswith("model.")} for step in (2, 3)]
     assert 5e-4 < largest_difference(*trained) < 2e-3
-    assert run_processes(3, killed) == [None] * 3
+    assert run_processes(3, kill_rank) == [None] * 3
     assert find_damage(checkpoint_folder(tmp_path / "parts", 2)) is None
     for count in (3, 2, 1):
         shutil.copytree(tmp_path / "parts", tmp_path / f"by {count}")
-        for found in run_processes(count, lambda rank, count=count: resumed(rank, count)):
+        for found in run_processes(count, lambda rank, count=count: resume_ranks(rank, count)):
             assert found.keys() == {2, 3, 4}
             assert are_equal(found[2], expected[2])
             if count == 3:

@@ -87,7 +87,7 @@ class Plain:
         return [self.head(hidden[len(group.prompt_ids) + t - 1])[0] for t in own]
 
 
-def prepared(
+def prepare_turns(
     tmp_path: Path, name: str, tokens: int, shard: int = 1, *, void: bool = False, alone: bool = False
 ) -> tuple:
     """A run, a batch that was prepared before its weights were moved, and the plain models before and after."""
@@ -124,12 +124,12 @@ def own_tokens(completion: Completion, void: bool) -> list[list[int]]:
     return places
 
 
-def clipped(ratio: Tensor, advantage: float) -> Tensor:
+def clip_loss(ratio: Tensor, advantage: float) -> Tensor:
     """PPO's surrogate of one token, as a loss."""
     return -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
 
 
-def expected(
+def expected_loss(
     name: str, run: Run, groups: list[Group], advantages: Any, before: Plain, now: Plain, void: bool
 ) -> Tensor:
     """The loss of all rollouts, written out."""
@@ -168,7 +168,7 @@ def expected(
                 value = turn_value(completion, advantage, t, len(number))
             elif name == "ppo":
                 value = advantage[k]
-            loss = clipped(ratio, value) * min(math.exp(old[k] - completion.logprobs[t]), 2.0)
+            loss = clip_loss(ratio, value) * min(math.exp(old[k] - completion.logprobs[t]), 2.0)
             if name == "grpo":
                 difference = ref[k] - logprobs[k]
                 loss = loss + 0.1 * (difference.exp() - 1 - difference)
@@ -237,9 +237,9 @@ def compare(found: dict[str, Tensor], loss: Tensor, now: Plain) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_loss_and_gradient_are_those_of_single_tokens(tmp_path: Path, name: str, tokens: int, void: bool) -> None:
     """Replies enter the context and nothing else."""
-    run, batch, groups, advantages, before, now = prepared(tmp_path, name, tokens, void=void, alone=True)
+    run, batch, groups, advantages, before, now = prepare_turns(tmp_path, name, tokens, void=void, alone=True)
     sums = accumulate_gradient(run.learner, batch)
-    loss = expected(name, run, groups, advantages, before, now, void)
+    loss = expected_loss(name, run, groups, advantages, before, now, void)
     assert sums["loss"] == pytest.approx(loss.item(), abs=TOLERANCE)
     compare(gradients(run.learner.policy), loss, now)
 
@@ -248,14 +248,14 @@ def test_loss_and_gradient_are_those_of_single_tokens(tmp_path: Path, name: str,
 @pytest.mark.parametrize("name", ["grpo", "ppo", "dpo"])
 def test_two_processes_give_the_same(tmp_path: Path, name: str, shard: int) -> None:
     """Each computes its microbatches, of whole weights or of shards."""
-    _, _, groups, advantages, before, now = prepared(tmp_path, name, 25, alone=True)
+    _, _, groups, advantages, before, now = prepare_turns(tmp_path, name, 25, alone=True)
 
     def work(rank: int) -> tuple[float, dict[str, Tensor]]:
-        run, batch, *_ = prepared(tmp_path, name, 25, shard)
+        run, batch, *_ = prepare_turns(tmp_path, name, 25, shard)
         return accumulate_gradient(run.learner, batch)["loss"], gradients(run.learner.policy)
 
     run = make_run(tmp_path, **SETTINGS[name])
-    loss = expected(name, run, groups, advantages, before, now, void=False)
+    loss = expected_loss(name, run, groups, advantages, before, now, void=False)
     first, second = run_processes(2, work)
     assert first[0] == pytest.approx(loss.item(), abs=TOLERANCE)
     assert second[0] == first[0]
@@ -264,7 +264,7 @@ def test_two_processes_give_the_same(tmp_path: Path, name: str, shard: int) -> N
 
 def test_the_critic_learns_at_sampled_tokens_only(tmp_path: Path) -> None:
     """Half the squared error of values before the model's own tokens, averaged over them."""
-    run, batch, groups, _, _, now = prepared(tmp_path, "ppo", 25, alone=True)
+    run, batch, groups, _, _, now = prepare_turns(tmp_path, "ppo", 25, alone=True)
     assert batch.returns is not None
     accumulate_value_gradient(run.learner, batch)
     critic = run.learner.critic
@@ -416,17 +416,19 @@ def test_demonstrations_are_played_and_only_the_models_turns_are_learned(tmp_pat
     assert not demonstration_batch(policy, found, plan, seed=1).tokens.equal(batch.tokens)
 
 
-def short(problem, rng):
+def answer_shortly(problem, rng):
     yield
     return correct()
 
 
-def broken(problem, rng):
+def break_turn(problem, rng):
     yield
     raise OSError("gone")
 
 
-@pytest.mark.parametrize("environment, message", [(short, "ends after turn 1 of 3"), (broken, "OSError: gone")])
+@pytest.mark.parametrize(
+    "environment, message", [(answer_shortly, "ends after turn 1 of 3"), (break_turn, "OSError: gone")]
+)
 def test_a_demonstration_that_cannot_be_played_is_named(tmp_path: Path, environment, message: str):
     """In one line."""
     policy = load_policy(tiny(tmp_path).model, corpus=["0123456789-= "], seed=0)

@@ -269,7 +269,7 @@ def test_truncated_sampling_is_refused_or_said(tmp_path: Path) -> None:
 DEMONSTRATIONS = [(Problem(f"d{i}", f"{i}="), f"{i}+0") for i in range(10)]
 
 
-def mixed(out_dir, **groups):
+def run_mixed(out_dir, **groups):
     run = make_run(out_dir, **groups)
     if run.config.algo.ptx_coef:
         run.learner.mix = partial(accumulate_mix, run.learner, DEMONSTRATIONS, None)
@@ -287,7 +287,7 @@ def nll_gradient(run, demonstrations):
 
 def test_the_gradient_is_the_sum_of_both(tmp_path):
     """Of the policy's loss, and ptx_coef times that of all demonstrations, where a batch holds each once."""
-    run = mixed(tmp_path, algo={"ptx_coef": 0.25, "ptx_batch_size": 10})
+    run = run_mixed(tmp_path, algo={"ptx_coef": 0.25, "ptx_batch_size": 10})
     batch = batch_of(run)
     both = gradient_of(run, batch)
     run.config = dataclasses.replace(run.config, algo=dataclasses.replace(run.config.algo, ptx_coef=0.0))
@@ -299,7 +299,7 @@ def test_the_gradient_is_the_sum_of_both(tmp_path):
 
 def test_each_update_reads_other_demonstrations(tmp_path):
     """Ten demonstrations in batches of five: two updates read each once."""
-    run = mixed(tmp_path, algo={"ptx_coef": 1.0, "ptx_batch_size": 5})
+    run = run_mixed(tmp_path, algo={"ptx_coef": 1.0, "ptx_batch_size": 5})
     means = [run.learner.mix(number) for number in range(4)]
     assert means[0] != means[1]
     total = sum(len(run.learner.policy.encode(text)) + 1 for _, text in DEMONSTRATIONS)
@@ -311,7 +311,7 @@ def test_the_mix_keeps_the_demonstrations_likely(tmp_path):
     """Eight steps towards sevens: the demonstrations' loss falls with the mix, and is logged."""
     ends = {}
     for coef in (0.0, 1.0):
-        run = mixed(tmp_path / str(coef), run={"steps": 8}, algo={"ptx_coef": coef, "minibatches": 2})
+        run = run_mixed(tmp_path / str(coef), run={"steps": 8}, algo={"ptx_coef": coef, "minibatches": 2})
         train(run)
         ends[coef] = nll_gradient(run, DEMONSTRATIONS)[1]
         logged = [line.get("ptx/loss") for line in run.reporter.log.read("metrics")]

@@ -236,12 +236,12 @@ def test_a_process_that_dies_is_named(tmp_path: Path, dies: int, shard: int, mon
         if rank == dies:
             draw = run.worker.sampler.stream
 
-            def last(*args):
+            def last_line(*args):
                 if run.reporter.last_step == 1:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return draw(*args)
 
-            run.worker.sampler.stream = last
+            run.worker.sampler.stream = last_line
         start = time.monotonic()
         with pytest.raises(RunError) as caught, watching(Accelerator(cpu=True), 60.0):
             train(run)

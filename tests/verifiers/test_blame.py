@@ -56,7 +56,7 @@ def statuses(verifier: Check, *completions: str, reference: Any = "x", workers: 
     return [verdict.status for verdict in verdicts(verifier, pairs(*completions, reference=reference), workers)]
 
 
-def poisoned(problem: Problem, completion: str) -> bool:
+def check_poisoned(problem: Problem, completion: str) -> bool:
     """Right on x. It hangs on what begins with "loop", and dies on what begins with "die"."""
     if completion.startswith("loop"):
         return hang()
@@ -119,13 +119,13 @@ def test_poisonous_completions_score_zero(workers):
     """At the start, where no verdict is known, in the middle and at the end. The others get their verdicts."""
     few = ["die", "loop"]
     completions = [*few, *"xyxyxy", "die", "die", "die", *"xy", "loop", *"xyx", *few]
-    assert statuses(poisoned, *completions, workers=workers) == [RIGHT[completion] for completion in completions]
+    assert statuses(check_poisoned, *completions, workers=workers) == [RIGHT[completion] for completion in completions]
 
 
 @pytest.mark.parametrize("reference", ["x", None, ["x"]])
 def test_a_poisonous_completion_without_company_scores_zero(reference):
     """Nothing else tells than the reference's own answer or the empty completion, which gets a verdict."""
-    with Runner(poisoned, timeout=TIMEOUT) as runner:
+    with Runner(check_poisoned, timeout=TIMEOUT) as runner:
         [loop] = runner.verify(pairs("loop", reference=reference))
         [dead] = runner.verify(pairs("die", reference=reference))
         assert runner.verify(pairs("x"))[0].correct
@@ -227,7 +227,7 @@ def test_a_verifier_that_is_slow_at_its_start_gets_its_time(workers):
     """Its first call in a process takes longer than the deadline; each completion gets its verdict all the same."""
 
     def imports(problem: Problem, completion: str) -> bool:
-        return load(1.2) and poisoned(problem, completion)
+        return load(1.2) and check_poisoned(problem, completion)
 
     completions = ["x", "y", "x", "loop", "x", "y"]
     with Runner(imports, workers=workers, timeout=1.0) as runner:
@@ -238,7 +238,7 @@ def test_a_verifier_that_is_slow_at_its_start_gets_its_time(workers):
 def test_completions_too_large_to_read_score_zero():
     """The worker runs out of memory before the verifier is called, on each of them: that is their size."""
     big = "x" * 40_000_000
-    with Runner(poisoned, workers=1, memory_mb=24) as runner:
+    with Runner(check_poisoned, workers=1, memory_mb=24) as runner:
         found = runner.verify(pairs(big + "a", big + "b", big + "c"))
     assert [verdict.status for verdict in found] == [Status.LIMIT] * 3
     assert found[0].reason == "the worker process ran out of memory, twice"
@@ -249,7 +249,7 @@ def test_several_callers_each_get_their_verdicts():
     begun = threading.Event()
 
     def stuck(problem: Problem, completion: str) -> bool:
-        return hang() if problem.reference is None else poisoned(problem, completion)
+        return hang() if problem.reference is None else check_poisoned(problem, completion)
 
     with Runner(stuck, timeout=TIMEOUT) as runner, ThreadPoolExecutor(3) as threads:
         bad = threads.submit(runner.verify, pairs("a", "b", reference=None))

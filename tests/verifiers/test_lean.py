@@ -69,7 +69,7 @@ def kimina():
     server.close()
 
 
-def judged(verifier, *scripts: str, reference: object = AND) -> list[Verdict]:
+def judge_answer(verifier, *scripts: str, reference: object = AND) -> list[Verdict]:
     return verifier.verify_batch([(Problem("x", "", reference), script) for script in scripts])
 
 
@@ -91,19 +91,19 @@ JUDGED = {
 
 @STAND_IN
 def test_a_program_judges_in_the_sandbox(lean) -> None:
-    verdicts = judged(lean(), *JUDGED, "kernel")
+    verdicts = judge_answer(lean(), *JUDGED, "kernel")
     assert {script: str(v.status) for script, v in zip([*JUDGED, "kernel"], verdicts)} == {
         **JUDGED,
         "kernel": "incorrect",
     }
-    assert "type mismatch" in judged(lean(), "wrong")[0].reason
+    assert "type mismatch" in judge_answer(lean(), "wrong")[0].reason
 
 
 @STAND_IN
 def test_replay_can_be_left_out_and_axioms_added(lean, monkeypatch) -> None:
     monkeypatch.setattr(files, "PROBES", ())
-    assert judged(lean(replay=False), "kernel")[0].correct
-    assert judged(lean(axioms=("my_choice",)), "uses my_choice")[0].correct
+    assert judge_answer(lean(replay=False), "kernel")[0].correct
+    assert judge_answer(lean(axioms=("my_choice",)), "uses my_choice")[0].correct
 
 
 @STAND_IN
@@ -121,27 +121,27 @@ def test_a_program_that_misbehaves_is_ended_and_scores_nothing(lean, monkeypatch
     monkeypatch.setattr(local, "_MAPPED_MB", 0)
     monkeypatch.setattr(files, "PROBES", ())
     # A busy machine needs more than a second to fill the memory: only the endless loop has a short limit.
-    (verdict,) = judged(lean(timeout=1.0 if block == "loop" else 30.0), block)
+    (verdict,) = judge_answer(lean(timeout=1.0 if block == "loop" else 30.0), block)
     assert (verdict.score, str(verdict.status) in statuses) == (0, True), verdict
 
 
 @STAND_IN
 def test_a_statement_that_is_refused_is_a_bad_reference(lean, monkeypatch) -> None:
     monkeypatch.setattr(files, "PROBES", ())
-    assert judged(lean(), "right", reference="nosuch = 1")[0].status == "bad_reference"
+    assert judge_answer(lean(), "right", reference="nosuch = 1")[0].status == "bad_reference"
 
 
 @STAND_IN
 @pytest.mark.parametrize("probe", [(True, "  wrong\n"), (False, "  right\n"), (True, "  crash\n")])
 def test_a_lean_that_judges_known_proofs_wrongly_is_an_error(lean, monkeypatch, probe: tuple) -> None:
     monkeypatch.setattr(files, "PROBES", (probe,))
-    (verdict,) = judged(lean(), "right")
+    (verdict,) = judge_answer(lean(), "right")
     assert verdict.status == "error"
     assert "proof" in verdict.reason
 
 
 def test_a_missing_lean_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
-    (verdict,) = judged(make_verifier("proof", language="lean", path=str(tmp_path)), "rfl")
+    (verdict,) = judge_answer(make_verifier("proof", language="lean", path=str(tmp_path)), "rfl")
     assert verdict.status == "error"
     assert "install Lean 4" in verdict.reason
 
@@ -157,22 +157,22 @@ def test_a_project_is_asked_for_its_modules(tmp_path: Path) -> None:
 
 def test_a_server_judges(kimina) -> None:
     verifier = make_verifier("proof", language="lean", url=kimina.url, slots=4)
-    verdicts = judged(verifier, *JUDGED)
+    verdicts = judge_answer(verifier, *JUDGED)
     assert {script: str(verdict.status) for script, verdict in zip(JUDGED, verdicts)} == JUDGED
     codes = [line for text in kimina.texts for line in text.splitlines() if line.startswith("#print")]
     assert len(set(codes)) == len(codes) > len(JUDGED) / 2
-    assert judged(pickle.loads(pickle.dumps(verifier)), "right")[0].correct
+    assert judge_answer(pickle.loads(pickle.dumps(verifier)), "right")[0].correct
 
 
 def test_a_server_tells_a_bad_statement_from_a_bad_proof(kimina) -> None:
     verifier = make_verifier("proof", language="lean", url=kimina.url)
-    assert judged(verifier, "right", reference="nosuch = 1")[0].status == "bad_reference"
-    assert judged(verifier, "wrong", reference="1 = 2")[0].status == "incorrect"
+    assert judge_answer(verifier, "right", reference="nosuch = 1")[0].status == "bad_reference"
+    assert judge_answer(verifier, "wrong", reference="1 = 2")[0].status == "incorrect"
 
 
 def test_a_servers_key_comes_from_the_environment(kimina, monkeypatch) -> None:
     monkeypatch.setenv(KEY, "word")
-    assert judged(make_verifier("proof", language="lean", url=kimina.url), "right")[0].correct
+    assert judge_answer(make_verifier("proof", language="lean", url=kimina.url), "right")[0].correct
     assert set(kimina.keys) == {"Bearer word"}
 
 
@@ -205,23 +205,23 @@ FORMS = [
 def test_a_server_that_fails_on_one_proof_blames_the_proof(kimina, form: object, status: str) -> None:
     verifier = make_verifier("proof", language="lean", url=kimina.url)
     kimina.forms["right"] = form
-    assert [str(verdict.status) for verdict in judged(verifier, "right", "uses propext")] == [status, "correct"]
+    assert [str(verdict.status) for verdict in judge_answer(verifier, "right", "uses propext")] == [status, "correct"]
 
 
 @pytest.mark.parametrize("form", [form for form, _ in FORMS], ids=range(len(FORMS)))
 def test_a_server_that_fails_on_all_is_an_error(kimina, form: object) -> None:
     verifier = make_verifier("proof", language="lean", url=kimina.url)
     kimina.forms["*"] = form
-    assert judged(verifier, "right")[0].status == "error"
+    assert judge_answer(verifier, "right")[0].status == "error"
     kimina.forms.clear()
-    assert judged(verifier, "right")[0].correct
+    assert judge_answer(verifier, "right")[0].correct
 
 
 def test_a_server_that_is_gone_is_an_error(kimina) -> None:
     verifier = make_verifier("proof", language="lean", url=kimina.url)
-    assert judged(verifier, "right")[0].correct
+    assert judge_answer(verifier, "right")[0].correct
     kimina.forms["*"] = "close"
-    assert judged(verifier, "uses propext")[0].status == "error"
+    assert judge_answer(verifier, "uses propext")[0].status == "error"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_the_real_lean_accepts_right_proofs() -> None:
 def test_the_real_lean_passes_no_attack() -> None:
     verifier = make_verifier("proof", language="lean", timeout=60.0, memory_mb=4096)
     attacks = [row["script"] for row in rows("lean_attacks.jsonl")]
-    verdicts = judged(verifier, *attacks, reference="∀ n : Nat, n = n + 1")
+    verdicts = judge_answer(verifier, *attacks, reference="∀ n : Nat, n = n + 1")
     assert [script for script, verdict in zip(attacks, verdicts) if verdict.score != 0] == []
 
 

@@ -14,7 +14,7 @@ from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, RunError, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.llm_judge import PLAIN_ANSWER, Unread, break_control_tokens, read_grade
-from tests.helpers.judges import PROBLEM, UNREADABLE, answer, honest, judge, question, seal
+from tests.helpers.judges import PROBLEM, UNREADABLE, answer, judge, judge_honestly, question, seal
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like
 
 KEY = "sk-9f8e7d6c5b4a"
@@ -22,7 +22,7 @@ KEY = "sk-9f8e7d6c5b4a"
 
 @pytest.fixture
 def server() -> Iterator[OpenAILike]:
-    with openai_like(honest, model="judge", owner="openai") as running:
+    with openai_like(judge_honestly, model="judge", owner="openai") as running:
         yield running
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_is_unscored(server: OpenAILike, way: str) -> None:
 def test_one_unread_vote_is_asked_for_again(server: OpenAILike) -> None:
     """A second reply that can be read counts; a reply that was cut off does not, even with a grade in it."""
     replies = [chat_answer("hm")]
-    server.answer = lambda body: replies.pop() if replies else honest(body)
+    server.answer = lambda body: replies.pop() if replies else judge_honestly(body)
     verifier = judge(server)
     assert verifier(PROBLEM, "It is 41").status == Status.INCORRECT
     assert len(server.bodies) == 2
@@ -311,7 +311,7 @@ def test_replies_that_can_be_read(reply: str, value: int) -> None:
 
 def garbles(part: str, reply: Callable[[Body], Body]) -> Callable[[Body], Body]:
     """A judge that is honest, but for questions that hold a text."""
-    return lambda body: reply(body) if part in question(body) else honest(body)
+    return lambda body: reply(body) if part in question(body) else judge_honestly(body)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -363,7 +363,9 @@ def test_a_judge_that_is_often_unreadable_blames_no_completion(server: OpenAILik
     tries = ["verdict {seal}: 1", "", "", ""]
 
     def at_last(body: Body) -> Body:
-        return honest(body) if answer(body) == PLAIN_ANSWER else chat_answer(tries.pop().format(seal=seal(body)))
+        return (
+            judge_honestly(body) if answer(body) == PLAIN_ANSWER else chat_answer(tries.pop().format(seal=seal(body)))
+        )
 
     server.answer = at_last
     assert judge(server)(PROBLEM, "It is 42").score == 1.0

@@ -45,7 +45,7 @@ def polynomial(rng: random.Random) -> sympy.Expr:
     return side + (rng.choice(CONSTANTS) if rng.random() < 0.35 or not side else 0)
 
 
-def edited(equation: Equation, rng: random.Random) -> Equation:
+def edit(equation: Equation, rng: random.Random) -> Equation:
     """The equation, changed in one way."""
     left, right = equation
     letters = sorted(left.free_symbols | right.free_symbols, key=str)
@@ -81,8 +81,8 @@ def pair(rng: random.Random) -> tuple[Equation, Equation]:
     right = polynomial(rng) if kind != 2 else rng.choice(CONSTANTS)
     names = [name for name in NAMES if name not in right.free_symbols]
     gold = (rng.choice(names) if kind < 2 else polynomial(rng), right)
-    other = edited(gold, rng)
-    return gold, edited(other, rng) if rng.random() < 0.3 else other
+    other = edit(gold, rng)
+    return gold, edit(other, rng) if rng.random() < 0.3 else other
 
 
 def test_equations_with_constants():

@@ -19,12 +19,12 @@ BOUND = 5.0  # seconds of processor time for one verdict
 quick = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
-def boxed(text: str) -> str:
+def box(text: str) -> str:
     return f"so \\boxed{{{text}}}"
 
 
 def holds(gold: str, answer: str) -> bool:
-    return verify_math(gold, boxed(answer)).correct
+    return verify_math(gold, box(answer)).correct
 
 
 rationals = st.builds(sympy.Rational, st.integers(-20, 20), st.integers(1, 9))
@@ -148,7 +148,7 @@ def test_any_text_gives_a_verdict(text):
     """No completion raises, none is an error, none takes long."""
     judge = MathVerifier(extract="lenient")
     for gold in ("5", "x^2", "(1,2]", "\\text{east}"):
-        for completion in (text, boxed(text), f"The answer is {text}"):
+        for completion in (text, box(text), f"The answer is {text}"):
             with processor_time() as taken:
                 verdict = judge(Problem("", "", gold), completion)
             assert taken.seconds < BOUND
@@ -167,8 +167,8 @@ PIECES = st.sampled_from([*"0123456789+-*/^_(){}[]|,.;:!'%$&~=<>xyeiAn \\√½²
 def test_any_mathematics_gives_a_verdict(answer, gold):
     """Whatever is strung together from the grammar's own pieces is judged within the bound, as a gold as well."""
     with processor_time() as taken:
-        assert verify_math("\\frac{1}{2}", boxed(answer)).status is not Status.ERROR
-        assert verify_math(gold, boxed(answer)).status is not Status.ERROR
+        assert verify_math("\\frac{1}{2}", box(answer)).status is not Status.ERROR
+        assert verify_math(gold, box(answer)).status is not Status.ERROR
     assert taken.seconds < BOUND
 
 
@@ -177,5 +177,5 @@ def test_any_mathematics_gives_a_verdict(answer, gold):
 def test_any_bytes_give_a_verdict(data):
     """Bytes decoded in any way are judged."""
     for text in (data.decode("latin-1"), data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape")):
-        assert verify_math("5", boxed(text)).status is not Status.ERROR
+        assert verify_math("5", box(text)).status is not Status.ERROR
         assert verify_math("5", text).status is not Status.ERROR

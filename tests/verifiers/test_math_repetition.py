@@ -68,7 +68,7 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"-?\d+(?:\.\d+)?", text) is not None
 
 
-def repeated(problems: list[tuple[str, str]], *, in_words: bool) -> list[tuple[str, str, str]]:
+def find_repeated(problems: list[tuple[str, str]], *, in_words: bool) -> list[tuple[str, str, str]]:
     """Return prompt, gold and the expression of the prompt, where it is accepted as the answer."""
     return [
         (prompt, gold, text)
@@ -89,7 +89,7 @@ PHRASES = [False, pytest.param(True, marks=pytest.mark.survey)]
 def test_prompts_of_math500_are_no_answers(in_words: bool, rlvr_data: DataSets):
     """No formula, part of a formula or phrase of a prompt is an answer, unless it is the gold."""
     rows = lines(rlvr_data("math500/test.jsonl"))
-    assert repeated([(row["prompt"], row["answer"]) for row in rows], in_words=in_words) == []
+    assert find_repeated([(row["prompt"], row["answer"]) for row in rows], in_words=in_words) == []
 
 
 @pytest.mark.parametrize("part", ["test", "train"])
@@ -98,7 +98,7 @@ def test_prompts_of_gsm8k_are_no_answers(part: str, in_words: bool, rlvr_data: D
     """Nor is one of a word problem."""
     rows = lines(rlvr_data(f"gsm8k/{part}.jsonl"))[: 1_500 if in_words else None]
     problems = [(row["question"], row["answer"].rsplit("####", 1)[1].strip().replace(",", "")) for row in rows]
-    assert repeated(problems, in_words=in_words) == []
+    assert find_repeated(problems, in_words=in_words) == []
 
 
 @pytest.mark.parametrize("pack", ["arithmetic", "bilingual_sums", "private_sums", "secret_sums", "higher_lower"])
@@ -111,7 +111,7 @@ def test_prompts_of_generated_packs_are_no_answers(pack: str):
         if isinstance(problem.prompt, str) and isinstance(problem.reference, (str, int))
     ]
     assert problems
-    assert repeated(problems, in_words=True) == []
+    assert find_repeated(problems, in_words=True) == []
 
 
 def test_golds_are_answers_to_their_prompts(rlvr_data: DataSets):

@@ -29,7 +29,7 @@ HARD = r"\int_0^1 \frac{\ln(1+x^5)\sqrt{1+x^3}}{\sqrt{2+\sin x}}\,dx"  # sympy w
 HARD_AND_OPEN = HARD.replace("2+", "a+")  # and it is no number
 
 
-def boxed(answer: str) -> str:
+def box(answer: str) -> str:
     return f"The answer is $\\boxed{{{answer}}}$."
 
 
@@ -39,7 +39,7 @@ def test_table(symbolic):
     wrong = [
         (gold, answer)
         for gold, answer, right in ROWS
-        if verify_math(gold, boxed(answer), symbolic=symbolic).correct is not (symbolic in right.split())
+        if verify_math(gold, box(answer), symbolic=symbolic).correct is not (symbolic in right.split())
     ]
     assert wrong == []
 
@@ -56,18 +56,18 @@ def test_golds_equal_themselves_in_trivial_respellings():
     texts = [text for gold, answer, options in ROWS for text in (gold, answer) if options != "none"]
     for text in texts:
         spelled = text.replace("\\frac", "\\dfrac").replace("\\,", " ").replace("{n}", "{ n }")
-        assert verify_math(text, boxed(spelled), symbolic="off").correct, spelled
+        assert verify_math(text, box(spelled), symbolic="off").correct, spelled
 
 
 def test_the_fast_path_leaves_sympy_to_the_pool():
     """It decides what rules decide, and None what sympy may change."""
     verifier = MathVerifier()
     problem = Problem("p", "", r"\sum_{k=1}^{\infty} \frac{1}{k^2}")
-    same = verifier.fast_path(problem, boxed(r"\sum_{j=1}^{\infty} \frac{1}{j^2}"))
+    same = verifier.fast_path(problem, box(r"\sum_{j=1}^{\infty} \frac{1}{j^2}"))
     assert same is not None
     assert same.correct
-    assert verifier.fast_path(problem, boxed(r"\frac{\pi^2}{6}")) is None
-    off = MathVerifier(symbolic="off").fast_path(problem, boxed(r"\frac{\pi^2}{6}"))
+    assert verifier.fast_path(problem, box(r"\frac{\pi^2}{6}")) is None
+    off = MathVerifier(symbolic="off").fast_path(problem, box(r"\frac{\pi^2}{6}"))
     assert off is not None
     assert off.status is Status.INCORRECT
 
@@ -88,9 +88,9 @@ def test_in_the_pool():
     """The pool evaluates a gold; one that takes too long costs its own limit, not the deadline of the item."""
     with Runner(MathVerifier(symbolic_seconds=0.5), workers=1, timeout=60) as runner:
         pairs = [
-            (Problem("1", "", r"\int_0^{\infty} e^{-x^2}\,dx"), boxed(r"\frac{\sqrt\pi}{2}")),
-            (Problem("2", "", HARD_AND_OPEN), boxed("3")),
-            (Problem("2", "", HARD_AND_OPEN), boxed("4")),
+            (Problem("1", "", r"\int_0^{\infty} e^{-x^2}\,dx"), box(r"\frac{\sqrt\pi}{2}")),
+            (Problem("2", "", HARD_AND_OPEN), box("3")),
+            (Problem("2", "", HARD_AND_OPEN), box("4")),
         ]
         start = time.monotonic()
         verdicts = runner.verify(pairs)
@@ -112,9 +112,9 @@ def test_numbers_decide_before_sympy():
         (r"2\int_0^1\frac{\ln x}{\sqrt x}dx+\int_0^1 x\,dx", r"-7.5", "correct"),
         (r"\sum_{n=0}^\infty\frac{1}{n!}", "e", "correct"),
     ):
-        verdict = quick(Problem("", "", gold), boxed(answer))
+        verdict = quick(Problem("", "", gold), box(answer))
         assert (gold, answer, verdict.status) == (gold, answer, status)
-    assert MathVerifier(symbolic_seconds=0.2, digits=4)(Problem("", "", slow), boxed("0.7114")).correct
+    assert MathVerifier(symbolic_seconds=0.2, digits=4)(Problem("", "", slow), box("0.7114")).correct
 
 
 def test_divergent_golds_have_no_number():
@@ -134,7 +134,7 @@ def test_a_gold_that_ends_its_worker_is_not_tried_again(monkeypatch):
         Blame, "report_deadline", lambda hangs, item, *given: killed.append(item) or report(hangs, item, *given)
     )
     with Runner(MathVerifier(symbolic_seconds=600), workers=1, timeout=3) as runner:
-        pairs = [(Problem(str(k), "", HARD_AND_OPEN), boxed(str(k))) for k in range(8)]
+        pairs = [(Problem(str(k), "", HARD_AND_OPEN), box(str(k))) for k in range(8)]
         verdicts = runner.verify(pairs)
     assert [verdict.status for verdict in verdicts] == [Status.TIMEOUT] + 7 * [Status.BAD_REFERENCE]
     assert len(killed) == 1
@@ -161,7 +161,7 @@ def test_time_limit():
 def test_sizes_are_bounded_before_sympy(gold):
     """Towers, long sums and large powers are not handed to it."""
     start = time.monotonic()
-    assert not verify_math(gold, boxed("5")).correct
+    assert not verify_math(gold, box("5")).correct
     assert time.monotonic() - start < 30  # sympy would not end at all
 
 
@@ -180,7 +180,7 @@ def test_sizes_are_bounded_before_sympy(gold):
 )
 def test_what_has_no_value_is_not_evaluated(gold, answer):
     """Unknown functions, empty ranges, divergent integrals and limits that do not exist."""
-    assert not verify_math(gold, boxed(answer), symbolic="both").correct
+    assert not verify_math(gold, box(answer), symbolic="both").correct
 
 
 def test_bound_variables_are_not_free():
@@ -262,4 +262,4 @@ def test_a_matrix_is_no_number():
     entries = r"\\".join("&".join(f"x+{4 * row + column}" for column in range(4)) for row in range(4))
     power = rf"\begin{{pmatrix}}{entries}\end{{pmatrix}}"
     for answer in (rf"{power}^{{12}}", rf"{power}^{{-1}}"):
-        assert verify_math("42", boxed(answer)).status in (Status.INCORRECT, Status.LIMIT)
+        assert verify_math("42", box(answer)).status in (Status.INCORRECT, Status.LIMIT)

@@ -203,13 +203,13 @@ def test_verify_batch_that_loses_a_verdict_is_an_error():
     assert "2 verdicts for 3 pairs" in verdicts[0].reason
 
 
-def failing(problem: Problem, completion: str) -> bool:
+def fail(problem: Problem, completion: str) -> bool:
     raise ZeroDivisionError(completion)
 
 
 def test_an_exception_is_logged_once_per_kind(caplog):
     """The first with its traceback; the rest are verdicts."""
-    verdicts = [verify_one(failing, Problem("1", "", ""), str(i)) for i in range(3)]
+    verdicts = [verify_one(fail, Problem("1", "", ""), str(i)) for i in range(3)]
     assert [v.reason.partition(": ")[2] for v in verdicts] == [f"ZeroDivisionError: {i}" for i in range(3)]
     assert all(v.score is None and v.seconds > 0 for v in verdicts)
     assert len(caplog.records) == 1
@@ -221,9 +221,9 @@ def test_budget_stops_a_run_whose_verdicts_are_errors():
     """2 % of 100 are two errors; the third is one too many."""
     budget = ErrorBudget(0.02)
     for bad in (0, 1, 1):
-        budget.add([incorrect()] * (33 - bad) + [verify_one(failing, Problem("1", "", ""), "")] * bad)
+        budget.add([incorrect()] * (33 - bad) + [verify_one(fail, Problem("1", "", ""), "")] * bad)
         budget.check()
-    budget.add([verify_one(failing, Problem("1", "", ""), "late")])
+    budget.add([verify_one(fail, Problem("1", "", ""), "late")])
     with pytest.raises(VerifierErrors, match=r"3 of 100 verdicts have no score .*, above the budget of 2\.0%"):
         budget.check()
 
@@ -231,9 +231,9 @@ def test_budget_stops_a_run_whose_verdicts_are_errors():
 def test_budget_waits_for_a_fair_sample():
     """One error among the first ten says little; all ten of them say enough."""
     budget = ErrorBudget(0.02)
-    budget.add([correct()] * 9 + [verify_one(failing, Problem("1", "", ""), "")])
+    budget.add([correct()] * 9 + [verify_one(fail, Problem("1", "", ""), "")])
     budget.check()
-    with Runner(failing, error_budget=0.02) as runner, pytest.raises(VerifierErrors, match="10 of 10"):
+    with Runner(fail, error_budget=0.02) as runner, pytest.raises(VerifierErrors, match="10 of 10"):
         runner.verify(pairs_of(10))
 
 
@@ -241,7 +241,7 @@ def test_budget_waits_for_a_fair_sample():
 def test_settings_are_checked(wrong):
     """A pool without workers would wait for ever."""
     with pytest.raises(ValueError, match="expected"):
-        Runner(failing, **wrong)
+        Runner(fail, **wrong)
 
 
 def test_check_references_names_the_problem():
@@ -258,7 +258,7 @@ def test_check_references_names_the_problem():
     check_references(Even(), [Problem("a", "", 2)])
     with pytest.raises(ValueError, match="problem 'b': 3 is odd"):
         check_references(Even(), [Problem("a", "", 2), Problem("b", "", 3)])
-    check_references(failing, [Problem("a", "", None)])
+    check_references(fail, [Problem("a", "", None)])
     with pytest.raises(RunError, match=r"problem 'c': check_reference of the verifier .*Even failed with TypeErr"):
         check_references(Even(), [Problem("c", "", None)])
 

@@ -11,15 +11,15 @@ from rlvr.core.types import Problem, Verifier, correct
 from rlvr.verifiers import Runner
 
 
-def plain(problem: Problem, completion: str) -> bool:
+def check_plain(problem: Problem, completion: str) -> bool:
     return completion == problem.reference
 
 
 def test_a_plain_function_has_the_defaults():
     """Isolated, and nothing else."""
-    assert VerifierTraits.of(plain) == VerifierTraits()
+    assert VerifierTraits.of(check_plain) == VerifierTraits()
     assert VerifierTraits().isolate
-    assert isinstance(plain, Verifier)
+    assert isinstance(check_plain, Verifier)
 
 
 def test_some_attributes_are_enough():
@@ -69,11 +69,11 @@ def test_bound_options_and_methods():
         ("verify_batch", True, "verify_batch is True; expected a method"),
         ("fast_path", "quick", "fast_path is 'quick'; expected a method"),
         ("components", ["math"], r"components is \['math'\]; expected a mapping of names to verifiers"),
-        ("components", {"a": plain}, "has components; expected methods problem_for and merge too"),
+        ("components", {"a": check_plain}, "has components; expected methods problem_for and merge too"),
     ],
 )
 def test_a_wrong_type_is_told_in_one_line(name, value, expected):
     """Before anything is verified."""
-    wrong = type("Mine", (), {"__call__": plain, name: value})()
+    wrong = type("Mine", (), {"__call__": check_plain, name: value})()
     with pytest.raises(ValueError, match=f"^verifier Mine:? {expected}$"):
         Runner(wrong)

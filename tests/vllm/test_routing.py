@@ -31,13 +31,13 @@ def route(requests: list[Request], servers: list[str], ask: Callable = answer, o
     """The outputs, and who was asked for what, in the order of asking."""
     asked, lock = [], threading.Lock()
 
-    def noted(server: str, wanted: Request) -> Output:
+    def note_request(server: str, wanted: Request) -> Output:
         with lock:
             asked.append((server, wanted.prompt[0], wanted.seed))
         return ask(server, wanted)
 
     with ThreadPoolExecutor(64) as pool:
-        router = Router(noted, lambda: servers, on_loss or (lambda server, error: servers.remove(server)), pool)
+        router = Router(note_request, lambda: servers, on_loss or (lambda server, error: servers.remove(server)), pool)
         batch = Batch(requests)
         router.sample(batch)
         return batch.in_order(), asked
@@ -131,11 +131,11 @@ def test_lost_requests_go_elsewhere_and_come_once():
 def test_errors_of_others_end_the_sampling():
     """Of a server that is refused, of the consumer, and where no server is there."""
 
-    def refused(server: str, wanted: Request) -> Output:
+    def refuse(server: str, wanted: Request) -> Output:
         raise RunError("stale")
 
     with pytest.raises(RunError, match="stale"):
-        route([request(0, 1)], ["a"], refused)
+        route([request(0, 1)], ["a"], refuse)
     with pytest.raises(RunError, match="no vLLM server is left"):
         route([request(0, 1)], [])
     with ThreadPoolExecutor(4) as pool, pytest.raises(KeyError):

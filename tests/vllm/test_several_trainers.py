@@ -48,7 +48,7 @@ def fine_tuned(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, count: int) -> Iterator[list[VLLMLike]]:
+def serve(folder: Path, count: int) -> Iterator[list[VLLMLike]]:
     """Servers of a run's model."""
     with vllm_servers(load_policy(ModelConfig(name=str(folder / "start"), device="cpu")), count) as servers:
         yield servers
@@ -72,7 +72,7 @@ def outcome(folder: Path) -> tuple[list, list]:
 def one_process(fine_tuned, tmp_path_factory) -> Path:
     """The run of one process with one server."""
     folder = Path(shutil.copytree(fine_tuned, tmp_path_factory.mktemp("one") / "run"))
-    with serving(folder, 1) as servers:
+    with serve(folder, 1) as servers:
         for done in train(folder, 1, servers):
             assert done.returncode == 0, done.stderr
     return folder
@@ -85,7 +85,7 @@ def one_process(fine_tuned, tmp_path_factory) -> Path:
 def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path, requests, shards):
     """Rollouts and pass@1 are those of one process with one server, and each answer was of the weights pushed last."""
     folder = Path(shutil.copytree(fine_tuned, tmp_path / "run"))
-    with serving(folder, 2) as servers:
+    with serve(folder, 2) as servers:
         servers[1].faults[GENERATE] = after(requests, dies)
         for done in train(folder, 2, servers, "--model.shard", str(shards)):
             assert done.returncode == 0, done.stderr
@@ -106,7 +106,7 @@ def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path,
 def test_run_that_lost_all_servers_resumes_with_others(fine_tuned, one_process, tmp_path):
     """Exit code 2 and one line on each process; the same command with the new URLs ends as a run that lost none."""
     folder = Path(shutil.copytree(fine_tuned, tmp_path / "run"))
-    with serving(folder, 2) as servers:
+    with serve(folder, 2) as servers:
         for server in servers:
             server.faults[GENERATE] = after(35, dies)
         for done in train(folder, 2, servers):
@@ -114,7 +114,7 @@ def test_run_that_lost_all_servers_resumes_with_others(fine_tuned, one_process, 
             [error] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
             assert "vLLM servers" in error
             assert "Traceback" not in done.stderr
-    with serving(folder, 2) as servers:
+    with serve(folder, 2) as servers:
         for done in train(folder, 2, servers):
             assert done.returncode == 0, done.stderr
     assert outcome(folder) == outcome(one_process)

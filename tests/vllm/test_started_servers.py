@@ -35,7 +35,7 @@ def kill(sampler: VLLMSampler, place: int) -> None:
     os.kill(started.pid, signal.SIGKILL)
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
@@ -68,7 +68,7 @@ def test_lost_server_is_replaced_at_the_next_push():
     with pytest.raises(RunError, match=r"lost all 2 vLLM servers; last: .*; the same command resumes$"):
         draw(sampler)
     sampler.close()
-    assert all(map(ended, pids))
+    assert all(map(has_ended, pids))
 
 
 def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch):
@@ -119,9 +119,9 @@ def test_serve_prints_urls_and_the_line_to_type_next(tmp_path):
         served.kill()
         served.communicate()
     deadline = time.monotonic() + 60
-    while not all(map(ended, servers)) and time.monotonic() < deadline:
+    while not all(map(has_ended, servers)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert all(map(ended, servers))
+    assert all(map(has_ended, servers))
 
 
 def started_by(pid: int) -> list[int]:

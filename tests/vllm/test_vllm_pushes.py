@@ -51,7 +51,7 @@ def test_sleeping_engine_wakes_up_around_a_push(vllm_tied, monkeypatch):
     policy, sampler = vllm_tied.policy, vllm_tied
     llm, calls = sampler.engine.llm, []
     for name in ("sleep", "wake_up", "collective_rpc", "reset_prefix_cache"):
-        monkeypatch.setattr(llm, name, recording(calls, name, getattr(llm, name)))
+        monkeypatch.setattr(llm, name, record_call(calls, name, getattr(llm, name)))
     monkeypatch.setattr(sampler, "config", dataclasses.replace(sampler.config, sleep=2))
     before = greedy_tokens(sampler, policy)
     shake(policy)
@@ -70,14 +70,14 @@ def test_sleeping_engine_wakes_up_around_a_push(vllm_tied, monkeypatch):
     assert after == greedy_tokens(TorchSampler(policy), policy) != before
 
 
-def recording(calls: list, name: str, call):
+def record_call(calls: list, name: str, call):
     """`call`, noted with its name, what it got by position, and level or tags."""
 
-    def noted(*args, **settings):
+    def note(*args, **settings):
         calls.append((name, *args, *(settings[key] for key in ("level", "tags") if key in settings)))
         return call(*args, **settings)
 
-    return noted
+    return note
 
 
 def test_one_stale_matrix_is_caught(open_vllm, monkeypatch):

@@ -98,7 +98,7 @@ def command(out: Path, *flags: str, sizes: list[str] = SIZES) -> list[str]:
     return ["eval", "--task", "arithmetic", "--out-dir", str(out), *sizes, *flags]
 
 
-def evaluated(out: Path, *flags: str, sizes: list[str] = SIZES) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def evaluate(out: Path, *flags: str, sizes: list[str] = SIZES) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     assert main(command(out, *flags, sizes=sizes)) == 0
     rows = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     return rows, json.loads((out / "result.json").read_text())
@@ -125,8 +125,8 @@ def test_greedy_samples_are_those_of_this_process(
     """Sample for sample: texts, lengths, finish reasons, verdicts and numbers; turns too."""
     own = ["--model", str(folder), "--device", "cpu", "--temperature", "0", *here]
     served = [str(folder) if flag == "FOLDER" else flag for flag in there]
-    expected = evaluated(tmp_path / "here", *own)
-    found = evaluated(tmp_path / "there", "--url", url, "--model", "m", "--temperature", "0", *served)
+    expected = evaluate(tmp_path / "here", *own)
+    found = evaluate(tmp_path / "there", "--url", url, "--model", "m", "--temperature", "0", *served)
     assert found == expected
     assert len({row["completion"] for row in found[0]}) > 1
 
@@ -134,9 +134,9 @@ def test_greedy_samples_are_those_of_this_process(
 def test_samples_have_the_distribution_of_this_process(folder: Path, url: str, tmp_path: Path) -> None:
     """First tokens of 600 samples of a problem, by a chi-squared test; seeds differ, and so do samples."""
     flags = ["--max-problems", "1", "--max-new-tokens", "1", "--samples", "600", "--chat", "never"]
-    here, _ = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
+    here, _ = evaluate(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
     served = ["--url", url, "--model", "m", "--api", "completions", "--tokenizer", str(folder)]
-    there, result = evaluated(tmp_path / "there", *served, *flags)
+    there, result = evaluate(tmp_path / "there", *served, *flags)
     assert result["identical"] == 0
     a, b = (Counter(row["completion"] for row in rows) for rows in (here, there))
     assert len(a) > 5
@@ -152,8 +152,8 @@ def test_samples_have_the_distribution_of_this_process(folder: Path, url: str, t
 def test_seeds_give_the_same_samples_again(url: str, tmp_path: Path) -> None:
     """At temperature 1 a second evaluation draws the same completions; another seed draws others."""
     served = ["--url", url, "--model", "m", "--api", "completions", "--samples", "4", "--max-new-tokens", "6"]
-    first, _ = evaluated(tmp_path / "first", *served)
-    again, _ = evaluated(tmp_path / "again", *served, "--concurrency", "3")
-    other, _ = evaluated(tmp_path / "other", *served, "--seed", "1")
+    first, _ = evaluate(tmp_path / "first", *served)
+    again, _ = evaluate(tmp_path / "again", *served, "--concurrency", "3")
+    other, _ = evaluate(tmp_path / "other", *served, "--seed", "1")
     assert again == first
     assert sum(a["completion"] == b["completion"] for a, b in zip(first, other)) < len(first) / 2

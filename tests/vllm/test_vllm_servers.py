@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.served import ENVIRONMENT, rlvr, serving, torchrun
+from tests.helpers.served import ENVIRONMENT, rlvr, serve_command, torchrun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 try:
@@ -34,7 +34,7 @@ def fine_tuned(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def two_servers(fine_tuned, tmp_path_factory) -> Iterator[tuple[list[str], subprocess.Popen]]:
     logs = tmp_path_factory.mktemp("logs")
-    with serving(fine_tuned / "start", logs, "--servers", "2", "--port", "18300") as started:
+    with serve_command(fine_tuned / "start", logs, "--servers", "2", "--port", "18300") as started:
         yield started
 
 
@@ -105,7 +105,7 @@ print("workers", [server.workers for server in sampler.engine.servers])
 sampler.close()
 """
     flags = ("--tensor-parallel", "2", "--port", "18310")
-    with serving(fine_tuned / "start", tmp_path / "logs", *flags) as (urls, _):
+    with serve_command(fine_tuned / "start", tmp_path / "logs", *flags) as (urls, _):
         command = [sys.executable, "-c", program, str(fine_tuned / "start"), *urls]
         done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert "workers [2]" in done.stdout, done.stderr[-3000:]

@@ -74,13 +74,13 @@ def test_the_context_of_a_turn_is_read_from_the_cache(vllm_tied, monkeypatch):
     policy, engine, seen = vllm_tied.policy, vllm_tied.engine.llm.llm_engine, {}
     step = engine.step
 
-    def noted():
+    def note():
         made = step()
         seen.update({tuple(o.prompt_token_ids): o.num_cached_tokens for o in made if o.finished})
         return made
 
     vllm_tied.load_weights(policy)  # which empties the cache
-    monkeypatch.setattr(engine, "step", noted)
+    monkeypatch.setattr(engine, "step", note)
     problems = [Problem(f"p{i}", f"{i}" * 40) for i in range(3)]
     groups = play_rows(policy, vllm_tied, digits, problems=problems, group_size=1)
     lengths = {}
@@ -101,7 +101,7 @@ def test_a_failure_in_the_middle_leaves_nothing_behind(vllm_tied):
     """The turns under way are dropped, and a push works."""
     policy, lock, left = vllm_tied.policy, threading.Lock(), [12]
 
-    def lost(problem, rng):
+    def lose_turn(problem, rng):
         yield
         while True:
             with lock:
@@ -111,7 +111,7 @@ def test_a_failure_in_the_middle_leaves_nothing_behind(vllm_tied):
             yield Reply("1")
 
     with pytest.raises(RunError, match="no namespaces here"):
-        play_rows(policy, vllm_tied, lost)
+        play_rows(policy, vllm_tied, lose_turn)
     vllm_tied.load_weights(policy)
     assert greedy_tokens(vllm_tied, policy) == greedy_tokens(TorchSampler(policy), policy)
 
@@ -124,13 +124,13 @@ def test_turns_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
     again = run_ahead(vllm_tied, tmp_path / "parts", 6, start=3, environment=digits)
     with in_rounds(vllm_tied):
         rounds = run_ahead(vllm_tied, tmp_path / "rounds", 6, environment=digits)
-    assert drawn(again) == drawn(whole) == drawn(rounds)
+    assert describe_rollouts(again) == describe_rollouts(whole) == describe_rollouts(rounds)
     rows = whole.reporter.log.read("metrics")
     assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
     assert all(row["turns/replies"] > 1 for row in rows)
 
 
-def drawn(run) -> list:
+def describe_rollouts(run) -> list:
     """What was said and heard in each rollout, and its verdict."""
     rows = run.reporter.log.read("rollouts")
     return [(row["step"], row["problem"], row["sample"], row["turns"], row["status"]) for row in rows]

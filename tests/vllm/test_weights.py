@@ -34,7 +34,7 @@ def test_weights_go_to_the_engine_under_the_names_of_a_checkpoint(family: str, t
     assert "lm_head.weight" in pushed
 
 
-def adapted(family: str, folder: Path) -> Policy:
+def make_adapted(family: str, folder: Path) -> Policy:
     """Save a random model of a family, and load it with adapters that are not zero."""
     model, _ = make_models(family)
     model.save_pretrained(folder)
@@ -48,7 +48,7 @@ def adapted(family: str, folder: Path) -> Policy:
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
 def test_merged_adapters_go_under_the_names_of_a_checkpoint(family: str, tmp_path: Path):
     """As those of a merged model that is saved."""
-    policy = adapted(family, tmp_path)
+    policy = make_adapted(family, tmp_path)
     pushed = dict(engine_weights(policy))
     policy.model.merge_and_unload().save_pretrained(tmp_path / "merged")
     saved = load_file(tmp_path / "merged" / "model.safetensors")
@@ -61,7 +61,7 @@ def test_merged_adapters_go_under_the_names_of_a_checkpoint(family: str, tmp_pat
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
 def test_one_merged_weight_is_in_memory_at_a_time(family: str, tmp_path: Path):
     """Beyond the model there is never more than the merged weight that was asked for; stacked experts are one."""
-    policy = adapted(family, tmp_path)
+    policy = make_adapted(family, tmp_path)
     merged = max(weight.nbytes for weight in policy.model.parameters())
     beyond = []
     with BytesAlive() as alive:

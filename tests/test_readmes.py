@@ -63,18 +63,6 @@ def test_python_of_a_readme_runs(path: Path, tmp_path: Path) -> None:
     run_python(f"exec(compile({code!r}, {str(path)!r}, 'exec'), {{'__name__': 'readme'}})", tmp_path)
 
 
-def test_recipe_of_the_readme_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--dry-run` accepts the example of recipes/README.md, and writes nothing."""
-    [recipe] = [text for text in blocks(ROOT / "recipes" / "README.md", "python") if "CONFIG = " in text]
-    (tmp_path / "sums.py").write_text(recipe)
-    monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "rlvr", "train", "sums.py", "--dry-run"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["sums.py"]
-
-
 @pytest.mark.parametrize("path", parameters_of(readmes()))
 def test_flags_of_a_readme_exist(path: Path) -> None:
     """Every `--group.field` is a setting of a run; which algorithm or sampler reads it is not asked here.

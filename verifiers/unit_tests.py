@@ -217,7 +217,7 @@ class UnitTests:
         plan_of(reference)
 
     def integrity(self, reference: Any) -> str:
-        """Return "strong", or "weak" if a pass does not show that a program solves the problem (code/README.md)."""
+        """Return "strong", or "weak" if a pass shows little (docs/explained/code.md)."""
         return integrity(reference)
 
     def null_completions(self, reference: Any) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The algorithms: one row each. The trainer reads what distinguishes an algorithm from its row, never from its name.
 
 To add an algorithm, write its advantage rule in rlvr/algo/advantages.py and add a row to ALGORITHMS below: the name,
-the paper, the rule, and what it needs beyond the defaults of `Algorithm`. rlvr/algo/README.md has an example. Losses
+the paper, the rule, and what it needs beyond the defaults of `Algorithm`. docs/how-to/extend.md has an example. Losses
 have a table of their own, in rlvr/algo/losses.py. Neither table imports torch.
 """
 

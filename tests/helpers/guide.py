@@ -39,7 +39,21 @@ RUN = ("python", "console", "bash")
 FILES = ("json", "jsonl", "toml", "yaml", "python", "text", "bash")  # languages of blocks with a title: files
 SHOWN = ("text", "json", "jsonl", "toml", "yaml", "html", "markdown")  # not run
 # What a block may need that tests lack. Such blocks are parsed: imports, flags, names.
-NEEDS = ("minutes", "GPU", "hub", "network", "vLLM", "server", "cluster", "TRL", "verl", "OpenRLHF", "prime-rl", "Ray")
+NEEDS = (
+    "minutes",
+    "GPU",
+    "hub",
+    "network",
+    "vLLM",
+    "server",
+    "cluster",
+    "TRL",
+    "verl",
+    "OpenRLHF",
+    "prime-rl",
+    "Ray",
+    "Coq",
+)
 # Commands of other programs that change the machine: they are checked and not run.
 CHECKED = ("make", "pip", "docker", "sbatch", "apt-get", "source")
 SECONDS = 240

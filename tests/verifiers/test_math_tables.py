@@ -80,9 +80,9 @@ def render_rules() -> str:
 
 
 def test_rules():
-    """The README of the verifier shows the rules as the golden rows have them, and they hold."""
+    """The page on the rules shows the rules as the golden rows have them, and they hold."""
     assert wrong(RULES) == []
-    assert render_rules() in (ROOT / "verifiers" / "math" / "README.md").read_text(encoding="utf-8")
+    assert render_rules() in (ROOT / "docs" / "explained" / "math-rules.md").read_text(encoding="utf-8")
 
 
 # --- labelled data ----------------------------------------------------------------------------------------------------

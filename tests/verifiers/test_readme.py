@@ -24,7 +24,8 @@ def test_every_verifier_and_folder_is_named():
 
 def test_traits_that_it_names_are_declared():
     """Those of a verifier's own; the components of `combine` are left to rlvr/core/types.py."""
-    listed = re.search(r"Optional attributes \((.*?)\) are\s+declared", README, re.DOTALL)
+    page = (ROOT / "docs" / "how-to" / "verifier.md").read_text()
+    listed = re.search(r"Optional attributes \((.*?)\)\s+are\s+declared", page, re.DOTALL)
     named = re.findall(r"`(\w+)`", listed[1])
     assert named == [item.name for item in fields(VerifierTraits)][: len(named)]
     assert len(named) == 9

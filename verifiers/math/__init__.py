@@ -57,7 +57,7 @@ QUICK_COMPLETION = 100_000  # characters; in longer completions the answer is lo
 class MathVerifier:
     """Whether the answer of a completion equals the reference.
 
-    The README beside this file has the rules as a table: gold, answer, verdict.
+    docs/explained/math-rules.md has the rules as tables: gold, answer, verdict.
 
     extract: where the answer stands. "strict": in a box. "marked": also after "the answer is", "####" and the like.
         "lenient": also the whole of a short text, else its last formula, else its last number.

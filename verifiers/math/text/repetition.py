@@ -1,6 +1,6 @@
 r"""Answers that leave the question undone: repetitions of the prompt, and arithmetic that is not carried out.
 
-The README of the math verifier has both rules as tables. An expression is the same in any order and spelling with
+docs/explained/math-rules.md has both rules as tables. An expression is the same in any order and spelling with
 nothing carried out: 57 - 1, -1 + 57, (57 - 1) \cdot 1. What is written as the gold is no repetition.
 
 The expressions of a prompt are its formulas and its operations in words: "57 minus 1" is rewritten as 57 - 1, then

@@ -157,13 +157,22 @@ def _module(name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-def _finish(code: int) -> NoReturn:
-    """Shut down as the interpreter does (threads, exit functions, flush), then exit."""
+def _finish(code: int, held: list[dict[str, Any]] | None = None) -> NoReturn:
+    """Shut down as the interpreter does (threads, exit functions, flush), then exit.
+
+    held: the only reference to the variables of the main module. Dropping it ends generators and runs `__del__`, which
+    may print.
+    """
     threading = sys.modules.get("threading")
     if threading is not None:
         # Private, but the only way to wait for threads as the interpreter does.
         threading._shutdown()
     atexit._run_exitfuncs()
+    if held:
+        interpreter.flush_streams()
+        del sys.modules["__main__"]
+        held.clear()
+        gc.collect()
     interpreter.flush_streams()
     os._exit(code)
 
@@ -172,7 +181,8 @@ def _exit_code(error: BaseException) -> int:
     """Print an uncaught exception and return its exit code, both as the interpreter does; EXIT_MEMORY out of memory."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
-            return int(error.code or 0) & 0xFF
+            code = int(error.code or 0)
+            return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
         print(error.code, file=sys.stderr)
         return EXIT_CRASH
     traceback.print_exception(error, limit=-20)
@@ -187,15 +197,15 @@ def _prelude(job: dict[str, Any], names: dict[str, Any]) -> None:
 
 def _run_plain(job: dict[str, Any]) -> None:
     code = _compile(job["program"], "main.py")
-    names = _module("__main__")
+    held = [_module("__main__")]
     try:
-        _prelude(job, names)
-        exec(code, names)
+        _prelude(job, held[0])
+        exec(code, held[0])
     except BaseException as error:
         result = _exit_code(error)
     else:
         result = 0
-    _finish(result)
+    _finish(result, held)
 
 
 def _load(job: dict[str, Any]) -> dict[str, Any]:
@@ -230,6 +240,10 @@ def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
     for number, call in enumerate(job["calls"]):
         try:
             args, kwargs = values.decode(call["args"]), values.decode(call["kwargs"])
+        except values.PlainError:
+            service.send(FIRST_CHANNEL, {"n": number, "v": values.LEFT_OUT})
+            continue
+        try:
             value = service.find_entry(names, call["entry"])(*args, **kwargs)
             answer = {"n": number, "v": values.encode_value(value, whole=True)}
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import os
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 from ..jail import interpreter
 from ..wire import service
-from ..wire.proxies import After, Link, Named, NotPlain, Uncatchable
+from ..wire.proxies import After, BuiltinRedefined, Link, Named, NotPlain, Uncatchable
 from . import collection as testing
 from . import instrument
 from . import pytest_stub as pytest_names
@@ -23,6 +24,7 @@ from . import pytest_stub as pytest_names
 #
 # numpy broadcasts it against a number, and then compares nothing.
 
+_BUILTINS = frozenset(name for name in dir(builtins) if name[0] != "_")
 _PREDICATES = ("allclose", "isclose", "array_equiv")
 _ASSERTS = (
     "assert_allclose",
@@ -111,11 +113,17 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
     tree = ast.parse(job["test"])
     written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     try:
+        if redefined := link.ask("redefined", "", *sorted(used & _BUILTINS - set(job["names"]))):
+            raise BuiltinRedefined(redefined)
+        link.answered = 0
         _execute(tree, space, job["names"])
         for name, found in list(space.items()):
             if type(found) is types.FunctionType and testing.is_test_name(name):
                 found()
+        if not link.ended:
+            link.ask("finish", "")
         if link.ended or not (failures or any(checks)):
             failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
     except (Exception, Uncatchable, SystemExit) as error:

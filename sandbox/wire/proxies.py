@@ -30,6 +30,10 @@ class ProgramEnded(Uncatchable):
     """The program has ended before it answered."""
 
 
+class BuiltinRedefined(Uncatchable):
+    """The program has a function of its own under the name of a builtin one that the tests use."""
+
+
 class NotPlain(Uncatchable):
     """A value that cannot cross, or an operation on an answer that is no plain value."""
 
@@ -116,9 +120,10 @@ class Link:
 
         Raises the exception that the program has raised, ProgramEnded, and NotPlain.
         """
-        after: list[Any] = [place for place, value in (*enumerate(args), *kwargs.items()) if isinstance(value, After)]
-        given = [value.value if isinstance(value, After) else value for value in args]
-        named = {name: value.value if isinstance(value, After) else value for name, value in kwargs.items()}
+        # By type: to ask an Unknown for its class ends the tests.
+        after: list[Any] = [place for place, value in (*enumerate(args), *kwargs.items()) if type(value) is After]
+        given = [value.value if type(value) is After else value for value in args]
+        named = {name: value.value if type(value) is After else value for name, value in kwargs.items()}
         self._new.clear()
         try:
             encoded = values.encode([given, named], other=self._encode_value, whole=True)
@@ -208,7 +213,7 @@ class Link:
             value: Any = _Set(decoder.read_hashable(data[0][1:], depth))
         else:
             value = Stream(self, number) if tag == "e" else decoder.any(data[0], depth - 1)
-        if not isinstance(value, _IMMUTABLE):
+        if not isinstance(value, _IMMUTABLE) or (isinstance(value, tuple) and value):
             self._given[id(value)] = number, value
         return value
 
@@ -264,9 +269,13 @@ class Stream:
 
 def _replace(value: Any, found: Any) -> None:
     """Put into a container of the tests what the program has left in its copy. Raises NotPlain for another type."""
-    if type(found) is not type(value):
+    if isinstance(found, Unknown) or not isinstance(found, type(value)):
         raise NotPlain(f"the argument is a {type(found).__name__} after the call")
-    if isinstance(value, (list, bytearray)):
+    if isinstance(value, tuple):
+        for item, other in zip(value, found, strict=True):
+            if not isinstance(item, _IMMUTABLE) or isinstance(item, tuple):
+                _replace(item, other)
+    elif isinstance(value, (list, bytearray)):
         value[:] = found
     else:
         value.clear()

@@ -64,7 +64,8 @@ class _Items:
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
-_NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a", "W"))
+# Tuples among them are those of other types: handed back, they are what they were.
+_NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a", "W", "t", "N"))
 # A class may set these without acting otherwise: strong tests neither ask how an answer is shown, nor change it.
 _TRIVIAL = frozenset(
     "__setitem__ __delitem__ add append clear discard extend insert pop remove setdefault sort update "
@@ -72,6 +73,8 @@ _TRIVIAL = frozenset(
     "__abstractmethods__ _abc_impl __qualname__ __match_args__ __replace__ __reduce_ex__ __orig_bases__ __parameters__ "
     "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__ __missing__".split()
 )
+# How many items back each item of an iterator is looked whether it is still the same; at the end all are.
+_LOOKED_BACK = 64
 # By identity: a class of the program decides what it equals, and what `__mro__` it shows.
 _ERRORS = {id(kind): name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
 _MRO: Any = vars(type)["__mro__"]
@@ -180,7 +183,7 @@ class Server:
         self._objects: list[Any] = []
         # Containers that both sides have, by number: given again, they are the same ones here.
         self._given: dict[int, Any] = {}
-        # Of each iterator the items that were read and can change, as they were then.
+        # Of each iterator the items that were read since the last other request and can change, as they were then.
         self._read: dict[int, dict[int, tuple[Any, Any]]] = {}
         self._numbers = itertools.count(-1, -1)
         self._operations: dict[str, Callable[..., Any]] = {
@@ -197,6 +200,8 @@ class Server:
             "item": self._on(operator.getitem),
             "setitem": self._on(operator.setitem),
             "delitem": self._on(operator.delitem),
+            "redefined": lambda on: lambda *names: list(filter(self._redefines, names)),
+            "finish": lambda on: lambda: None,
         }
 
     def _on(self, operate: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
@@ -213,8 +218,14 @@ class Server:
             send(self._replies, answer)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = values.decode(request["with"], array=make_array, other=self._decode_given)
         try:
+            args, kwargs = values.decode(request["with"], array=make_array, other=self._decode_given)
+        except values.PlainError:
+            return {"v": values.LEFT_OUT, "a": [values.LEFT_OUT] * len(request["after"])}
+        try:
+            if request["do"] != "next":
+                self._refuse_changed(item for read in self._read.values() for item in read.values())
+                self._read.clear()
             value = self._operations[request["do"]](request["on"])(*args, **kwargs)
             # An iterator that is still to be read may change the arguments later.
             stays = _stays(request["do"], value)
@@ -236,7 +247,7 @@ class Server:
         except StopIteration:
             self._refuse_changed(read.values())
             return _Items([])
-        self._refuse_changed([read[next(reversed(read))]] if read else ())
+        self._refuse_changed(itertools.islice(reversed(read.values()), _LOOKED_BACK))
         if type(item) not in _PLAIN - {tuple, frozenset}:
             self._refuse_changed([read[id(item)]] if id(item) in read else ())
             read[id(item)] = item, values.encode_value(item, other=_leave_iterator)
@@ -245,6 +256,17 @@ class Server:
     def _refuse_changed(self, read: Iterable[tuple[Any, Any]]) -> None:
         if any(values.encode_value(item, other=_leave_iterator) != data for item, data in read):
             raise SystemExit("an item of an iterator has changed after it was read")
+
+    def _redefines(self, name: str) -> bool:
+        """Whether the program has an object of its own under a builtin name, not one that it has imported."""
+        value = self._names.get(name, getattr(builtins, name))
+        if value is getattr(builtins, name):
+            return False
+        if isinstance(value, type):
+            return _is_of_program(value)
+        functions = types.BuiltinFunctionType, types.FunctionType
+        module = value.__module__ if isinstance(value, functions) else type(value).__module__
+        return module != "numpy" if not isinstance(value, functions) else module in ("solution", "__main__")
 
     def _keep(self, value: Any) -> int:
         self._objects.append(value)

@@ -5,7 +5,7 @@
 
 Nothing in a prompt says how an answer must look: `math` reads it leniently, from whatever the model says. No number of
 a prompt is its answer, and an answer that only repeats the question is none, so that nothing is gained by copying.
-Held-out problems have other numbers, not other stories.
+No held-out prompt is trained on; its numbers may be, in another story.
 """
 
 from __future__ import annotations

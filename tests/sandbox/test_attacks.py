@@ -80,7 +80,7 @@ def canaries() -> Iterator[Canaries]:
 
 def program(row: dict[str, Any], canaries: Canaries) -> str:
     text, count = row.get("repeat", ("", 0))
-    return canaries.placed(row["program"]).replace("{MANY}", text * count)
+    return canaries.place_canaries(row["program"]).replace("{MANY}", text * count)
 
 
 def is_attack(row: dict[str, Any]) -> bool:

@@ -214,7 +214,7 @@ def test_an_exception_is_logged_once_per_kind(caplog):
     assert all(v.score is None and v.seconds > 0 for v in verdicts)
     assert len(caplog.records) == 1
     assert "Traceback" in caplog.text
-    assert "test_runner.failing" in caplog.text
+    assert "test_runner.fail" in caplog.text
 
 
 def test_budget_stops_a_run_whose_verdicts_are_errors():

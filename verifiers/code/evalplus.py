@@ -10,14 +10,17 @@ import ast
 import json
 import math
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 _LINE = re.compile(r"^([ \t]*(inputs|results) = )([\[(].*)$", re.MULTILINE)
-_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,\s*(?=[\])])|[()]|[A-Za-z_]\w*""")
-_WORDS = {"(": '{"(":[', ")": "]}", "True": "true", "False": "false", "None": "null"}
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,\s*\)|,\s*(?=[\]}])|[()]|[A-Za-z_]\w*""")
+# A pair of brackets becomes an object with this key; a comma before the closing one makes a tuple of one item.
+_TUPLE, _ONE = "\0tuple", "\0one"
+_WORDS = {"(": '{"\\u0000tuple":[', ")": "]}", "True": "true", "False": "false", "None": "null"}
 # The code after the literals are taken out, as ast.unparse prints it.
 _FORM = re.compile(
     r"""(?:(?:import|from)\ .*\n+ | METADATA\ =\ .*\n+ | ['"].*\n+ | def\ (?!check\b).*\n(?:\ .*\n|\n)*)*
@@ -54,6 +57,7 @@ _CLOSE = (
 _RELATIVE = 1e-7  # numpy.testing.assert_allclose's default
 # What the comparison of a program's value with another one may raise.
 _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
+_SEQUENCES = (list, tuple, range, deque)
 _FLOATS = 1e-6  # EvalPlus's tolerance for floats where it gives none
 
 
@@ -80,7 +84,7 @@ def read_cases(code: str) -> Cases | None:
         if form is None or not any(functions.items() <= _functions(tree).items() for functions in known):
             return None
         inputs, results = _literal(lines["inputs"]), _literal(lines["results"])
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     rows = all(isinstance(row, (list, tuple)) for row in inputs)
     if not rows or len(inputs) != len(results) or not inputs:
@@ -107,11 +111,16 @@ def _token(match: re.Match[str]) -> str:
     if token[0] in "'\"":
         return json.dumps(ast.literal_eval(token))
     # A comma before a closing bracket is left out. Other words become text that JSON refuses.
-    return "" if token[0] == "," else _WORDS.get(token, f"{token}?")
+    if token[0] == ",":
+        return '],"\\u0000one":0}' if token[-1] == ")" else ""
+    return _WORDS.get(token, f"{token}?")
 
 
 def _tuple(found: dict[str, Any]) -> Any:
-    return tuple(found["("]) if list(found) == ["("] else found
+    items = found.get(_TUPLE)
+    if items is None:
+        return found
+    return items[0] if len(items) == 1 and _ONE not in found else tuple(items)
 
 
 def same_result(value: Any, expected: Any, tolerance: float) -> bool:
@@ -130,12 +139,27 @@ def same_result(value: Any, expected: Any, tolerance: float) -> bool:
         return False
 
 
+def _shape(value: Any) -> tuple[int, ...]:
+    """Return the shape of nested sequences. Raises ValueError where numpy makes no array of numbers of them."""
+    if not isinstance(value, _SEQUENCES):
+        if isinstance(value, (int, float, complex)):
+            return ()
+        raise ValueError(f"a {type(value).__name__} is no number")
+    shapes = set(map(_shape, value))
+    if len(shapes) > 1:
+        raise ValueError("rows of different lengths")
+    return (len(value), *shapes.pop()) if shapes else (0,)
+
+
 def _is_close(value: Any, expected: Any, near: float) -> bool:
-    if isinstance(expected, (list, tuple)):
-        rows = isinstance(value, (list, tuple)) and len(value) == len(expected)
-        return rows and all(_is_close(item, other, near) for item, other in zip(value, expected))
-    if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
-        return bool(value == expected)
+    if _shape(value) != _shape(expected):
+        return False
+    return _are_close(value, expected, near)
+
+
+def _are_close(value: Any, expected: Any, near: float) -> bool:
+    if isinstance(expected, _SEQUENCES):
+        return all(_are_close(item, other, near) for item, other in zip(value, expected))
     if isinstance(expected, float) and math.isnan(expected):
         return isinstance(value, float) and math.isnan(value)
     if math.inf in (abs(value), abs(expected)):

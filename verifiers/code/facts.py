@@ -31,7 +31,8 @@ class NotProved(Exception):
 class Value:
     """A value of the test code, as far as it is known.
 
-    places: the numbers of the containers that it may be; numbers, texts and tuples of these are not containers. answer:
+    places: the numbers of the containers that it may be; numbers, texts and tuples of these are not containers. Without
+    places a value cannot be changed. answer:
     it was computed from an answer of the program. text: the literal of a number or text, LITERAL of a container; if it
     is not known "?", or "?n" for a number or text; "?r" and "?rn" if it was drawn at random.
     """
@@ -102,6 +103,12 @@ class State:
         number = next(self.numbers)
         self.containers[number] = Container(kind, self.calls, frozenset(parts), **more)
         return frozenset((number,))
+
+    def make_unknown(self, parts: Iterable[int] = ()) -> frozenset[int]:
+        """Make a container whose depth is not known: what is taken out of it may be it, or any of its parts."""
+        (number,) = found = self.make("own", parts)
+        self.containers[number] = replace(self.containers[number], parts=self.containers[number].parts | found)
+        return found
 
     def reach(self, places: Iterable[int]) -> set[int]:
         """Return containers together with all that they hold, directly or through others."""
@@ -220,14 +227,34 @@ PURE = frozenset(
 )
 # These return a number, a text or a truth value for all arguments.
 SCALAR = frozenset(
-    "len all any str repr print isinstance hash round int float bool ord chr bin hex oct complex format ascii isclose "
-    "allclose array_equal join randint randrange uniform gcd sqrt factorial isdigit isalpha count index startswith "
-    "endswith lower upper strip random gauss getrandbits".split()
+    "len str repr print isinstance hash int float bool ord chr bin hex oct complex format ascii allclose array_equal "
+    "index count startswith endswith isdigit isalpha factorial gcd".split()
 )
-# These return a new container, which holds parts of their arguments.
+# These do for numbers and texts; given an array or a bytearray they may return another one.
+SCALAR_OF_SCALARS = frozenset(
+    "all any round isclose join randint randrange uniform sqrt lower upper strip random gauss getrandbits abs".split()
+)
+# These return a new container, of which nothing is part of their arguments but items of items.
 FRESH = frozenset(
     "list tuple dict set frozenset sorted bytearray deque Counter sample choices split splitlines tolist most_common "
     "array zeros ones arange full deepcopy range".split()
+)
+# These return a container whose items are numbers, texts, or items of their arguments. Of others the depth is unknown.
+FLAT = frozenset(
+    "list tuple set frozenset sorted bytearray deque Counter sample choices split splitlines most_common zeros ones "
+    "arange full range copy keys values".split()
+)
+# These return views: what changes the dict changes them.
+VIEWS = frozenset("keys values items".split())
+# These return containers of any depth that hold nothing of their arguments.
+DEEP_COPIES = frozenset("deepcopy tolist".split())
+# These yield tuples of items of their arguments, or just these items.
+YIELDS_TUPLES = frozenset(
+    "product permutations combinations combinations_with_replacement pairwise zip_longest batched".split()
+)
+YIELDS_ITEMS = frozenset(
+    "filter reversed keys values merge chain from_iterable islice cycle repeat count takewhile dropwhile compress "
+    "filterfalse".split()
 )
 # These may read an object of the program, by calling an operation of it.
 READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())

@@ -116,6 +116,22 @@ def defined_in(code: str) -> set[str]:
     return inner | {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
 
 
+def without_stubs(code: str) -> str:
+    """Return a prelude without functions that do nothing: the heads of functions that the program has to write."""
+    tree = ast.parse(code)
+    stubs = [node for node in tree.body if isinstance(node, ast.FunctionDef) and all(map(_does_nothing, node.body))]
+    if not stubs:
+        return code
+    tree.body = [node for node in tree.body if node not in stubs]
+    return ast.unparse(tree) + "\n"
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    missing = isinstance(node, ast.Raise) and node.exc is not None and instrument.called_name(node.exc)
+    text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return text or isinstance(node, ast.Pass) or missing == "NotImplementedError"
+
+
 def _is_bound_outside(symbol: symtable.Symbol) -> bool:
     return symbol.is_declared_global() and symbol.is_assigned()
 
@@ -384,7 +400,8 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
         parse(part)
     tree = parse(code)
     # If the setup defines names for the tests, it runs in their sandbox, too.
-    ours = f"{prelude}\n{setup}" if (defined_in(setup) - {entry}) & used_in(code) else prelude
+    ours = without_stubs(prelude)
+    ours = f"{ours}\n{setup}" if (defined_in(setup) - {entry}) & used_in(code) else ours
     names = program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")

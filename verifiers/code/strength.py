@@ -60,7 +60,7 @@ class Proof:
         self.tree, self.names = tree, frozenset(names)
         self.modules = facts.read_imports(tree)
         self.classes = facts.find_classes(tree, self.names)
-        self.state = State(views="numpy" in self.modules.values())
+        self.state = State(views=any(path.split(".")[0] == "numpy" for path in self.modules.values()))
         self.scope = Scope(-1, None, set().union(*map(facts.find_bound_names, tree.body)))
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
@@ -377,6 +377,8 @@ class Proof:
         if isinstance(node, (ast.BoolOp, ast.IfExp)):
             text = found.text if all(map(is_scalar, parts)) else facts.unknown(*parts)
             return replace(found, text=text, places=frozenset().union(*(part.places for part in parts)))
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) and parts[0].places:
+            return self.make_container(answer=found.answer)
         return found
 
     def _expr_Constant(self, node: ast.Constant) -> Value:
@@ -442,15 +444,18 @@ class Proof:
         return self.combine(node.op, self.use(left), self.use(right))
 
     def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
-        """Return what an operator makes of two values. With a number or text it is one, except a sequence times n."""
+        """Return what an operator makes of two values. With a number: a new number or array, or items repeated."""
         answer = left.answer or right.answer
         if isinstance(op, ast.Mod) and right.answer and not left.text.lstrip("-")[:1].isdigit():
             raise NotProved("the text of what may be an object")
         scalars = is_scalar(left) + is_scalar(right)
-        if scalars == 2 or (scalars and not isinstance(op, ast.Mult)):
+        if scalars == 2:
             return self.number(left, right)
         if not left.places | right.places:
             return Value(answer=answer, text=facts.unknown(left, right))
+        if scalars and not isinstance(op, ast.Mult):
+            # An array; of an answer that is a number, a number.
+            return self.make_container(answer=answer)
         exact = all(self.state.containers[place].exact for place in left.places | right.places)
         return self.make_container(self.state.parts(left) | self.state.parts(right), answer=answer, exact=exact)
 
@@ -467,7 +472,10 @@ class Proof:
             stale = {place for place in late if self.state.containers[place].made < self.state.calls}
             parts = zip((node.left, *node.comparators), sides)
             self.late |= {id(part) for part, side in parts if stale & self.state.reach(side.places)}
-        return self.number(*(self.use(side, late) for side in sides))
+        found = self.number(*(self.use(side, late) for side in sides))
+        tells = all(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in node.ops)
+        arrays = any(side.places and (side.answer or self.state.views) for side in sides)
+        return found if tells or not arrays else self.make_container(answer=found.answer)
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
         """Return the answers that are compared with numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
@@ -509,7 +517,8 @@ class Proof:
         self.use(base)
         if node.attr == "args":
             return Value(self.state.make("answer"), True, "?")
-        return self.make_container(self.state.parts(base) | base.places, answer=base.answer)
+        # Some are views: what changes one changes the other.
+        return Value(base.places | self.state.parts(base), base.answer, facts.unknown(base))
 
     def _comprehension(self, node: Any) -> Value:
         elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -609,7 +618,13 @@ class Proof:
             raise NotProved("a result that may be put into an argument")
         objects = [value for value in given if "object" in self.state.kinds(value.places)]
         if objects and name in facts.READING and isinstance(node.func, ast.Name):
+            if any(value.places for value in given if value is not objects[0]):
+                raise NotProved("an object is read together with other containers")
             return self.operation([])
+        if name == "partition" and any(value.places for value in base):
+            raise NotProved("the order of an array is changed")
+        if name in ("copy", "deepcopy") and any(value.answer for value in (*base, *given)):
+            raise NotProved("a copy of an answer, which a class of the program may make")
         changes = name in facts.CHANGING_FUNCTIONS or (base and name in facts.CHANGING)
         target, *added = (*base, *given) or (Value(),)
         for value in added if changes and name in facts.ADDING else (target, *added):
@@ -618,6 +633,7 @@ class Proof:
         parts: frozenset[int] = frozenset().union(*(self.state.parts(value) for value in (*base, *given)))
         if name not in facts.KEEPS_ITEMS:
             parts = frozenset(self.state.reach(parts))
+        arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
         functions = [part for part in nodes if isinstance(part, (ast.Lambda, ast.Name))]
         used = {part.id for each in functions for part in ast.walk(each) if isinstance(part, ast.Name)} | {name}
         shown = [value for value in (*base, *given) if value.answer]
@@ -626,25 +642,55 @@ class Proof:
         self._check_known(node, used, shows=any(value.places for value in shown))
         if changes:
             self.change(target, *added, exact=name == "append")
-            return Value(parts, answer, "?")
+            if name == "popitem":
+                parts = self.state.make("own", parts, exact=True, items=(frozenset(), parts))
+            # `pop` and `setdefault` may return what they are given.
+            return Value(parts.union(*(value.places for value in added)), answer, "?")
         drawn = path.startswith("random.") or name in facts.RANDOM
         found = Value(answer=answer, text="?r" if drawn else facts.unknown(*base, *given))
         is_iterator = name in facts.STAYING or path.startswith("itertools.")
-        if not is_iterator and name in facts.SCALAR:
+        if not is_iterator and self._is_scalar_call(node, path, base, arguments):
             return self.number(*base, found)
-        if name == "deepcopy":
-            return replace(found, places=self.state.make("own"))
-        arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
-        if is_iterator:
-            if name in ("zip", "enumerate") and not any(isinstance(part, ast.Starred) for part in nodes):
-                items = [frozenset[int]()] * (name == "enumerate") + [self.state.parts(value) for value in given]
-                parts = self.state.make("own", parts, exact=True, items=tuple(items))
+        if name in facts.DEEP_COPIES:
+            return replace(found, places=self.state.make_unknown())
+        if is_iterator or (base and name in facts.VIEWS):
             delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
-            parts = parts if name in ("zip", "enumerate") else parts | arguments
-            return replace(found, places=self.state.make("lazy", parts, reads=arguments, delayed=delayed))
-        exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
-        made = self.state.make("own", parts, exact=exact)
-        return replace(found, places=made if name in facts.FRESH else made | arguments | parts)
+            items = self._items_of(node, [*base, *given], parts, arguments)
+            return replace(found, places=self.state.make("lazy", items, reads=arguments, delayed=delayed))
+        if name not in facts.FLAT:
+            made = self.state.make_unknown(parts | arguments)
+        else:
+            exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
+            made = self.state.make("own", parts, exact=exact)
+        fresh = name in facts.FRESH and not any(keyword.arg == "copy" for keyword in node.keywords)
+        return replace(found, places=made if fresh else made | arguments | parts)
+
+    def _is_scalar_call(self, node: ast.Call, path: str, base: list[Value], arguments: frozenset[int]) -> bool:
+        """Whether a call of a known function returns a number, a text or a truth value."""
+        name = called_name(node)
+        if name in facts.SCALAR or (name in ("all", "any") and isinstance(node.func, ast.Name) and not path):
+            return True
+        if name not in facts.SCALAR_OF_SCALARS or path.startswith("numpy.random"):
+            return False
+        return not arguments or (bool(base) and is_scalar(base[0]))
+
+    def _items_of(
+        self, node: ast.Call, given: Sequence[Value], parts: frozenset[int], arguments: frozenset[int]
+    ) -> frozenset[int]:
+        """Return what an iterator or a view of a known function yields. parts: what is in its arguments."""
+        name = called_name(node)
+        if name in ("zip", "enumerate") and not any(isinstance(part, ast.Starred) for part in node.args):
+            columns = [frozenset[int]()] * (name == "enumerate") + [self.state.parts(value) for value in given]
+            return self.state.make("own", parts, exact=True, items=tuple(columns))
+        if name == "items":
+            return self.state.make("own", parts, exact=True, items=(frozenset(), parts))
+        if name in facts.YIELDS_TUPLES or name in ("zip", "enumerate"):
+            return self.state.make("own", parts) if parts else parts
+        if name == "map" and called_name(node.args[0]) in facts.SCALAR:
+            return frozenset()
+        if name in facts.YIELDS_ITEMS or (name == "accumulate" and len(node.args) == 1 and not parts):
+            return parts | arguments if name != "accumulate" else parts
+        return self.state.make_unknown(parts | arguments)
 
     def _argument(self, node: ast.expr) -> Value:
         """Return the value of an argument. A function that changes nothing has no containers."""
@@ -711,6 +757,8 @@ class Proof:
             container = self.state.containers[place]
             if container.kind == "lazy":
                 raise NotProved("an iterator or function is passed to the program")
+            if container.passed and self.state.views and not container.exact:
+                raise NotProved("what may be a view of a passed array is passed")
             if container.kind == "own":
                 self.state.containers[place] = replace(container, passed=self.state.calls)
         return Value(self.state.make("answer"), True, "?")

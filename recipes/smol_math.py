@@ -1,9 +1,9 @@
-"""Word problems for a real language model on a CPU: SmolLM2-135M-Instruct, prompts in its chat template, GRPO.
+"""Word problems for a real language model on a CPU: SmolLM2-135M-Instruct, prompts in its chat template, MaxRL.
 
-The model knows how to talk and can hardly calculate. It sees questions of one step (three quarters) and of two, as
-people ask them, and nothing but the verdicts of the math verifier; there is no fine-tuning before. On seed 0, held-out
-pass@1 on questions of one step went from .05 to .75 in 80 steps, some ten minutes on two quiet cores, and no further:
-its entropy was gone. On those of two steps it stayed below .04.
+The model knows how to talk and can hardly calculate. It sees questions of one step (seven of eight) and of two, as
+people ask them, and nothing but the verdicts of the math verifier; there is no fine-tuning before. On seed 2, which
+chose nothing, held-out pass@1 on questions of one step went from .055 to .863 in 80 steps. On those of two steps it
+stayed below .07.
 
     rlvr fetch smollm2-135m models/smollm2-135m
     rlvr train smol_math
@@ -19,10 +19,10 @@ from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig
 CONFIG = Config(
     run=RunConfig(
         task="mixture",
-        # Sums and differences of numbers up to 20: with two-digit numbers the model learns to add, and not to subtract.
+        # Sums and differences of numbers up to 10: with larger ones the model learns to add, and hardly to subtract.
         task_option=(
-            "packs=one_step_problems:3,two_step_problems:1",
-            "options=one_step_problems.largest=20,two_step_problems.largest=20",
+            "packs=one_step_problems:7,two_step_problems:1",
+            "options=one_step_problems.largest=10,two_step_problems.largest=10",
         ),
         steps=80,
         out_dir=Path("runs/smol_math"),
@@ -30,8 +30,11 @@ CONFIG = Config(
     ),
     model=ModelConfig(name="models/smollm2-135m", dtype="bfloat16"),
     rollout=RolloutConfig(problems_per_step=16, group_size=8, max_new_tokens=48),
-    algo=AlgoConfig("grpo"),
-    optim=OptimConfig(lr=2e-5, warmup_steps=5, tokens_per_microbatch=4096),
+    # Its advantage is large where few completions are right: differences are learned, and the entropy falls later.
+    algo=AlgoConfig("maxrl"),
+    optim=OptimConfig(
+        lr=2e-5, warmup_steps=5, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096
+    ),
     eval=EvalConfig(num_problems=512, samples=1, k=(1,), every=40, temperature=1.0),
 )
 

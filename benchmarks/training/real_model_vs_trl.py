@@ -31,7 +31,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem
 from rlvr.recipes.smol_math import CONFIG
 
-PACK, LARGEST = "one_step_problems", 20  # and its largest number in sums, as in the recipe
+PACK, LARGEST = "one_step_problems", 10  # and its largest number in sums, as in the recipe
 SHARED = ("model", "steps", "every", "dtype", "accumulation")  # arguments that a side's own process gets
 
 

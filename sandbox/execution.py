@@ -139,7 +139,9 @@ def _verdict(tester: Run) -> dict[str, Any]:
         return found
     error, calls = message.get("error"), message.get("text")
     found["detail"] = f"{error} at line {message.get('line')} of the tests"
-    if calls:
+    if error == "BuiltinRedefined":
+        found["detail"] = f"the program defines {calls}, which the tests use as the builtin"
+    elif calls:
         found["detail"] = f"wrong answer of {calls}" if error == "AssertionError" else f"{calls} raised {error}"
     if message.get("too_large"):
         found |= {"status": RunStatus.OUTPUT_LIMIT, "detail": f"{found['detail']}, after a value that was too large"}

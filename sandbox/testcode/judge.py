@@ -116,7 +116,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     try:
         if redefined := link.ask("redefined", "", *sorted(used & _BUILTINS - set(job["names"]))):
-            raise BuiltinRedefined(redefined)
+            raise BuiltinRedefined(", ".join(redefined))
         link.answered = 0
         _execute(tree, space, job["names"])
         for name, found in list(space.items()):
@@ -127,7 +127,8 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
         if link.ended or not (failures or any(checks)):
             failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
     except (Exception, Uncatchable, SystemExit) as error:
-        failures.append((type(error).__name__, _line_of(error), "", len(checks) + len(failures) + 1))
+        text = str(error) if isinstance(error, BuiltinRedefined) else ""
+        failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
     counts = len(checks), max(len(checks) + len(failures), written)
     _report(verdict, failures[0] if failures else None, link.too_large, counts)
     os._exit(0)

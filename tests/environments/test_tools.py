@@ -142,11 +142,11 @@ def test_several_calls_in_a_turn_are_answered_in_order():
 
 def test_a_tool_that_does_not_work_leaves_the_rollout_without_a_score():
     """It is no failure of the model's."""
-    replies, verdict = conversation(tools(tool(fail)), PROBLEM, [fence("broken", "a")])
+    replies, verdict = conversation(tools(tool(fail)), PROBLEM, [fence("fail", "a")])
     assert replies == []
     assert verdict.status is Status.ERROR
     assert verdict.score is None
-    assert "tool broken: OSError: no such service" in verdict.reason
+    assert "tool fail: OSError: no such service" in verdict.reason
 
 
 @pytest.mark.parametrize(

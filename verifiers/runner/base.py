@@ -42,7 +42,7 @@ def log_failure(failure: Failure) -> None:
     """Log the first failure of each kind in this process, with its traceback. May be called from any thread."""
     if _LOGGED.setdefault(failure.kind, failure) is failure:
         first, *rest = printable(failure.text).split("\n")  # an exception may quote what the model wrote
-        logger.error("%s", "\n".join([f"{first}; more of this kind are counted only", *rest]))
+        logger.error("%s", "\n".join([f"{first}; further failures of this kind are counted, not shown", *rest]))
 
 
 def verify_one(verifier: Callable[[Problem, str], Any], problem: Problem, completion: str) -> Verdict:

@@ -83,6 +83,7 @@ def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode()
+        text = text.rstrip("\n")  # so that an error at its end has a column of this line
         if not finite:
             return json.loads(text)
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)

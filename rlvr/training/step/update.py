@@ -371,7 +371,7 @@ def warn_of_update(stats: dict[str, float], step: int, bound: float, warn: Calla
     kl, left_out = stats.get("update_kl", 0.0), int(stats.get("left_out_updates", 0))
     if not bound or (kl <= bound and not left_out):
         return
-    what = f"; {left_out} of its updates were left out" if left_out else ""
+    what = f"; updates left out after that: {left_out}" if left_out else ""
     warn(
         f"step {step}: the updates moved the policy by a KL of {kl:.3g} a token (bound {bound:g}, "
         f"--optim.max-update-kl){what}; if rewards fall now, lower --optim.lr or add --optim.warmup-steps"

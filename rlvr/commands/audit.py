@@ -86,6 +86,8 @@ def main(argv: Sequence[str]) -> int:
     """Run `rlvr audit TASK [flags]` and return its exit code."""
     args = parse(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
     args.check("--")
+    if args.found is not None:
+        check_replaceable(args.found, "--found", (b'"held_out": ',))
     options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:
         options["data"] = args.data
@@ -107,8 +109,6 @@ def main(argv: Sequence[str]) -> int:
 
 def find_contamination(task: Task, args: AuditArgs) -> CheckResult:
     """Find training problems and demonstrations that repeat a held-out problem. Write their ids to --found."""
-    if args.found is not None:
-        check_replaceable(args.found, "--found", (b'"held_out": ',))
     options = options_of("--against-option", args.against_option, args.against)
     packs = {pack: held_out(pack, options[pack]) for pack in args.against}
     trained = {problem.id: problem for problem in (*task.train, *(problem for problem, _ in task.demonstrations))}

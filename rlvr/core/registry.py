@@ -55,7 +55,9 @@ def load(what: Callable[[], Any], where: str) -> Any:
     except (Exception, SystemExit) as error:
         place = raised_at(error)
         if isinstance(error, ModuleNotFoundError) and place is None:
-            raise LookupError(f"{where}: no module {error.name!r} can be imported") from error
+            raise LookupError(
+                f"{where}: no module {error.name!r} in this folder or among the installed packages"
+            ) from error
         if isinstance(error, SyntaxError):
             place = (error.filename or "", error.lineno or 0)
         raise LookupError(f"{where}: {describe_raised(error, place)}") from error

@@ -132,8 +132,8 @@ class Verdict:
     """A verifier's verdict on one completion.
 
     `score` is None exactly for BAD_REFERENCE and ERROR. Such a rollout is left out of its group and counted as a
-    failure; it never scores 0. `extracted` is the answer that was read from the completion, `parts` the named parts of
-    a combined reward, `seconds` the time that the check took.
+    failure of the verifier; it never scores 0. `extracted` is the answer that was read from the completion, `parts`
+    the named parts of a combined reward, `seconds` the time that the check took.
 
     `steps` are process rewards: (end, score) of consecutive parts of the text, `end` in characters. The reward is the
     score plus those of the steps, whatever `algo.credit` is. For unbiased credit per step, a step's end and score may

@@ -43,7 +43,8 @@ class Session:
     """A run on its way from settings to its end.
 
     stop: the request of a signal to stop, which also says what would be lost. named: the config names both task and
-    verifier, so that another command can use them too. notes: lines to print when the run begins.
+    verifier (they were not passed as objects), so that another command can use them too. notes: lines to print when
+    the run begins.
     """
 
     config: Config

@@ -170,7 +170,7 @@ def _finish(code: int, held: list[dict[str, Any]] | None = None) -> NoReturn:
     atexit._run_exitfuncs()
     if held:
         interpreter.flush_streams()
-        del sys.modules["__main__"]
+        sys.modules.pop("__main__", None)
         held.clear()
         gc.collect()
     interpreter.flush_streams()

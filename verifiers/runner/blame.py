@@ -31,8 +31,8 @@ CONTROL_TIME = 2  # time of a control, in deadlines of an item; also the most th
 SLOW_START = 0.5  # from this share of the deadline on, a first call counts as slow
 NOT_CHECKED = (Status.LIMIT, Status.TIMEOUT, Status.ERROR)  # such a verdict does not show that the verifier works
 ADVICE = (
-    "the verifier hangs, or is slower than its time limit; import large packages at the top of its module or in its "
-    "method warm_up, which do not count"
+    "the verifier hangs, or is slower than its time limit; imports at the top of its module, and its method warm_up, "
+    "do not count against the limit: move slow starts there"
 )
 
 

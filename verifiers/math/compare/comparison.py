@@ -267,7 +267,7 @@ class Comparator(Rules):
 
     def matches(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
-        if self.digits is None is self.rel_tol and (wanted := written_exactly(gold)) is not None:
+        if self.digits is None and self.rel_tol is None and (wanted := written_exactly(gold)) is not None:
             found = written_exactly(answer)
             if found is not None:
                 return found == wanted

@@ -428,7 +428,7 @@ def numeral(parser: Parser, token: Token) -> Node:
         return whole
     if is_op(part, "div"):
         above, below = part.args
-        proper = isinstance(above, Num) and isinstance(below, Num) and above.places is None is below.places
+        proper = isinstance(above, Num) and isinstance(below, Num) and above.places is None and below.places is None
         share = rational(part) if proper and parser.op() != "^" else None
         if share is not None and 0 < share < 1:
             return Num(whole.value + share)

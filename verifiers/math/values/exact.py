@@ -123,7 +123,13 @@ def written_exactly(node: Node) -> Fraction | None:
             return None if inner is None else -inner
         if node.head == "div":
             top, bottom = node.args
-            if type(top) is Num and type(bottom) is Num and top.places is None is bottom.places and bottom.value:
+            if (
+                type(top) is Num
+                and type(bottom) is Num
+                and top.places is None
+                and bottom.places is None
+                and bottom.value
+            ):
                 return top.value / bottom.value
     elif type(node) is Num and node.places is None:
         return node.value

@@ -170,6 +170,10 @@ def _finish(code: int, held: list[dict[str, Any]] | None = None) -> NoReturn:
     atexit._run_exitfuncs()
     if held:
         interpreter.flush_streams()
+        for name in ("stdin", "stdout", "stderr"):
+            with contextlib.suppress(ValueError):  # the stream is detached
+                stream = getattr(sys, f"__{name}__")
+                setattr(sys, name, sys.__dict__[name] if stream.closed else stream)
         sys.modules.pop("__main__", None)
         held.clear()
         gc.collect()

@@ -20,6 +20,21 @@ def called_name(node: ast.AST) -> str:
     return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
 
 
+def read_names(tree: ast.AST) -> set[str]:
+    """Return the names that code reads and binds nowhere."""
+    read, bound = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.split(".")[0])
+    return read - bound
+
+
 # Names that tests may not have.
 PREFIX = "_judge_"
 CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception"

@@ -113,17 +113,21 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
     tree = ast.parse(job["test"])
     written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    try:
-        if redefined := link.ask("redefined", "", *sorted(used & _BUILTINS - set(job["names"]))):
+    builtin = sorted(instrument.read_names(tree) & _BUILTINS - set(job["names"]))
+
+    def refuse_redefined() -> None:
+        if redefined := link.ask("redefined", "", *builtin):
             raise BuiltinRedefined(", ".join(redefined))
+
+    try:
+        refuse_redefined()
         link.answered = 0
         _execute(tree, space, job["names"])
         for name, found in list(space.items()):
             if type(found) is types.FunctionType and testing.is_test_name(name):
                 found()
         if not link.ended:
-            link.ask("finish", "")
+            refuse_redefined()
         if link.ended or not (failures or any(checks)):
             failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
     except (Exception, Uncatchable, SystemExit) as error:

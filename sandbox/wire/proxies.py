@@ -112,6 +112,9 @@ class Link:
         self._given: dict[int, tuple[int, Any]] = {}
         # Those of the message that is being made.
         self._new: dict[int, tuple[int, Any]] = {}
+        # The ids of iterators among them; arrays that were passed, or of which a view was.
+        self._streams = set[int]()
+        self._bases: dict[int, Any] = {}
         self._numbers = itertools.count()
         self._most_given = 64
 
@@ -133,6 +136,9 @@ class Link:
         self._given.update(self._new)
         service.send(self._requests, {"do": do, "on": on, "with": encoded, "after": after, "drop": self._drop_unused()})
         answer = self._answer()
+        if "refused" in answer:
+            self.too_large = True
+            raise NotPlain("an argument is too large")
         for place, data in zip(after, answer.get("a", ())):
             replaced: Any = args[place] if isinstance(place, int) else kwargs[place]
             _replace(replaced.value, self._read(data))
@@ -154,6 +160,7 @@ class Link:
         known = self._given.get(id(value)) or self._new.get(id(value))
         if known is not None:
             return ["*", known[0]]
+        self._refuse_views(value)
         if isinstance(value, type):
             written = ["k", value.__name__] if values.is_known_type(value) else values.LEFT_OUT
         else:
@@ -168,15 +175,28 @@ class Link:
         self._new[id(value)] = number, value
         return ["&", number, written]
 
+    def _refuse_views(self, value: Any) -> None:
+        """Refuse an array that shares memory with one that the program has: it would get a copy. Raises NotPlain."""
+        if type(value).__module__ != "numpy" or type(value).__name__ != "ndarray":
+            return
+        base = value if value.base is None else value.base
+        if id(base) in self._bases or id(base) in self._given or id(base) in self._new:
+            raise NotPlain("a view of an array that was passed before cannot be passed")
+        self._bases[id(base)] = base
+
     def _drop_unused(self) -> list[int]:
-        """Forget containers that the tests no longer have; return their numbers."""
-        if len(self._given) <= self._most_given:
-            return []
+        """Forget containers that the tests no longer have, of iterators at once; return their numbers."""
+        all_of_them = len(self._given) > self._most_given
+        looked = (
+            self._given.items() if all_of_them else [item for item in self._given.items() if item[0] in self._streams]
+        )
         # Held by the table, by this loop and by getrefcount itself.
-        dropped = [(key, number) for key, (number, value) in self._given.items() if sys.getrefcount(value) <= 3]
+        dropped = [(key, number) for key, (number, value) in looked if sys.getrefcount(value) <= 3]
         for key, _ in dropped:
             del self._given[key]
-        self._most_given = max(64, 2 * len(self._given))
+            self._streams.discard(key)
+        if all_of_them:
+            self._most_given = max(64, 2 * len(self._given))
         return [number for _, number in dropped]
 
     def _answer(self) -> dict[str, Any]:
@@ -215,6 +235,8 @@ class Link:
             value = Stream(self, number) if tag == "e" else decoder.any(data[0], depth - 1)
         if not isinstance(value, _IMMUTABLE) or (isinstance(value, tuple) and value):
             self._given[id(value)] = number, value
+            if tag == "e":
+                self._streams.add(id(value))
         return value
 
     def _make_exception(self, answer: dict[str, Any]) -> BaseException:
@@ -271,6 +293,8 @@ def _replace(value: Any, found: Any) -> None:
     """Put into a container of the tests what the program has left in its copy. Raises NotPlain for another type."""
     if isinstance(found, Unknown) or not isinstance(found, type(value)):
         raise NotPlain(f"the argument is a {type(found).__name__} after the call")
+    if isinstance(value, _IMMUTABLE) and not isinstance(value, tuple):
+        return
     if isinstance(value, tuple):
         for item, other in zip(value, found, strict=True):
             if not isinstance(item, _IMMUTABLE) or isinstance(item, tuple):

@@ -53,7 +53,9 @@ def find_entry(names: dict[str, Any], path: str) -> Any:
 
 def make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's."""
-    return importlib.import_module("numpy").array(items, dtype=kind).reshape(shape)
+    array = importlib.import_module("numpy").array(items, dtype=kind)
+    array.shape = shape  # in place: an array that is no view, so that its views can be told
+    return array
 
 
 class _Items:
@@ -64,8 +66,8 @@ class _Items:
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
-# Tuples among them are those of other types: handed back, they are what they were.
-_NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a", "W", "t", "N"))
+# Named tuples and views of dicts, too: handed back, they are what they were.
+_NUMBERED = frozenset(("o", "l", "d", "m", "C", "s", "B", "Q", "A", "a", "W", "N", "v", "w", "V"))
 # A class may set these without acting otherwise: strong tests neither ask how an answer is shown, nor change it.
 _TRIVIAL = frozenset(
     "__setitem__ __delitem__ add append clear discard extend insert pop remove setdefault sort update "
@@ -73,8 +75,10 @@ _TRIVIAL = frozenset(
     "__abstractmethods__ _abc_impl __qualname__ __match_args__ __replace__ __reduce_ex__ __orig_bases__ __parameters__ "
     "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__ __missing__".split()
 )
-# How many items back each item of an iterator is looked whether it is still the same; at the end all are.
-_LOOKED_BACK = 64
+# Of these, operators and copies make the class again: what it does then is seen.
+_REMADE = ("deque", "OrderedDict", "UserList", "UserDict", "UserString", "Counter", "ChainMap")
+# How many items back each item of an iterator is compared with what it was; all are at the next request and at the end.
+_LOOKED_BACK = 1
 # By identity: a class of the program decides what it equals, and what `__mro__` it shows.
 _ERRORS = {id(kind): name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
 _MRO: Any = vars(type)["__mro__"]
@@ -92,7 +96,6 @@ def _is_of_program(kind: type) -> bool:
     return found is not kind or kind.__module__ in ("solution", "__main__")
 
 
-@functools.lru_cache(maxsize=1024)
 def _acts_otherwise(kind: type) -> bool:
     """Whether a class of the program adds special methods, or changes what the type has which it extends."""
     own = [base for base in _MRO.__get__(kind) if _is_of_program(base)]
@@ -100,6 +103,8 @@ def _acts_otherwise(kind: type) -> bool:
     known = set[str]().union(*map(dir, others))
     fields = getattr(kind, "_fields", ())
     fine = _TRIVIAL.union(filter(values.is_field, fields if type(fields) is tuple else ()))
+    if any(base.__name__ in _REMADE for base in others):
+        fine -= {"__init__", "__new__"}
     is_enum = type(kind).__module__ == "enum"
     for base in own if others else ():
         for name, value in vars(base).items():
@@ -121,6 +126,13 @@ def _loses_its_context(value: Any) -> bool:
     names = {trap.__name__ for trap in traps}
     default = [28, "ROUND_HALF_EVEN", -999999, 999999, 1, 0]
     return settings != default or names != {"InvalidOperation", "DivisionByZero", "Overflow"}
+
+
+def _can_change(value: Any) -> bool:
+    """Whether a value may be another one later: not numbers, texts and tuples of them."""
+    if type(value) in (tuple, frozenset):
+        return any(map(_can_change, value))
+    return type(value) not in _PLAIN
 
 
 def _is_number_of_numpy(kind: type) -> bool:
@@ -153,7 +165,8 @@ def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
     line = values.dumps(message) + b"\n"
     if len(line) > values.MAX_LINE and "v" in message:
-        line = values.dumps({**message, "v": values.LEFT_OUT, "a": []}) + b"\n"
+        left_out = [values.LEFT_OUT] * len(message.get("a", ()))
+        line = values.dumps({**message, "v": values.LEFT_OUT, "a": left_out}) + b"\n"
     data = memoryview(line)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -201,7 +214,6 @@ class Server:
             "setitem": self._on(operator.setitem),
             "delitem": self._on(operator.delitem),
             "redefined": lambda on: lambda *names: list(filter(self._redefines, names)),
-            "finish": lambda on: lambda: None,
         }
 
     def _on(self, operate: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
@@ -221,8 +233,11 @@ class Server:
         try:
             args, kwargs = values.decode(request["with"], array=make_array, other=self._decode_given)
         except values.PlainError:
-            return {"v": values.LEFT_OUT, "a": [values.LEFT_OUT] * len(request["after"])}
+            return {"v": None, "refused": True}
         try:
+            # To drop an iterator may run code of the program, and change what it has yielded.
+            for number in request["drop"]:
+                del self._given[number]
             if request["do"] != "next":
                 self._refuse_changed(item for read in self._read.values() for item in read.values())
                 self._read.clear()
@@ -234,8 +249,6 @@ class Server:
                 answer = {"v": values.encode_value(object())}
         except (Exception, SystemExit) as error:
             answer = self._encode_exception(error)
-        for number in request["drop"]:
-            del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
         return {**answer, "a": list(map(self._encode, after))} if after else answer
 
@@ -248,14 +261,17 @@ class Server:
             self._refuse_changed(read.values())
             return _Items([])
         self._refuse_changed(itertools.islice(reversed(read.values()), _LOOKED_BACK))
-        if type(item) not in _PLAIN - {tuple, frozenset}:
+        if _can_change(item):
             self._refuse_changed([read[id(item)]] if id(item) in read else ())
             read[id(item)] = item, values.encode_value(item, other=_leave_iterator)
         return _Items([item])
 
     def _refuse_changed(self, read: Iterable[tuple[Any, Any]]) -> None:
-        if any(values.encode_value(item, other=_leave_iterator) != data for item, data in read):
-            raise SystemExit("an item of an iterator has changed after it was read")
+        for item, data in read:
+            now = values.encode_value(item, other=_leave_iterator)
+            # NaN does not equal itself; its text does.
+            if now != data and values.dumps(now) != values.dumps(data):
+                raise SystemExit("an item of an iterator has changed after it was read")
 
     def _redefines(self, name: str) -> bool:
         """Whether the program has an object of its own under a builtin name, not one that it has imported."""
@@ -263,10 +279,11 @@ class Server:
         if value is getattr(builtins, name):
             return False
         if isinstance(value, type):
-            return _is_of_program(value)
-        functions = types.BuiltinFunctionType, types.FunctionType
-        module = value.__module__ if isinstance(value, functions) else type(value).__module__
-        return module != "numpy" if not isinstance(value, functions) else module in ("solution", "__main__")
+            return _is_of_program(value) or value.__name__ != name
+        if isinstance(value, (types.BuiltinFunctionType, types.FunctionType)):
+            return value.__module__ in ("solution", "__main__") or value.__name__ != name
+        kind = type(value)
+        return kind.__module__ != "numpy" or kind.__name__ not in ("ufunc", "_ArrayFunctionDispatcher")
 
     def _keep(self, value: Any) -> int:
         self._objects.append(value)
@@ -309,8 +326,8 @@ class Server:
             # Not an array without dimensions, which can be changed.
             if value.dtype.kind in "biufc" and value.dtype.char not in "gG":
                 return ["g", value.dtype.str, [], encoder.items([value.item()], depth)]
-            return encoder.opaque(value) if value.dtype.char in "gG" else encoder.write(value, depth)
-        differs = iterates or _acts_otherwise(kind) or _loses_its_context(value)  # type: ignore[arg-type]
+            return encoder.opaque(value) if value.dtype.kind in "fcmM" else encoder.write(value, depth)
+        differs = iterates or _acts_otherwise(kind) or _loses_its_context(value)
         written = encoder.opaque(value) if differs else encoder.write(value, depth)
         missing = getattr(kind, "__missing__", Counter.__missing__) is not Counter.__missing__
         if isinstance(value, dict) and getattr(value, "default_factory", missing) and written[0] in ("d", "C"):

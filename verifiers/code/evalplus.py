@@ -57,6 +57,7 @@ _CLOSE = (
 _RELATIVE = 1e-7  # numpy.testing.assert_allclose's default
 # What the comparison of a program's value with another one may raise.
 _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
+_LARGE = 1 << 64  # from here on numpy has no integers
 _SEQUENCES = (list, tuple, range, deque)
 _FLOATS = 1e-6  # EvalPlus's tolerance for floats where it gives none
 
@@ -142,7 +143,7 @@ def same_result(value: Any, expected: Any, tolerance: float) -> bool:
 def _shape(value: Any) -> tuple[int, ...]:
     """Return the shape of nested sequences. Raises ValueError where numpy makes no array of numbers of them."""
     if not isinstance(value, _SEQUENCES):
-        if isinstance(value, (int, float, complex)):
+        if isinstance(value, (int, float, complex)) and not (type(value) is int and abs(value) >= _LARGE):
             return ()
         raise ValueError(f"a {type(value).__name__} is no number")
     shapes = set(map(_shape, value))

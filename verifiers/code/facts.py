@@ -252,6 +252,8 @@ DEEP_COPIES = frozenset("deepcopy tolist".split())
 YIELDS_TUPLES = frozenset(
     "product permutations combinations combinations_with_replacement pairwise zip_longest batched".split()
 )
+# Keyword arguments of iterators that are no items.
+PLAIN_KEYWORDS = frozenset("start strict repeat key reverse".split())
 YIELDS_ITEMS = frozenset(
     "filter reversed keys values merge chain from_iterable islice cycle repeat count takewhile dropwhile compress "
     "filterfalse".split()
@@ -310,6 +312,8 @@ def may_set_argument(node: ast.Call, path: str, *, method: bool) -> bool:
     """Whether a call of numpy may put its result into an argument: `sqrt(a, out=a)`, `sqrt(a, a)`."""
     name = called_name(node)
     of_numpy = path.count(".") == 1 and path.startswith("numpy.") and name not in _SEVERAL
+    if method and name == "conjugate" and node.args:
+        return True
     several = len(node.args) > 1 and (of_numpy or (method and name in _REDUCING))
     return several or any(keyword.arg == "out" for keyword in node.keywords)
 
@@ -324,6 +328,21 @@ def find_bound_names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.ExceptHandler) and node.name:
         found.add(node.name)
     return found.union(*map(find_bound_names, ast.iter_child_nodes(node)))
+
+
+def find_all_bound(tree: ast.Module) -> set[str]:
+    """Return the names that test code binds anywhere, but by imports."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+    return found
 
 
 def leaves(node: ast.AST, kinds: tuple[type[ast.AST], ...] = (ast.Break, ast.Continue, ast.Return)) -> bool:

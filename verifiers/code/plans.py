@@ -407,6 +407,8 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
     code = implied_imports(code) + code
     try:
+        if ours != prelude and setup and setup in ours and used_in(setup) & set(names):
+            raise NotProved("the setup calls the program, and the tests use what it sets up")
         test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:
         instrument.refuse_fixtures(tree)

@@ -16,6 +16,7 @@ does not hold raises NotProved:
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,6 +78,8 @@ class Proof:
         self._active: list[str] = []
         self.shared = frozenset(shared)
         self._refuse_unused()
+        if facts.find_all_bound(tree) & self.modules.keys():
+            raise NotProved("a name that is imported is bound otherwise, too")
         self.block(tree.body)
         for name, function in list(self.scope.functions.items()):
             if name.startswith("test"):
@@ -113,6 +116,9 @@ class Proof:
         unusual = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs
         if node.decorator_list or unusual or arguments.defaults or node.name in self.scope.functions:
             raise NotProved(f"the function {node.name} has decorators, defaults or unusual parameters")
+        annotations = [node.returns, *(argument.annotation for argument in arguments.args)]
+        if any(isinstance(part, ast.Call) for each in annotations if each for part in ast.walk(each)):
+            raise NotProved(f"the annotations of {node.name} call something")
         if facts.leaves(node, (ast.Yield, ast.YieldFrom, ast.Await)):
             raise NotProved(f"the generator {node.name}")
         self.scope.functions[node.name] = node
@@ -154,6 +160,8 @@ class Proof:
         value = self.value(node.value)
         for target in node.targets:
             pairs = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            parts = [*target.elts, *node.value.elts] if pairs else []  # type: ignore[attr-defined]
+            pairs = pairs and not any(isinstance(part, ast.Starred) for part in parts)
             if pairs and len(target.elts) == len(node.value.elts):  # type: ignore[attr-defined]
                 for part, item in zip(target.elts, node.value.elts):  # type: ignore[attr-defined]
                     self.assign(part, self.last[id(item)])
@@ -213,8 +221,8 @@ class Proof:
         self._weakly += early
         bound = {name for part in ast.iter_child_nodes(node) for name in facts.find_bound_names(part)}
         self.loop(source, node.target, lambda: self.block(node.body), len(bound))
-        self._weakly -= early
         self.block(node.orelse)
+        self._weakly -= early
 
     def _stmt_If(self, node: ast.If) -> None:
         test = self.use(self.value(node.test))
@@ -242,6 +250,8 @@ class Proof:
             if not all(isinstance(kind, ast.Name) and kind.id in facts.EXCEPTIONS for kind in kinds):
                 raise NotProved("a handler of something else than builtin exceptions")
             if handler.name:
+                if self.key(handler.name) in self.state.variables:
+                    raise NotProved(f"{handler.name} is bound before, and by a handler")
                 self._check_exception(handler)
                 self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text=f"?e{self.state.calls}"))
             self.block(handler.body)
@@ -267,6 +277,8 @@ class Proof:
         one = len(node.items) == 1 and node.items[0].optional_vars is None and len(node.body) == 1
         if not (kinds and one and isinstance(node.body[0], ast.Expr)):
             raise NotProved("a context other than pytest.raises around one call")
+        for keyword in call.keywords if isinstance(call, ast.Call) else []:
+            self.use(self.value(keyword.value))
         self.block(node.body)
 
     # Asserts.
@@ -418,7 +430,8 @@ class Proof:
         if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
             # A list of constants is read as a whole, since it may be long.
             return self.make_container(text=facts.LITERAL, literal=True, exact=True)
-        items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
+        pairs = zip(node.keys, node.values) if isinstance(node, ast.Dict) else ()
+        items: list[Any] = [part for pair in pairs for part in pair] if isinstance(node, ast.Dict) else node.elts
         if any(item is None for item in items):
             raise NotProved("a display with **")
         starred = any(isinstance(item, ast.Starred) for item in items)
@@ -451,7 +464,7 @@ class Proof:
         scalars = is_scalar(left) + is_scalar(right)
         if scalars == 2:
             return self.number(left, right)
-        if not left.places | right.places:
+        if not (left.places | right.places or self.state.views):
             return Value(answer=answer, text=facts.unknown(left, right))
         if scalars and not isinstance(op, ast.Mult):
             # An array; of an answer that is a number, a number.
@@ -474,7 +487,7 @@ class Proof:
             self.late |= {id(part) for part, side in parts if stale & self.state.reach(side.places)}
         found = self.number(*(self.use(side, late) for side in sides))
         tells = all(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in node.ops)
-        arrays = any(side.places and (side.answer or self.state.views) for side in sides)
+        arrays = any((side.places and side.answer) or (self.state.views and not is_scalar(side)) for side in sides)
         return found if tells or not arrays else self.make_container(answer=found.answer)
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
@@ -497,7 +510,7 @@ class Proof:
         self.use(base, shallow=True)
         parts = self.state.parts(base)
         if isinstance(node.slice, ast.Slice):
-            view = base.places if self.state.views else frozenset()
+            view = base.places if self.state.views or base.answer else frozenset()
             return Value(self.state.make("own", parts) | view, base.answer or index.answer, "?")
         if isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
             parts = self.state.parts_at(base, node.slice.value)
@@ -621,6 +634,8 @@ class Proof:
             if any(value.places for value in given if value is not objects[0]):
                 raise NotProved("an object is read together with other containers")
             return self.operation([])
+        if name == "map" and len(node.args) > 2 and self.state.views:
+            raise NotProved("a result that may be put into an argument")
         if name == "partition" and any(value.places for value in base):
             raise NotProved("the order of an array is changed")
         if name in ("copy", "deepcopy") and any(value.answer for value in (*base, *given)):
@@ -649,7 +664,7 @@ class Proof:
         drawn = path.startswith("random.") or name in facts.RANDOM
         found = Value(answer=answer, text="?r" if drawn else facts.unknown(*base, *given))
         is_iterator = name in facts.STAYING or path.startswith("itertools.")
-        if not is_iterator and self._is_scalar_call(node, path, base, arguments):
+        if not is_iterator and self._is_scalar_call(node, path, base, given):
             return self.number(*base, found)
         if name in facts.DEEP_COPIES:
             return replace(found, places=self.state.make_unknown())
@@ -657,7 +672,7 @@ class Proof:
             delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
             items = self._items_of(node, [*base, *given], parts, arguments)
             return replace(found, places=self.state.make("lazy", items, reads=arguments, delayed=delayed))
-        if name not in facts.FLAT:
+        if name not in facts.FLAT or (name in ("split", "splitlines") and arguments):
             made = self.state.make_unknown(parts | arguments)
         else:
             exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
@@ -665,25 +680,31 @@ class Proof:
         fresh = name in facts.FRESH and not any(keyword.arg == "copy" for keyword in node.keywords)
         return replace(found, places=made if fresh else made | arguments | parts)
 
-    def _is_scalar_call(self, node: ast.Call, path: str, base: list[Value], arguments: frozenset[int]) -> bool:
+    def _is_scalar_call(self, node: ast.Call, path: str, base: list[Value], given: list[Value]) -> bool:
         """Whether a call of a known function returns a number, a text or a truth value."""
         name = called_name(node)
         if name in facts.SCALAR or (name in ("all", "any") and isinstance(node.func, ast.Name) and not path):
             return True
         if name not in facts.SCALAR_OF_SCALARS or path.startswith("numpy.random"):
             return False
-        return not arguments or (bool(base) and is_scalar(base[0]))
+        if base:
+            return is_scalar(base[0])
+        return all(map(is_scalar, given)) if path.startswith("numpy.") else not any(value.places for value in given)
 
     def _items_of(
         self, node: ast.Call, given: Sequence[Value], parts: frozenset[int], arguments: frozenset[int]
     ) -> frozenset[int]:
         """Return what an iterator or a view of a known function yields. parts: what is in its arguments."""
         name = called_name(node)
+        if any(keyword.arg not in facts.PLAIN_KEYWORDS for keyword in node.keywords):
+            return self.state.make_unknown(parts | arguments)
         if name in ("zip", "enumerate") and not any(isinstance(part, ast.Starred) for part in node.args):
             columns = [frozenset[int]()] * (name == "enumerate") + [self.state.parts(value) for value in given]
             return self.state.make("own", parts, exact=True, items=tuple(columns))
         if name == "items":
-            return self.state.make("own", parts, exact=True, items=(frozenset(), parts))
+            # A key of the program's may be a text of a class of its own.
+            keys = parts if any(value.answer for value in given) else frozenset()
+            return self.state.make("own", parts, exact=True, items=(keys, parts))
         if name in facts.YIELDS_TUPLES or name in ("zip", "enumerate"):
             return self.state.make("own", parts) if parts else parts
         if name == "map" and called_name(node.args[0]) in facts.SCALAR:
@@ -726,9 +747,16 @@ class Proof:
 
     def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}
+        if node.args.defaults or node.args.kw_defaults or node.args.vararg or node.args.kwarg:
+            raise NotProved("a lambda with defaults or unusual parameters")
         for part in ast.walk(node.body):
-            if isinstance(part, ast.Name) and part.id not in own | facts.CONSTANTS | facts.PURE:
-                raise NotProved("a lambda that reads other names than its own")
+            if isinstance(part, ast.Name) and part.id not in own:
+                known = part.id in facts.CONSTANTS | facts.PURE and part.id not in self.names
+                if not known or self.scope.owner(part.id) is not None:
+                    raise NotProved("a lambda that reads other names than its own")
+            several = isinstance(part, ast.Call) and len(part.args) + len(part.keywords) > 1
+            if called_name(part) == "partition" or (self.state.views and several):
+                raise NotProved("a result that may be put into an argument")
             attribute = isinstance(part, ast.Attribute) and part.attr not in facts.METHODS | facts.ATTRIBUTES
             if attribute or isinstance(part, (ast.Lambda, ast.NamedExpr, ast.JoinedStr, *_COMPREHENSIONS)):
                 raise NotProved("a lambda of an unknown kind")
@@ -753,7 +781,11 @@ class Proof:
     def operation(self, given: Sequence[Value]) -> Value:
         """Return the program's answer when it is given these values."""
         self.state.calls += 1
-        for place in self.state.reach(place for value in given for place in value.places):
+        reached = [self.state.reach(value.places) for value in given]
+        twice = set().union(*(one & other for one, other in itertools.combinations(reached, 2)))
+        if self.state.views and not all(self.state.containers[place].exact for place in twice):
+            raise NotProved("what may be views of one array is passed")
+        for place in set().union(*reached):
             container = self.state.containers[place]
             if container.kind == "lazy":
                 raise NotProved("an iterator or function is passed to the program")

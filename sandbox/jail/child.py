@@ -171,9 +171,10 @@ def _finish(code: int, held: list[dict[str, Any]] | None = None) -> NoReturn:
     if held:
         interpreter.flush_streams()
         for name in ("stdin", "stdout", "stderr"):
-            with contextlib.suppress(ValueError):  # the stream is detached
-                stream = getattr(sys, f"__{name}__")
-                setattr(sys, name, sys.__dict__[name] if stream.closed else stream)
+            # The program may have closed, detached or deleted it.
+            with contextlib.suppress(ValueError, AttributeError):
+                if not (stream := getattr(sys, f"__{name}__")).closed:
+                    setattr(sys, name, stream)
         sys.modules.pop("__main__", None)
         held.clear()
         gc.collect()

@@ -20,9 +20,9 @@ def called_name(node: ast.AST) -> str:
     return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
 
 
-def read_names(tree: ast.AST) -> set[str]:
-    """Return the names that code reads and binds nowhere."""
-    read, bound = set[str](), set[str]()
+def find_names(tree: ast.AST) -> tuple[set[str], set[str], set[str]]:
+    """Return the names that code reads, those that it binds, but by imports, and those that it imports."""
+    read, bound, imported = set[str](), set[str](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
@@ -30,9 +30,11 @@ def read_names(tree: ast.AST) -> set[str]:
             bound.add(node.name)
         elif isinstance(node, ast.arg):
             bound.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
         elif isinstance(node, ast.alias):
-            bound.add(node.asname or node.name.split(".")[0])
-    return read - bound
+            imported.add(node.asname or node.name.split(".")[0])
+    return read, bound, imported
 
 
 # Names that tests may not have.

@@ -4,88 +4,21 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
 import os
 import sys
 import traceback
 import types
-from collections import UserString, deque
-from collections.abc import Callable, MutableMapping
+from collections import UserString
+from collections.abc import Callable
 from typing import Any
 
-from ..jail import interpreter
 from ..wire import service
 from ..wire.proxies import After, BuiltinRedefined, Link, Named, NotPlain, Uncatchable
 from . import collection as testing
 from . import instrument
 from . import pytest_stub as pytest_names
 
-# Comparisons of numpy in test code: an array without items is close to none that has some.
-#
-# numpy broadcasts it against a number, and then compares nothing.
-
 _BUILTINS = frozenset(name for name in dir(builtins) if name[0] != "_")
-_PREDICATES = ("allclose", "isclose", "array_equiv")
-_ASSERTS = (
-    "assert_allclose",
-    "assert_almost_equal",
-    "assert_array_almost_equal",
-    "assert_array_equal",
-    "assert_array_less",
-    "assert_equal",
-)
-
-
-def compare_all(patches: MutableMapping[str, Callable[[Any], None]]) -> None:
-    """Change numpy's comparisons in this process, or, through `patches`, once it is imported."""
-    for name, names, refuse in (("numpy", _PREDICATES, _is_not), ("numpy.testing", _ASSERTS, _fails)):
-        patch = functools.partial(_patch, names, refuse)
-        if name in sys.modules:
-            patch(sys.modules[name])
-        else:
-            patches[name] = patch
-
-
-def _patch(names: tuple[str, ...], refuse: Callable[[], bool], module: Any) -> None:
-    for name in names:
-        setattr(module, name, _comparing(getattr(module, name), refuse))
-
-
-def _comparing(original: Callable[..., Any], refuse: Callable[[], bool]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def compare(*args: Any, **kwargs: Any) -> Any:
-        compared = [*args, *kwargs.values()][:2]
-        if len({_is_empty(value) for value in compared}) > 1:
-            return refuse()
-        return original(*args, **kwargs)
-
-    return compare
-
-
-def _is_not() -> bool:
-    return False
-
-
-def _fails() -> bool:
-    raise AssertionError("an empty array is compared with one that has items")
-
-
-def _is_empty(value: Any) -> bool:
-    """Whether an array, or nested sequences of which numpy makes one, have no items; no other type is asked."""
-    if isinstance(value, (list, tuple, deque)):
-        return all(_is_empty(item) for item in value)
-    if isinstance(value, (range, bytearray)) or _is(value, "array", "array"):
-        return len(value) == 0
-    return is_array(value) and value.size == 0
-
-
-def is_array(value: Any) -> bool:
-    """Whether a value is an array of numpy's."""
-    return _is(value, "numpy", "ndarray")
-
-
-def _is(value: Any, module: str, name: str) -> bool:
-    return type(value).__module__ == module and type(value).__name__ == name
 
 
 def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int) -> None:
@@ -94,7 +27,6 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     Only code that runs to its end passes, with its test functions, if a check was executed after an answer.
     """
     link = Link(requests, replies)
-    compare_all(interpreter.PATCHES)
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     pytest_names.provide_pytest()
@@ -113,7 +45,8 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
     tree = ast.parse(job["test"])
     written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
-    builtin = sorted(instrument.read_names(tree) & _BUILTINS - set(job["names"]))
+    read, bound, imported = instrument.find_names(tree)
+    builtin = sorted((read - bound - imported) & _BUILTINS - set(job["names"]))
 
     def refuse_redefined() -> None:
         if redefined := link.ask("redefined", "", *builtin):
@@ -170,7 +103,7 @@ def _refuse_changeable(value: Any) -> Any:
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for item in items:
         _refuse_changeable(item)
-    if isinstance(value, (bytearray, UserString)) or is_array(value):
+    if isinstance(value, (bytearray, UserString)) or type(value).__name__ == "ndarray":
         raise NotPlain(f"a {type(value).__name__} of an earlier call may have been changed since")
     return value
 

@@ -223,8 +223,6 @@ def _values_of(tree: ast.Module, compared: Iterator[Any]) -> Iterator[Any]:
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]
     texts = list(dict.fromkeys(value for value in constants if type(value) is str))[:_MOST_VALUES]
     yield from ("".join(texts), " ".join(texts), "123", range(1000), _items_of(tree))
-    if "numpy" in sys.modules:
-        yield sys.modules["numpy"].array([])
     yield from ([first, value] for first in (0, 1) for value in values)
     numbers = sorted({value for value in values if type(value) in (int, float) and abs(value) < _LARGEST})
     yield from ((one + other) / 2 for one, other in itertools.pairwise(numbers))

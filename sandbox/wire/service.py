@@ -75,10 +75,8 @@ _TRIVIAL = frozenset(
     "__abstractmethods__ _abc_impl __qualname__ __match_args__ __replace__ __reduce_ex__ __orig_bases__ __parameters__ "
     "__getnewargs__ __init_subclass__ __class_getitem__ __firstlineno__ __static_attributes__ __missing__".split()
 )
-# Of these, operators and copies make the class again: what it does then is seen.
+# Operators and copies of these types construct the subclass, so that its `__init__` and `__new__` run.
 _REMADE = ("deque", "OrderedDict", "UserList", "UserDict", "UserString", "Counter", "ChainMap")
-# How many items back each item of an iterator is compared with what it was; all are at the next request and at the end.
-_LOOKED_BACK = 1
 # By identity: a class of the program decides what it equals, and what `__mro__` it shows.
 _ERRORS = {id(kind): name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
 _MRO: Any = vars(type)["__mro__"]
@@ -177,10 +175,12 @@ class Server:
 
     A request is {"do", "on", "with", "after", "drop"}: an operation; the name or the number of an object (with an
     attribute's name: [number, name]); encoded [args, kwargs]; the arguments whose values after the call are asked for;
-    numbers of containers that the tests no longer have. An answer is one of
+    numbers of containers that the tests no longer have. "redefined" asks which of some builtin names the program has
+    bound anew. An answer is one of
         {"v": value}
         {"h": number of the object that a class has made, or of a method}
         {"x": names of an exception's types, "m": its arguments, "s": its text}
+        {"refused": true} for arguments that cannot be decoded
     with "a", the arguments after the call, where they were asked for. In both, ["&", n, data] is a container, which is
     called ["*", n] from then on. ["g", ...] is a number of numpy's, ["m", ...] a dict with default values,
     ["e", n] an iterator: its items are asked for one by one.
@@ -260,7 +260,8 @@ class Server:
         except StopIteration:
             self._refuse_changed(read.values())
             return _Items([])
-        self._refuse_changed(itertools.islice(reversed(read.values()), _LOOKED_BACK))
+        # The last item now, since tests mostly look at one or two; all of them at the next request and at the end.
+        self._refuse_changed(itertools.islice(reversed(read.values()), 1))
         if _can_change(item):
             self._refuse_changed([read[id(item)]] if id(item) in read else ())
             read[id(item)] = item, values.encode_value(item, other=_leave_iterator)

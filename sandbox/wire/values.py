@@ -165,16 +165,8 @@ class Fields(tuple):
             return tuple.__getattribute__(self, name)
         return tuple.__getitem__(self, fields.index(name))
 
-    def _asdict(self) -> dict[str, Any]:
-        return dict(zip(self._fields, self))
-
-    def _replace(self, **changed: Any) -> Fields:
-        if not changed.keys() <= set(self._fields):
-            raise ValueError(f"unexpected field names: {sorted(changed)}")
-        return make_named_tuple(self._name, self._fields, tuple({**self._asdict(), **changed}.values()))
-
     def __repr__(self) -> str:
-        return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+        return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self))})"
 
 
 def is_field(name: object) -> bool:
@@ -204,7 +196,6 @@ _LONG = "gG"  # types of numbers that Python does not have
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
 LEFT_OUT = ["o", TOO_LARGE, None, None]
-BASES = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque)
 _EXACT = (*SELF, complex, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 

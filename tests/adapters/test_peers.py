@@ -7,7 +7,6 @@ import importlib.metadata
 import inspect
 import math
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -619,13 +618,9 @@ __all__ = ["Sums"]
 
 @pytest.fixture
 def modules(tmp_path, monkeypatch):
-    """A folder whose modules can be imported, here and in worker processes; tasksets are forgotten afterwards."""
-    known = set(sys.modules)
+    """A folder whose modules can be imported, here and in worker processes."""
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    for name in set(sys.modules) - known:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    return tmp_path
 
 
 @needs("verifiers")

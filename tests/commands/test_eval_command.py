@@ -104,7 +104,10 @@ def test_graded_verifier_and_threshold(data, tmp_path, capsys):
     ("content", "message"),
     [
         ("", "the data set is empty"),
-        ('{"question": "a", "answer": "#### 1"}\n{"question"\n', "test.jsonl, line 2: not JSON"),
+        (
+            '{"question": "a", "answer": "#### 1"}\n{"question"\n',
+            "test.jsonl, line 2: not JSON: Expecting ':' delimiter at column 12",
+        ),
         ('{"question": "a", "answer": "none"}\n', "row 1: the answer does not end"),
         ('{"question": "a", "answer": "#### ,"}\n', "none of 1 rows can be used for test: 1 without an answer"),
     ],

@@ -59,12 +59,12 @@ def test_the_integrity_of_tests_of_many_styles() -> None:
 @runs_programs
 def test_forgeries_pass_no_strong_tests(verifier: UnitTests) -> None:
     """What runs in one process with the tests can forge, and is weak; the programs that are right all pass."""
-    verdicts = verifier.verify_batch([(Problem("p", "", row["reference"]), row["completion"]) for row in FORGERIES])
-    strong = [integrity(row["reference"]) == "strong" for row in FORGERIES]
-    rows = list(zip(FORGERIES, verdicts, strong, strict=True))
-    assert [row["reference"] for row, v, secured in rows if v.correct and not row["expected"] and secured] == []
-    assert [(row["reference"], v.reason) for row, v, _ in rows if row["expected"] and not v.correct] == []
-    assert sum(strong) > 60
+    strong = [row for row in FORGERIES if integrity(row["reference"]) == "strong"]
+    rows = [row for row in FORGERIES if row["expected"] or row in strong]
+    verdicts = verifier.verify_batch([(Problem("p", "", row["reference"]), row["completion"]) for row in rows])
+    wrong = [(row["reference"], v.reason) for row, v in zip(rows, verdicts) if v.correct != row["expected"]]
+    assert wrong == []
+    assert sum(not row["expected"] for row in strong) > 160
 
 
 @pytest.mark.parametrize("level", LEVELS)

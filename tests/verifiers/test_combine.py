@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from rlvr.core.registry import VERIFIERS, make_verifier
@@ -36,8 +34,7 @@ def model(tmp_path, monkeypatch) -> str:
     """The name of a verifier whose scores the completion sets."""
     (tmp_path / "scripted_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "scripted_models:Model"
-    sys.modules.pop("scripted_models", None)
+    return "scripted_models:Model"
 
 
 class Stepwise:
@@ -267,4 +264,3 @@ def test_combine_runs_each_part_in_its_own_way(tmp_path, monkeypatch):
     assert (hung.status, hung.score) == (Status.TIMEOUT, 2.0)
     assert (broken.status, broken.score) == (Status.ERROR, None)
     assert hung.seconds >= 1.0
-    del sys.modules["combined_parts"]

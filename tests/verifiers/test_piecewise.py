@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 
@@ -40,8 +39,7 @@ def make(tmp_path, monkeypatch):
     (tmp_path / "read_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(tmp_path)
     models = {"helpful": "read_models:Read", "safe": "read_models:Read"}
-    yield lambda **options: make_verifier("piecewise", **{**models, "options": "safe.place=1", **options})
-    sys.modules.pop("read_models", None)
+    return lambda **options: make_verifier("piecewise", **{**models, "options": "safe.place=1", **options})
 
 
 def verdicts(verifier, *pairs):

@@ -135,7 +135,7 @@ def same_result(value: Any, expected: Any, tolerance: float) -> bool:
             return True
         floats = isinstance(expected, (list, tuple)) and all(isinstance(item, float) for item in expected)
         near = tolerance or (_FLOATS if isinstance(expected, float) or floats else 0.0)
-        return bool(near) and _is_close(value, expected, near)
+        return bool(near) and _shape(value) == _shape(expected) and _are_close(value, expected, near)
     except _VALUE_ERRORS:
         return False
 
@@ -150,12 +150,6 @@ def _shape(value: Any) -> tuple[int, ...]:
     if len(shapes) > 1:
         raise ValueError("rows of different lengths")
     return (len(value), *shapes.pop()) if shapes else (0,)
-
-
-def _is_close(value: Any, expected: Any, near: float) -> bool:
-    if _shape(value) != _shape(expected):
-        return False
-    return _are_close(value, expected, near)
 
 
 def _are_close(value: Any, expected: Any, near: float) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import cmath
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -31,10 +33,10 @@ class NotProved(Exception):
 class Value:
     """A value of the test code, as far as it is known.
 
-    places: the numbers of the containers that it may be; numbers, texts and tuples of these are not containers. Without
-    places a value cannot be changed. answer:
-    it was computed from an answer of the program. text: the literal of a number or text, LITERAL of a container; if it
-    is not known "?", or "?n" for a number or text; "?r" and "?rn" if it was drawn at random.
+    places: the numbers of the containers that it may be. A value without places cannot be changed: a number, a text, a
+    tuple of these. answer: it was computed from an answer of the program. text: the literal of a number or text,
+    LITERAL of a container; if it is not known "?", or "?n" for a number or text; "?r" and "?rn" if it was drawn at
+    random.
     """
 
     places: frozenset[int] = frozenset()
@@ -46,7 +48,7 @@ class Value:
 class Container:
     """One container.
 
-    kind: "own": made by the tests; "lazy": an iterator or function of the tests; "answer": whatever the program has
+    kind: "own": made by the tests; "lazy": an iterator of the tests; "answer": whatever the program has
     returned; "object": it stays with the program. made: how many calls of the program there were before. parts: the
     containers in it. passed: the number of the call to which an own one was last passed. literal: nothing else can hold
     its parts. exact: its items are its parts, and other values without containers. items: the containers in each item,
@@ -66,20 +68,16 @@ class Container:
 
 @dataclass
 class State:
-    """The variables and containers at one place in the code, and how often the program was called so far.
-
-    views: containers may be arrays, of which a part is a view.
-    """
+    """The variables and containers at one place in the code, and how often the program was called so far."""
 
     variables: dict[Key, Value] = field(default_factory=dict)
     containers: dict[int, Container] = field(default_factory=dict)
     calls: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    views: bool = False
 
     def copy(self) -> State:
         """Return an independent copy. It shares the numbering, so no number of a container is used twice."""
-        return State(dict(self.variables), dict(self.containers), self.calls, self.numbers, self.views)
+        return State(dict(self.variables), dict(self.containers), self.calls, self.numbers)
 
     def join(self, other: State) -> None:
         """Merge the other state into this one: what holds at a place that is reached in either state."""
@@ -126,7 +124,7 @@ class State:
         found: set[int] = set()
         for place in value.places:
             container = self.containers[place]
-            found |= {place} if container.kind == "answer" else container.parts | ({place} if self.views else set())
+            found |= {place} if container.kind == "answer" else container.parts
         return frozenset(found)
 
     def parts_at(self, value: Value, number: int, count: int = 0) -> frozenset[int]:
@@ -167,97 +165,68 @@ def either(one: Value, other: Value) -> Value:
     return Value(one.places | other.places, one.answer or other.answer, text)
 
 
-_MODULES = frozenset(
-    "bisect cmath collections copy datetime decimal fractions functools heapq itertools json math numbers numpy "
-    "operator pytest random re statistics string sys textwrap typing unicodedata".split()
-)
-# Only these names of these modules: others change what program and tests share, or lose their type on the way.
-_ONLY = {
-    "collections": "Counter deque namedtuple",
-    "numpy": "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp "
-    "eye float32 float64 floor full hstack inf int32 int64 isclose isnan linspace log max mean median min "
-    "newaxis ones outer pi prod random round sign sin sort sqrt stack std sum tan transpose unique var vstack where "
-    "zeros",
-    "pytest": "raises approx",
-    "sys": "getsizeof maxsize",
+# What tests may use of modules. Whatever else they use makes them weak: it may take functions, keep its arguments, or
+# change what the program shares.
+MODULES = {
+    "cmath": frozenset(name for name in dir(cmath) if name[0] != "_") - {"nan", "nanj"},
+    "collections": frozenset(("Counter", "deque")),
+    "copy": frozenset(("copy", "deepcopy")),
+    "datetime": frozenset(("date", "datetime", "timedelta")),
+    "decimal": frozenset(("Decimal",)),
+    "fractions": frozenset(("Fraction",)),
+    "math": frozenset(name for name in dir(math) if name[0] != "_") - {"nan"},
+    "pytest": frozenset(("approx", "raises")),
+    "random": frozenset("choice choices gauss getrandbits randint random randrange sample shuffle uniform".split()),
+    "string": frozenset("ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation".split()),
+    "sys": frozenset(("maxsize",)),
+    "typing": frozenset[str](),
 }
-_NEVER = frozenset(
-    "getstate setstate SystemRandom setitem delitem set_state get_state RandomState default_rng nan setcontext "
-    "getcontext localcontext methodcaller attrgetter".split()
-)
-CHANGING_FUNCTIONS = frozenset(
-    "shuffle heapify heappush heappop heapreplace heappushpop insort insort_left insort_right".split()
-)
 CHANGING = frozenset(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end "
     "pop popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update".split()
 )
 _KINDS: tuple[Any, ...] = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, deque, Counter, range)
 _KINDS += (Fraction, Decimal, date, datetime, timedelta)
-RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
-METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | RANDOM
-METHODS |= frozenset("tolist sum mean all any max min reshape flatten group groups".split())
+METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING
 # A time of the program has the offset of its zone, but not its name and rules.
+# Those of the second line change an array, or put their result into one.
 METHODS -= frozenset("astimezone dst tzname".split())
+METHODS -= frozenset("conjugate partition rpartition".split())
+# Methods of arrays, which are answers; their arguments could be places for the result.
+ARRAY_METHODS = frozenset("all any sum tolist".split())
 ATTRIBUTES = frozenset(
-    "real imag numerator denominator shape size ndim dtype T year month day hour minute second days seconds "
-    "args".split()
+    "real imag numerator denominator shape size ndim dtype year month day hour minute second days seconds args".split()
 )
 TYPES = frozenset("bool int float complex str bytes list tuple dict set frozenset range".split())
 FUNCTIONS = TYPES | frozenset(
-    "abs all any ascii bin bytearray chr divmod enumerate filter format hash hex isinstance len map max min oct ord "
-    "pow print repr reversed round sorted sum type zip".split()
+    "abs all any ascii bin chr divmod enumerate filter format hash hex isinstance len map max min oct ord pow print "
+    "repr reversed round sorted sum type zip".split()
 )
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
 # These return what cannot be passed to the program.
-STAYING = frozenset(
-    "map filter zip enumerate reversed compile match search fullmatch finditer Random partial itemgetter cmp_to_key "
-    "merge".split()
-)
-# What tests may use as a value: these, and functions that change nothing. Other functions are only called.
-CONSTANTS = TYPES | frozenset(
-    "__name__ pi e inf tau maxsize ascii_letters ascii_lowercase ascii_uppercase digits punctuation newaxis".split()
-)
-PURE = frozenset(
-    "abs all any len max min sum sorted repr chr ord divmod pow round isinstance bin hex oct map filter zip enumerate "
-    "reversed print sqrt floor ceil add mul sub gcd lcm xor and_ or_ lt gt eq neg float32 float64 int32 int64 bool_ "
-    "Fraction Decimal Counter".split()
-)
-# These return a number, a text or a truth value for all arguments.
+ITERATORS = frozenset("map filter zip enumerate reversed".split())
+# What tests may use as a value. Functions are only called.
+CONSTANTS = TYPES | MODULES["string"] | frozenset("__name__ pi e inf tau maxsize".split())
+# These return a number, a text or a truth value for all arguments; so do the functions of math.
 SCALAR = frozenset(
-    "len str repr print isinstance hash int float bool ord chr bin hex oct complex format ascii allclose array_equal "
-    "index count startswith endswith isdigit isalpha factorial gcd".split()
+    "len str repr print isinstance hash int float bool ord chr bin hex oct complex format ascii index count startswith "
+    "endswith isdigit isalpha random randint randrange uniform gauss getrandbits".split()
 )
 # These do for numbers and texts; given an array or a bytearray they may return another one.
-SCALAR_OF_SCALARS = frozenset(
-    "all any round isclose join randint randrange uniform sqrt lower upper strip random gauss getrandbits abs".split()
-)
+SCALAR_OF_SCALARS = frozenset("round join lower upper strip abs".split())
 # These return a new container, of which nothing is part of their arguments but items of items.
 FRESH = frozenset(
-    "list tuple dict set frozenset sorted bytearray deque Counter sample choices split splitlines tolist most_common "
-    "array zeros ones arange full deepcopy range".split()
+    "list tuple dict set frozenset sorted deque Counter sample choices split splitlines tolist most_common deepcopy "
+    "range".split()
 )
 # These return a container whose items are numbers, texts, or items of their arguments. Of others the depth is unknown.
-FLAT = frozenset(
-    "list tuple set frozenset sorted bytearray deque Counter sample choices split splitlines most_common zeros ones "
-    "arange full range copy keys values".split()
-)
+FLAT = FRESH - {"dict", "tolist", "deepcopy"} | {"copy", "keys", "values"}
 # These return views: what changes the dict changes them.
 VIEWS = frozenset("keys values items".split())
 # These return containers of any depth that hold nothing of their arguments.
 DEEP_COPIES = frozenset("deepcopy tolist".split())
-# These yield tuples of items of their arguments, or just these items.
-YIELDS_TUPLES = frozenset(
-    "product permutations combinations combinations_with_replacement pairwise zip_longest batched".split()
-)
-# Keyword arguments of iterators that are no items.
-PLAIN_KEYWORDS = frozenset("start strict repeat key reverse".split())
-YIELDS_ITEMS = frozenset(
-    "filter reversed keys values merge chain from_iterable islice cycle repeat count takewhile dropwhile compress "
-    "filterfalse".split()
-)
 # These may read an object of the program, by calling an operation of it.
 READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())
 _CONVERTING = frozenset("int float complex bool abs round hash isinstance".split())
@@ -268,23 +237,24 @@ ADDING = frozenset("append appendleft extend extendleft insert".split())
 # These do not look into the items of their arguments. KEEPS_ITEMS: these give containers of just these items.
 SHALLOW = frozenset("len list tuple zip enumerate reversed".split())
 KEEPS_ITEMS = SHALLOW | frozenset("sorted range set frozenset deque filter sample choices".split())
-# Of numpy these alone take several arguments; the last one of others may be a place for the result.
-_SEVERAL = frozenset("isclose allclose array_equal linspace arange where full array zeros ones".split())
-_REDUCING = frozenset("sum mean all any max min".split())
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
 
 
 def read_imports(tree: ast.Module) -> dict[str, str]:
-    """Return the imports of test code, as {name: dotted name}. Raise NotProved for an unknown module."""
+    """Return the imports of test code, as {name: dotted name}. Raise NotProved if their names are not plain."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names}
+            pairs = [(alias.asname or alias.name.split(".")[0], alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    for path in found.values():
-        if path.split(".")[0] not in _MODULES or path.endswith("*"):
-            raise NotProved(f"the tests import {path}")
+            pairs = [(alias.name, f"{node.module}.{alias.name}") for alias in node.names]
+            if node.module == "__future__" or any(alias.asname or alias.name == "*" for alias in node.names):
+                raise NotProved(f"the tests have {ast.unparse(node)}")
+        else:
+            continue
+        for name, path in pairs:
+            if found.setdefault(name, path) != path:
+                raise NotProved(f"{name} is imported twice, from different modules")
     return found
 
 
@@ -299,23 +269,7 @@ def read_dotted_name(node: ast.AST, modules: dict[str, str]) -> str:
 def is_allowed(dotted: str) -> bool:
     """Whether something in a module only computes, and changes nothing except its arguments."""
     module, *names = dotted.split(".")
-    if module not in _MODULES or any(name[:1] == "_" or name in _NEVER for name in names):
-        return False
-    if len(names) > 1 and names[-1] in CHANGING:
-        return False
-    if module in _ONLY:
-        return not names or names[0] in _ONLY[module].split()
-    return module != "operator" or not any(name[:1] == "i" for name in names)
-
-
-def may_set_argument(node: ast.Call, path: str, *, method: bool) -> bool:
-    """Whether a call of numpy may put its result into an argument: `sqrt(a, out=a)`, `sqrt(a, a)`."""
-    name = called_name(node)
-    of_numpy = path.count(".") == 1 and path.startswith("numpy.") and name not in _SEVERAL
-    if method and name == "conjugate" and node.args:
-        return True
-    several = len(node.args) > 1 and (of_numpy or (method and name in _REDUCING))
-    return several or any(keyword.arg == "out" for keyword in node.keywords)
+    return names[:1] != [] and names[0] in MODULES.get(module, ()) and METHODS.issuperset(names[1:])
 
 
 def find_bound_names(node: ast.AST) -> set[str]:
@@ -328,21 +282,6 @@ def find_bound_names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.ExceptHandler) and node.name:
         found.add(node.name)
     return found.union(*map(find_bound_names, ast.iter_child_nodes(node)))
-
-
-def find_all_bound(tree: ast.Module) -> set[str]:
-    """Return the names that test code binds anywhere, but by imports."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
-    return found
 
 
 def leaves(node: ast.AST, kinds: tuple[type[ast.AST], ...] = (ast.Break, ast.Continue, ast.Return)) -> bool:

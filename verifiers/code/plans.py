@@ -400,14 +400,14 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
         parse(part)
     tree = parse(code)
     # If the setup defines names for the tests, it runs in their sandbox, too.
-    ours = without_stubs(prelude)
-    ours = f"{ours}\n{setup}" if (defined_in(setup) - {entry}) & used_in(code) else ours
+    shares_setup = bool((defined_in(setup) - {entry}) & used_in(code))
+    ours = without_stubs(prelude) + ("\n" + setup) * shares_setup
     names = program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
     code = implied_imports(code) + code
     try:
-        if ours != prelude and setup and setup in ours and used_in(setup) & set(names):
+        if shares_setup and used_in(setup) & set(names):
             raise NotProved("the setup calls the program, and the tests use what it sets up")
         test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:

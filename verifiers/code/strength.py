@@ -10,13 +10,12 @@ does not hold raises NotProved:
 - An answer is read before the next call, or compared with a constant.
 - An argument is read after its call only as one more answer: `sort(xs)`, `assert xs == [1, 2]` (`settled`).
 - An object of the program is only called, read, and passed back. A loop over it does not call the program.
-- Functions that tests use as values are known to change nothing.
+- Functions are called, and not used as values: `map(str, xs)` takes a type.
 """
 
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,7 +60,7 @@ class Proof:
         self.tree, self.names = tree, frozenset(names)
         self.modules = facts.read_imports(tree)
         self.classes = facts.find_classes(tree, self.names)
-        self.state = State(views=any(path.split(".")[0] == "numpy" for path in self.modules.values()))
+        self.state = State()
         self.scope = Scope(-1, None, set().union(*map(facts.find_bound_names, tree.body)))
         # The values that expressions had when they were last executed.
         self.last: dict[int, Value] = {}
@@ -78,8 +77,9 @@ class Proof:
         self._active: list[str] = []
         self.shared = frozenset(shared)
         self._refuse_unused()
-        if facts.find_all_bound(tree) & self.modules.keys():
-            raise NotProved("a name that is imported is bound otherwise, too")
+        _, bound, imported = live.find_names(tree)
+        if imported & (bound | facts.EXCEPTIONS):
+            raise NotProved("a name that is imported means something else, too")
         self.block(tree.body)
         for name, function in list(self.scope.functions.items()):
             if name.startswith("test"):
@@ -414,17 +414,13 @@ class Proof:
             return found
         if node.id in self.names:
             raise NotProved(f"the program's {node.id} is used, and not called")
-        path = self.modules.get(node.id, "")
-        if not (node.id in facts.FUNCTIONS | {"__name__"} or (path and facts.is_allowed(path))):
-            raise NotProved(f"the name {node.id} is not known")
-        return self._read_known(path or node.id)
+        return self._read_constant(self.modules.get(node.id, node.id))
 
-    def _read_known(self, path: str) -> Value:
-        """Return the value of a builtin name, or of one in a module."""
-        name = path.split(".")[-1]
-        if name not in facts.PURE | facts.CONSTANTS:
-            raise NotProved(f"{path} is used as a value")
-        return Value(text=path) if name in facts.CONSTANTS else Value(self.state.make("lazy"), text=f"<{path}>")
+    def _read_constant(self, path: str) -> Value:
+        """Return the value of a type, or of a constant in a module."""
+        if path.split(".")[-1] not in facts.CONSTANTS or not ("." not in path or facts.is_allowed(path)):
+            raise NotProved(f"{path} is not known, or is used as a value")
+        return Value(text=path)
 
     def _display(self, node: Any) -> Value:
         if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
@@ -464,7 +460,7 @@ class Proof:
         scalars = is_scalar(left) + is_scalar(right)
         if scalars == 2:
             return self.number(left, right)
-        if not (left.places | right.places or self.state.views):
+        if not left.places | right.places:
             return Value(answer=answer, text=facts.unknown(left, right))
         if scalars and not isinstance(op, ast.Mult):
             # An array; of an answer that is a number, a number.
@@ -487,8 +483,8 @@ class Proof:
             self.late |= {id(part) for part, side in parts if stale & self.state.reach(side.places)}
         found = self.number(*(self.use(side, late) for side in sides))
         tells = all(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in node.ops)
-        arrays = any((side.places and side.answer) or (self.state.views and not is_scalar(side)) for side in sides)
-        return found if tells or not arrays else self.make_container(answer=found.answer)
+        arrays = any(side.places and side.answer for side in sides)
+        return found if tells or not arrays else self.make_container(answer=True)
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
         """Return the answers that are compared with numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
@@ -510,7 +506,7 @@ class Proof:
         self.use(base, shallow=True)
         parts = self.state.parts(base)
         if isinstance(node.slice, ast.Slice):
-            view = base.places if self.state.views or base.answer else frozenset()
+            view = base.places if base.answer else frozenset()
             return Value(self.state.make("own", parts) | view, base.answer or index.answer, "?")
         if isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
             parts = self.state.parts_at(base, node.slice.value)
@@ -519,9 +515,7 @@ class Proof:
     def _expr_Attribute(self, node: ast.Attribute) -> Value:
         path = facts.read_dotted_name(node, self.modules)
         if path:
-            if not facts.is_allowed(path):
-                raise NotProved(f"{ast.unparse(node)} is not known")
-            return self._read_known(path)
+            return self._read_constant(path)
         base = self.value(node.value)
         if "object" in self.state.kinds(base.places) and node.attr[0] != "_":
             return self.operation([])
@@ -608,7 +602,8 @@ class Proof:
             base = self.value(func.value)
             if "object" in self.state.kinds(base.places) and func.attr[0] != "_":
                 return self._ask(node, "answer")
-            if func.attr not in facts.METHODS | facts.CHANGING or (base.answer and func.attr in ("group", "groups")):
+            of_array = func.attr in facts.ARRAY_METHODS and not (node.args or node.keywords)
+            if not of_array and func.attr not in facts.METHODS | facts.CHANGING:
                 raise NotProved(f"the method {func.attr} is not known")
             return self._library(node, [base])
         if owner is not None or name not in facts.FUNCTIONS:
@@ -625,22 +620,16 @@ class Proof:
         """Return the value of a call of a builtin function, a function in a module, or a method of a value."""
         name = called_name(node)
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
-        given = list(map(self._argument, nodes))
+        given = list(map(self.value, nodes))
         path = facts.read_dotted_name(node.func, self.modules)
-        if facts.may_set_argument(node, path, method=bool(base)):
-            raise NotProved("a result that may be put into an argument")
         objects = [value for value in given if "object" in self.state.kinds(value.places)]
         if objects and name in facts.READING and isinstance(node.func, ast.Name):
             if any(value.places for value in given if value is not objects[0]):
                 raise NotProved("an object is read together with other containers")
             return self.operation([])
-        if name == "map" and len(node.args) > 2 and self.state.views:
-            raise NotProved("a result that may be put into an argument")
-        if name == "partition" and any(value.places for value in base):
-            raise NotProved("the order of an array is changed")
         if name in ("copy", "deepcopy") and any(value.answer for value in (*base, *given)):
             raise NotProved("a copy of an answer, which a class of the program may make")
-        changes = name in facts.CHANGING_FUNCTIONS or (base and name in facts.CHANGING)
+        changes = name == "shuffle" or (base and name in facts.CHANGING)
         target, *added = (*base, *given) or (Value(),)
         for value in added if changes and name in facts.ADDING else (target, *added):
             self.use(value, shallow=name in facts.SHALLOW)
@@ -649,8 +638,7 @@ class Proof:
         if name not in facts.KEEPS_ITEMS:
             parts = frozenset(self.state.reach(parts))
         arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
-        functions = [part for part in nodes if isinstance(part, (ast.Lambda, ast.Name))]
-        used = {part.id for each in functions for part in ast.walk(each) if isinstance(part, ast.Name)} | {name}
+        used = {part.id for part in nodes if isinstance(part, ast.Name)} | {name}
         shown = [value for value in (*base, *given) if value.answer]
         if used & facts.SHOWING:
             self._check_text(shown, shows_type=bool(used & {"repr", "ascii"}))
@@ -661,64 +649,48 @@ class Proof:
                 parts = self.state.make("own", parts, exact=True, items=(frozenset(), parts))
             # `pop` and `setdefault` may return what they are given.
             return Value(parts.union(*(value.places for value in added)), answer, "?")
-        drawn = path.startswith("random.") or name in facts.RANDOM
-        found = Value(answer=answer, text="?r" if drawn else facts.unknown(*base, *given))
-        is_iterator = name in facts.STAYING or path.startswith("itertools.")
-        if not is_iterator and self._is_scalar_call(node, path, base, given):
+        found = Value(answer=answer, text="?r" if path.startswith("random.") else facts.unknown(*base, *given))
+        if self._is_scalar_call(node, path, base, given):
             return self.number(*base, found)
         if name in facts.DEEP_COPIES:
             return replace(found, places=self.state.make_unknown())
-        if is_iterator or (base and name in facts.VIEWS):
-            delayed = name in ("map", "filter") or any(isinstance(part, ast.Lambda) for part in nodes)
+        if name in facts.ITERATORS or (base and name in facts.VIEWS):
             items = self._items_of(node, [*base, *given], parts, arguments)
+            delayed = name in ("map", "filter")
             return replace(found, places=self.state.make("lazy", items, reads=arguments, delayed=delayed))
         if name not in facts.FLAT or (name in ("split", "splitlines") and arguments):
             made = self.state.make_unknown(parts | arguments)
         else:
             exact = name in ("list", "sorted", "range") and all(self.state.containers[each].exact for each in arguments)
             made = self.state.make("own", parts, exact=exact)
-        fresh = name in facts.FRESH and not any(keyword.arg == "copy" for keyword in node.keywords)
-        return replace(found, places=made if fresh else made | arguments | parts)
+        return replace(found, places=made if name in facts.FRESH else made | arguments | parts)
 
     def _is_scalar_call(self, node: ast.Call, path: str, base: list[Value], given: list[Value]) -> bool:
         """Whether a call of a known function returns a number, a text or a truth value."""
         name = called_name(node)
-        if name in facts.SCALAR or (name in ("all", "any") and isinstance(node.func, ast.Name) and not path):
+        if name in facts.SCALAR or path.startswith("math.") or (name in ("all", "any") and not base):
             return True
-        if name not in facts.SCALAR_OF_SCALARS or path.startswith("numpy.random"):
-            return False
-        if base:
-            return is_scalar(base[0])
-        return all(map(is_scalar, given)) if path.startswith("numpy.") else not any(value.places for value in given)
+        return name in facts.SCALAR_OF_SCALARS and not any(value.places for value in base or given)
 
     def _items_of(
         self, node: ast.Call, given: Sequence[Value], parts: frozenset[int], arguments: frozenset[int]
     ) -> frozenset[int]:
         """Return what an iterator or a view of a known function yields. parts: what is in its arguments."""
         name = called_name(node)
-        if any(keyword.arg not in facts.PLAIN_KEYWORDS for keyword in node.keywords):
-            return self.state.make_unknown(parts | arguments)
-        if name in ("zip", "enumerate") and not any(isinstance(part, ast.Starred) for part in node.args):
-            columns = [frozenset[int]()] * (name == "enumerate") + [self.state.parts(value) for value in given]
-            return self.state.make("own", parts, exact=True, items=tuple(columns))
+        if name in ("zip", "enumerate"):
+            columns = [self.state.parts(value) for value in given[: len(node.args)]]
+            columns = [frozenset(), *columns[:1]] if name == "enumerate" else columns
+            known = not any(isinstance(part, ast.Starred) for part in node.args)
+            return self.state.make("own", parts, exact=known, items=tuple(columns) if known else ())
         if name == "items":
             # A key of the program's may be a text of a class of its own.
             keys = parts if any(value.answer for value in given) else frozenset()
             return self.state.make("own", parts, exact=True, items=(keys, parts))
-        if name in facts.YIELDS_TUPLES or name in ("zip", "enumerate"):
-            return self.state.make("own", parts) if parts else parts
-        if name == "map" and called_name(node.args[0]) in facts.SCALAR:
-            return frozenset()
-        if name in facts.YIELDS_ITEMS or (name == "accumulate" and len(node.args) == 1 and not parts):
-            return parts | arguments if name != "accumulate" else parts
-        return self.state.make_unknown(parts | arguments)
-
-    def _argument(self, node: ast.expr) -> Value:
-        """Return the value of an argument. A function that changes nothing has no containers."""
-        if isinstance(node, ast.Lambda):
-            return self._check_lambda(node)
-        found = self.value(node)
-        return Value(text=found.text) if found.text[:1] == "<" else found
+        if name == "map":
+            return (
+                frozenset() if called_name(node.args[0]) in facts.SCALAR else self.state.make_unknown(parts | arguments)
+            )
+        return parts | arguments
 
     def _check_text(self, values: Sequence[Value], *, shows_type: bool) -> None:
         """Refuse the text of an object, and the one of an exception that shows its type."""
@@ -728,8 +700,6 @@ class Proof:
     def _check_known(self, node: ast.Call, used: set[str], *, shows: bool) -> None:
         """Check a call of a known function. used: its name, and the names in functions that it is given."""
         name = called_name(node)
-        if "getsizeof" in used and self._within_answer(node):
-            raise NotProved("the size of an answer in memory")
         if "type" in used and shows:
             raise NotProved("the type of an answer")
         if name == "strftime" and "Z" in ast.unparse(node):
@@ -738,37 +708,12 @@ class Proof:
             raise NotProved("a value that does not equal itself")
         if name == "isinstance" and not facts.is_type(node.args[-1]):
             raise NotProved("isinstance of another type than a builtin one")
-        if name == "seed":
-            raise NotProved("seeds that the program may draw from, too")
-
-    def _within_answer(self, node: ast.Call) -> bool:
-        """Whether a call has an answer among its arguments."""
-        return any(self.last[id(part)].answer for part in node.args if id(part) in self.last)
-
-    def _check_lambda(self, node: ast.Lambda) -> Value:
-        own = {argument.arg for argument in node.args.args}
-        if node.args.defaults or node.args.kw_defaults or node.args.vararg or node.args.kwarg:
-            raise NotProved("a lambda with defaults or unusual parameters")
-        for part in ast.walk(node.body):
-            if isinstance(part, ast.Name) and part.id not in own:
-                known = part.id in facts.CONSTANTS | facts.PURE and part.id not in self.names
-                if not known or self.scope.owner(part.id) is not None:
-                    raise NotProved("a lambda that reads other names than its own")
-            several = isinstance(part, ast.Call) and len(part.args) + len(part.keywords) > 1
-            if called_name(part) == "partition" or (self.state.views and several):
-                raise NotProved("a result that may be put into an argument")
-            attribute = isinstance(part, ast.Attribute) and part.attr not in facts.METHODS | facts.ATTRIBUTES
-            if attribute or isinstance(part, (ast.Lambda, ast.NamedExpr, ast.JoinedStr, *_COMPREHENSIONS)):
-                raise NotProved("a lambda of an unknown kind")
-        return Value()
 
     def _ask(self, node: ast.Call, kind: str) -> Value:
         """Return the value of a call of a function, class or method of the program."""
         nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
         values: list[Value] = []
         for part in nodes:
-            if isinstance(part, ast.Lambda):
-                raise NotProved("a function is passed to the program")
             values.append(self.value(part))
             self.passed_at.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
             if isinstance(part, ast.Name):
@@ -781,16 +726,10 @@ class Proof:
     def operation(self, given: Sequence[Value]) -> Value:
         """Return the program's answer when it is given these values."""
         self.state.calls += 1
-        reached = [self.state.reach(value.places) for value in given]
-        twice = set().union(*(one & other for one, other in itertools.combinations(reached, 2)))
-        if self.state.views and not all(self.state.containers[place].exact for place in twice):
-            raise NotProved("what may be views of one array is passed")
-        for place in set().union(*reached):
+        for place in self.state.reach(place for value in given for place in value.places):
             container = self.state.containers[place]
             if container.kind == "lazy":
-                raise NotProved("an iterator or function is passed to the program")
-            if container.passed and self.state.views and not container.exact:
-                raise NotProved("what may be a view of a passed array is passed")
+                raise NotProved("an iterator is passed to the program")
             if container.kind == "own":
                 self.state.containers[place] = replace(container, passed=self.state.calls)
         return Value(self.state.make("answer"), True, "?")

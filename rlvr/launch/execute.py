@@ -28,6 +28,8 @@ from rlvr.core.types import Task, Verifier
 from rlvr.model.cpu.processor import tuned_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.pretrained import pick_device
+from rlvr.model.memory.estimate import gpu_memory, shape_of
+from rlvr.model.memory.plan import warning_of_plan
 from rlvr.model.optim.health import check_weights
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh
@@ -170,6 +172,8 @@ def open_run(session: Session, stack: ExitStack) -> None:
     config, task, policy, stop = session.config, session.task, session.policy, session.stop
     reporter, accelerator = session.reporter, session.accelerator
     r, monitor = config.rollout, session.monitor
+    limit = run_limit(config, policy.causal.config)
+    warn_of_memory(session, limit)
 
     def enter_runners(verifier: Verifier) -> dict[str, Runner]:
         opened = open_runners(verifier, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget)
@@ -189,7 +193,7 @@ def open_run(session: Session, stack: ExitStack) -> None:
     stop.doing = "starting the sampler"
     sampler = stack.enter_context(open_sampler(config.sampler, policy, reporter.warn))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator, shares=task.shares)
-    worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
+    worker.plan = plan_of(policy, task, config.rollout, limit)
     watched = None
     if monitors:
         assert config.monitor is not None
@@ -199,6 +203,16 @@ def open_run(session: Session, stack: ExitStack) -> None:
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
     held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
     run.held_out = held_out
+
+
+def warn_of_memory(session: Session, limit: int | None) -> None:
+    """Warn where the plan of a run on GPUs does not fit, before hours are spent. limit: tokens that the model reads."""
+    memory, shape = gpu_memory(session.policy.device), shape_of(session.policy)
+    if memory is None or shape is None:
+        return
+    gpus, turns = session.accelerator.num_processes, session.task.environment is not None
+    if told := warning_of_plan(shape, session.config, memory=memory, gpus=gpus, turns=turns, context=limit):
+        session.reporter.warn(told, "memory")
 
 
 def run_session(session: Session) -> None:

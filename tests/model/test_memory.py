@@ -26,15 +26,25 @@ from rlvr.config import (
     VLLMConfig,
     VLLMServerConfig,
 )
+from rlvr.launch import execute, launch
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.memory.estimate import Estimate, Shape, shape_of
-from rlvr.model.memory.plan import STAGES, advice, known_models, known_settings, make_plan, shape_of_config
+from rlvr.model.memory.plan import (
+    STAGES,
+    advice,
+    known_models,
+    known_settings,
+    make_plan,
+    shape_of_config,
+    warning_of_plan,
+)
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.training.step.update import update
-from tests.helpers.files import GOLDEN, ROOT
-from tests.helpers.runs import make_run, rollouts_of, with_settings
+from tests.helpers.files import GOLDEN, ROOT, lines
+from tests.helpers.runs import make_run, rollouts_of, tiny, with_settings
 from tests.helpers.shapes import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B
+from tests.helpers.verifiers import sums
 
 GIB = 2**30
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB"
@@ -322,6 +332,37 @@ def test_microbatches_are_cut_before_a_run_does_not_fit() -> None:
     assert cut
     assert all(plan.fits for plan in cut)
     assert not plans[-1].fits
+
+
+def test_a_run_that_may_not_fit_is_warned_of() -> None:
+    """With the plan's own advice; and where a microbatch has room for a single row. Else nothing is said."""
+    told = warning_of_plan(QWEN_7B, RUN, memory=79 * GIB, gpus=8)
+    assert re.fullmatch(
+        r"by its plan the run needs 1\d\d\.\d of the GPU's 79\.0 GiB: it fits with --model\.shard 8", told
+    )
+    config = with_settings(RUN, model={"weights": "bfloat16"}, optim={"name": "adamw8bit"})
+    said = {
+        make_plan(QWEN_7B, config, memory=gib * GIB).tokens: warning_of_plan(QWEN_7B, config, memory=gib * GIB, gpus=1)
+        for gib in range(200, 60, -1)
+        if make_plan(QWEN_7B, config, memory=gib * GIB).fits
+    }
+    assert said[8192] == ""
+    assert {text.partition(" have ")[2].partition(",")[0] for tokens, text in said.items() if tokens < 8192} == {
+        "room for microbatches of one row of up to 4246 tokens"
+    }
+
+
+def test_a_run_warns_by_the_memory_of_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before it samples; a run on a CPU has no such bound."""
+    monkeypatch.setattr(execute, "gpu_memory", lambda device: GIB)
+    launch(tiny(tmp_path, run={"steps": 1}, eval={"every": -1}), task=sums())
+    printed = capsys.readouterr().out
+    assert re.search(
+        r"WARNING by its plan the run needs \d\.\d of the GPU's 1\.0 GiB: .*\n(.*\n)*training 1/1", printed
+    )
+    assert [event["kind"] for event in lines(tmp_path / "events.jsonl")].count("memory") == 1
 
 
 def test_an_engine_takes_its_share_unless_it_sleeps() -> None:

@@ -36,7 +36,15 @@ from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.sft.sft import accumulate_mix, add_gradient, demonstration_batch
-from rlvr.training.step.update import SHARE, UpdateSize, measure_mismatch, to_batch, update, warn_of_mismatch
+from rlvr.training.step.update import (
+    SHARE,
+    UpdateSize,
+    measure_mismatch,
+    mismatch_stats,
+    to_batch,
+    update,
+    warn_of_mismatch,
+)
 from rlvr.verifiers.runner import Runner
 from tests.helpers.models import shake
 from tests.helpers.runs import CHARACTERS, Warned, batch_of, build_run, gradient_of, make_run
@@ -153,6 +161,21 @@ def test_equal_engines_have_no_mismatch():
     stats = measure_mismatch(torch.zeros(7))
     assert stats["mismatch/mean"] == stats["mismatch/max"] == 0
     assert stats["mismatch/ratio_p01"] == stats["mismatch/ratio_p99"] == stats["mismatch/effective_samples"] == 1
+
+
+def test_differences_are_gathered_from_the_cpu(tmp_path, monkeypatch):
+    """A tensor of another rank's GPU would open a context there."""
+
+    class OnGPU:
+        def cpu(self):
+            return torch.zeros(3)
+
+    gathered = []
+    monkeypatch.setattr("rlvr.training.step.update.gather", lambda parts, processes: gathered.extend(parts) or parts)
+    learner = make_run(tmp_path, verifier=HasSeven()).learner
+    stats = mismatch_stats(learner, 0, [OnGPU(), OnGPU()], pytest.fail)
+    assert [part.device.type for part in gathered] == ["cpu", "cpu"]
+    assert stats["mismatch/mean"] == 0
 
 
 def test_mismatch_by_hand():

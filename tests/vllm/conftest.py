@@ -62,7 +62,7 @@ def policy() -> Policy:
 @pytest.fixture
 def servers(policy, monkeypatch) -> Iterator[list[VLLMLike]]:
     """Two servers of the policy's model without vLLM; what does not go on fails after seconds."""
-    monkeypatch.setattr(transfer, "STALLED", 3.0)
+    monkeypatch.setattr(transfer, "STALLED", 5.0)
     monkeypatch.setattr(transfer, "GRACE", 0.2)
     with vllm_servers(policy) as made:
         yield made

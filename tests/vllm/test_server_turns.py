@@ -42,7 +42,7 @@ from tests.helpers.vllm_servers import (
 
 @pytest.fixture
 def sampler(policy, servers, open_sampler) -> VLLMSampler:
-    sampler = open_sampler(policy, servers, timeout=6.0, sync_check_every=VLLMServerConfig().sync_check_every)
+    sampler = open_sampler(policy, servers, timeout=10.0, sync_check_every=VLLMServerConfig().sync_check_every)
     for server in servers:
         server.answered.clear()
     return sampler

@@ -70,7 +70,7 @@ def test_every_push_reaches_all_servers_and_names_its_version(policy, servers, o
 @pytest.mark.parametrize("fault", [dies, fails, babbles, misshapes, is_silent], ids=lambda fault: fault.__name__)
 def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault, open_sampler):
     """What it had not answered comes from the other, the next push reaches that one, and its weights are right."""
-    sampler = open_sampler(policy, servers, timeout=4.0 if fault is is_silent else 60.0)
+    sampler = open_sampler(policy, servers, timeout=10.0 if fault is is_silent else 60.0)
     expected = draw(sampler)
     servers[0].faults[GENERATE] = after(3, fault)
     start = time.monotonic()
@@ -101,7 +101,7 @@ PUSH = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/re
 @pytest.mark.parametrize("place", [0, 1])  # the first has rank 1 in the group, and passes on what the second gets
 def test_server_lost_in_a_push_leaves_the_other_with_its_weights(policy, servers, open_sampler, place, path, fault):
     """The transfer meets the rest anew; the version is theirs, and no answer comes from the lost one."""
-    seconds = 6.0 if fault is is_silent else 60.0
+    seconds = 10.0 if fault is is_silent else 60.0
     if path != "/init_weight_transfer_engine":
         sampler = open_sampler(policy, servers, timeout=seconds)
         shake(policy, 0.05, 0)
@@ -128,7 +128,7 @@ def test_server_lost_in_a_push_leaves_the_other_with_its_weights(policy, servers
 @pytest.mark.filterwarnings(LOSES)
 def test_without_a_server_left_the_run_ends_with_one_line(policy, servers, path, fault, open_sampler):
     """It says so, and why; asked again it does not wait for anybody."""
-    sampler = open_sampler(policy, servers, timeout=3.0 if fault is is_silent else 60.0)
+    sampler = open_sampler(policy, servers, timeout=10.0 if fault is is_silent else 60.0)
     for server in servers:
         server.faults[path] = fault
     with pytest.raises(

@@ -168,7 +168,7 @@ def test_what_is_remembered_is_bounded():
 )
 def test_server_that_is_lost_while_it_proves_its_weights(policy, servers, fault, open_sampler):
     """The other has the push, and samples."""
-    sampler = open_sampler(policy, servers, sync_check_every=0, timeout=4.0 if fault is is_silent else 60.0)
+    sampler = open_sampler(policy, servers, sync_check_every=0, timeout=10.0 if fault is is_silent else 60.0)
     servers[0].faults[GENERATE] = fault
     train(policy, sampler, 0.01, 0)
     assert [server.url for server in sampler.engine.servers] == [servers[1].url]

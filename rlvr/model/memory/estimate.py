@@ -327,10 +327,15 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     A function of the kind of GPU and of the settings, not of what happens to be free: a resumed run cuts the same
     microbatches. Raises no error where not even one token fits: the estimate may be wrong, and one row runs alone.
     """
-    if policy.device.type != "cuda" or (shape := shape_of(policy)) is None:
+    memory, shape = gpu_memory(policy.device), shape_of(policy)
+    if memory is None or shape is None:
         return None
-    memory = torch.cuda.get_device_properties(policy.device).total_memory
     return tokens_that_fit(shape, config, memory, 1 - engine_share(config))
+
+
+def gpu_memory(device: torch.device) -> int | None:
+    """Return the bytes of a GPU; None for another device."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def engine_share(config: Config) -> float:

@@ -25,6 +25,7 @@ from .estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take
 MOST_GPUS = 1024
+GIB = 2**30
 LORA_RANK = 32  # of the adapters that are advised
 
 
@@ -219,6 +220,28 @@ def advice(
             if fits(changed, count):
                 return f"it fits on {count} GPUs with {' '.join([*flags, f'--model.shard {count}'])}"
     return "no setting makes it fit: take a smaller model, or GPUs with more memory"
+
+
+def warning_of_plan(
+    shape: Shape, config: Config, *, memory: int, gpus: int, turns: bool = False, context: int | None = None
+) -> str:
+    """Return why a run may not do on GPUs of `memory` bytes what its settings say, and what to change; "" if it may.
+
+    Either the plan does not fit, or its microbatches have a single row each. The estimate may be wrong, so the run is
+    not refused. turns, context: see `make_plan`.
+    """
+    shards = config.model.shard
+    plan = make_plan(shape, config, memory=memory, shards=shards, turns=turns, context=context)
+    if not plan.fits:
+        told = advice(shape, config, memory=memory, gpus=gpus, shards=shards, turns=turns, context=context)
+        return f"by its plan the run needs {plan.peak / GIB:.1f} of the GPU's {memory / GIB:.1f} GiB: {told}"
+    asked, row = config.optim.tokens_per_microbatch, longest_row(config, turns, context)
+    if plan.tokens < min(asked, 2 * row):
+        return (
+            f"the GPU's {memory / GIB:.1f} GiB have room for microbatches of one row of up to {row} tokens, and "
+            f"optim.tokens_per_microbatch is {asked}; what saves memory: `rlvr doctor --plan`"
+        )
+    return ""
 
 
 def combinations(config: Config, counts: Sequence[int]) -> Iterator[tuple[list[str], Config, int]]:

@@ -98,7 +98,8 @@ def mismatch_stats(
     differences: log pi_old - log pi_sampler of this rank's tokens, one tensor (n,) a microbatch.
     """
     config = learner.config
-    parts = [part.cpu() for part in gather(differences, learner.accelerator)]
+    # To the CPU first: a tensor of another rank's GPU would open a context there.
+    parts = gather([part.cpu() for part in differences], learner.accelerator)
     if not parts:
         return {}
     stats = measure_mismatch(torch.cat(parts))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from rlvr.config import VLLMServerConfig
 from rlvr.core.http import ServerLost
@@ -14,7 +15,7 @@ from rlvr.core.types import RunError
 from rlvr.sampling.vllm import servers as routing
 from rlvr.sampling.vllm.engine import Batch, Output, Request, start_failure
 from rlvr.sampling.vllm.server import error_in, server_command, server_environment, share_gpus, visible_gpus
-from rlvr.sampling.vllm.servers import Router, group_by_prompt
+from rlvr.sampling.vllm.servers import Router, group_by_prompt, place_servers
 from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
 
@@ -244,3 +245,27 @@ def test_start_without_memory_names_the_settings():
     assert "--sampler.gpu-memory-utilization" in message
     assert "--sampler.max-model-len" in message
     assert "gpu-memory-utilization" not in start_failure("unknown architecture")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "index", "expected"),
+    [
+        (None, 0, (["1"], ["2"], ["3"])),
+        (None, 2, (["0"], ["1"], ["3"])),
+        ("2", 0, (["2"], ["3"])),
+        ("2", 1, (["2"], ["3"])),
+        ("4", 3, None),
+    ],
+)
+def test_servers_are_on_gpus_of_no_rank(ranks, index, expected, monkeypatch):
+    """Whichever rank starts them: torchrun's ranks train on the first GPUs of a machine."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    config = VLLMServerConfig(servers=1 if expected is None else len(expected))
+    if expected is None:
+        with pytest.raises(ValueError, match="1 servers with 1 GPUs each need 1, and 0 are there"):
+            place_servers(torch.device("cuda", index), config)
+    else:
+        assert place_servers(torch.device("cuda", index), config) == (list(expected), "rlvr_nccl")

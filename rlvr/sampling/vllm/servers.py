@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import queue
 import secrets
 import threading
@@ -251,14 +252,17 @@ class Starter:
 def place_servers(device: torch.device, config: VLLMServerConfig) -> tuple[list[list[str]], str]:
     """Return the GPUs of each server, and how weights come to them.
 
-    On a CPU none; on the trainer's GPU where it is the only one, which NCCL cannot send to; else on the other ones.
-    Raises ValueError where there are too few.
+    On a CPU none; on the trainer's GPU where it is the only one, which NCCL cannot send to; else on those of this
+    machine on which no rank trains. Raises ValueError where there are too few.
     """
     if device.type != "cuda":
         return [[] for _ in range(config.servers)], "rlvr_gloo"
     names = visible_gpus(torch.cuda.device_count())
-    others = [name for i, name in enumerate(names) if i != (device.index or 0)]
-    if not others and config.servers == config.tensor_parallel == 1:
+    # The ranks that torchrun starts on a machine train on its first GPUs.
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    trained_on = range(ranks) if ranks > 1 else (device.index or 0,)
+    others = [name for i, name in enumerate(names) if i not in trained_on]
+    if len(names) == config.servers == config.tensor_parallel == 1:
         return [names], "rlvr_gloo"
     return share_gpus(others, config.servers, config.tensor_parallel), "rlvr_nccl"
 

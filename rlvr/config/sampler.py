@@ -93,7 +93,8 @@ class VLLMServerConfig(EngineSettings):
     tensor_parallel: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE, RESUMABLE] = 1
     """GPUs of each server to start: its weights are shared out among them."""
     timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 600.0
-    """Seconds a server may take to start or to answer before it counts as lost."""
+    """Seconds a server may take to start, or for a completion of up to 8,192 tokens, before it counts as lost. Longer
+    completions have time in proportion: 16,384 tokens twice as long."""
     max_restarts: Annotated[int, COUNT_OR_NONE, ADVANCED, OWN_ENGINE, RESUMABLE] = 2
     """Servers that may be started anew for lost ones, all together."""
 

@@ -14,7 +14,14 @@ from rlvr.core.http import ServerLost
 from rlvr.core.types import RunError
 from rlvr.sampling.vllm import servers as routing
 from rlvr.sampling.vllm.engine import Batch, Output, Request, start_failure
-from rlvr.sampling.vllm.server import error_in, server_command, server_environment, share_gpus, visible_gpus
+from rlvr.sampling.vllm.server import (
+    Server,
+    error_in,
+    server_command,
+    server_environment,
+    share_gpus,
+    visible_gpus,
+)
 from rlvr.sampling.vllm.servers import Router, group_by_prompt, place_servers
 from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
@@ -142,6 +149,22 @@ def test_errors_of_others_end_the_sampling():
     with ThreadPoolExecutor(4) as pool, pytest.raises(KeyError):
         Router(answer, lambda: ["a"], lambda s, e: None, pool).sample(Batch([request(0, 1)], lambda i, o: {}[i]))
     assert route([], ["a"]) == ([], [])
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(16, 600.0), (8192, 600.0), (32768, 2400.0)])
+def test_a_long_answer_has_more_time(tokens, seconds, monkeypatch):
+    """An answer comes as a whole: one of 32k tokens takes longer than a server may be silent otherwise."""
+    given = []
+    server = Server("http://127.0.0.1:1", 600.0)
+
+    def post(path, body, *, idempotent, timeout):
+        given.append(timeout)
+        raise ServerLost("no server")
+
+    monkeypatch.setattr(server.client, "post", post)
+    with pytest.raises(ServerLost):
+        server.sample(request(0, tokens), "run-1")
+    assert given == [seconds]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from .engine import (
 )
 
 SCHEMA = "vLLM's schema"
+TIMED_TOKENS = 8192  # that an answer may have within the server's time limit; a longer one has as much more time
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
 HEALTH_SECONDS = 5.0
 HOW_TO_START = "the servers are started by `rlvr serve MODEL`, or as it starts them"
@@ -106,7 +107,9 @@ class Server:
         """
         path = "/inference/v1/generate"
         body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
-        answer = self.client.post(path, body, idempotent=True)  # the seed decides: a second time gives the same
+        timeout = self.timeout * max(1.0, request.max_new_tokens / TIMED_TOKENS)
+        # The seed decides: a second time gives the same.
+        answer = self.client.post(path, body, idempotent=True, timeout=timeout)
         output, versions = self.read(path, answer, read_answer)
         if versions != [version]:
             shown = " and ".join(map(repr, versions)) or "none"

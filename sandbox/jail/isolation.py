@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from . import kernel, landlock, seccomp, syscalls
 
-# Devices that a program may open.
-# Not /dev/zero: mapped, it is shared memory that no limit counts.
+# Devices that a program may open. Not /dev/zero: mapped, it is shared memory that no limit counts.
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
 # The original: the program's raises no error where a limit cannot be set.
 _setrlimit = resource.setrlimit

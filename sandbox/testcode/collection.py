@@ -13,11 +13,6 @@ from ..jail import interpreter
 from .pytest_stub import FIXTURES, Fixture, Mark, Row, Skipped
 
 
-def is_test_name(name: str) -> bool:
-    """Whether a function or method of this name is run by test runners."""
-    return name.startswith("test")
-
-
 def run_defined(space: dict[str, Any]) -> None:
     """Run the test functions and classes of a module. Raise what a test raises."""
     if any(mark.leaves_out() for mark in _marks_in(space.get("pytestmark", ()))):
@@ -26,7 +21,7 @@ def run_defined(space: dict[str, Any]) -> None:
     with runner.around(space, "setup_module", "teardown_module", sys.modules["__main__"]):
         for name, found in list(space.items()):
             if isinstance(found, types.FunctionType):
-                if is_test_name(name) and not hasattr(found, "test_fixture"):
+                if name.startswith("test") and not hasattr(found, "test_fixture"):
                     runner.function(found)
             elif isinstance(found, type) and found.__module__ == space["__name__"]:
                 runner.test_class(name, found)
@@ -184,11 +179,8 @@ def _parameters(function: Any, made: Any) -> list[str]:
     if code is None:
         return []
     names = list(code.co_varnames[: code.co_argcount - len(function.__defaults__ or ())])
-    names += [
-        n
-        for n in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-        if n not in (function.__kwdefaults__ or {})
-    ]
+    of_keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+    names += [name for name in of_keywords if name not in (function.__kwdefaults__ or {})]
     return [name for number, name in enumerate(names) if number or name != "self"]
 
 
@@ -200,53 +192,36 @@ def _call_hook(owner: Any, name: str, args: tuple[Any, ...]) -> None:
         hook(*args[: max(code.co_argcount - hasattr(hook, "__func__"), 0)])
 
 
+EXPECTED = "__unittest_expecting_failure__"
+
+
 def run_case(found: Any) -> None:
-    """Run a TestCase with unittest. Raise the first error; tests that are expected to fail are left out."""
+    """Run a TestCase with unittest; `watch_suites` sees what fails. Tests that are expected to fail are left out."""
     import unittest
 
-    class First(unittest.TestResult):
-        """Keeps the exceptions."""
-
-        raised: BaseException | None = None
-
-        def _keep(self, error: Any) -> None:
-            self.raised = self.raised or error[1]
-
-        def addError(self, test: Any, err: Any) -> None:
-            self._keep(err)
-
-        def addFailure(self, test: Any, err: Any) -> None:
-            self._keep(err)
-
-        def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-            if err is not None:
-                self._keep(err)
-
-        def addUnexpectedSuccess(self, test: Any) -> None:
-            self.raised = self.raised or Skipped("an unexpected success")
-
-    result = First()
     suite = unittest.TestSuite()
     for test in unittest.defaultTestLoader.loadTestsFromTestCase(found):
         method = getattr(test, getattr(test, "_testMethodName", ""), None)
         if not (getattr(found, EXPECTED, False) or getattr(method, EXPECTED, False)):
             suite.addTest(test)
-    suite.run(result)
-    if result.raised is not None:
-        raise result.raised
+    suite.run(unittest.TestResult())
 
 
-EXPECTED = "__unittest_expecting_failure__"
+# The methods by which a TestResult is told of failures, and the error among their arguments, None for none.
+_REPORTS: dict[str, Callable[..., BaseException | None]] = {
+    "addError": lambda test, err: err[1],
+    "addFailure": lambda test, err: err[1],
+    "addSubTest": lambda test, subtest, err: err and err[1],
+    "addUnexpectedSuccess": lambda test: AssertionError("an unexpected success"),
+}
 
 
-def watch_suites(failed: Callable[[], None]) -> None:
-    """Count failures in suites that the test code runs itself, and whose results it need not look at."""
+def watch_suites(failed: Callable[[BaseException], None]) -> None:
+    """Call `failed` with each failure of unittest, also in suites whose results the test code does not look at."""
 
     def watch(unittest_result: Any) -> None:
-        kind = unittest_result.TestResult
-        for name in ("addError", "addFailure", "addUnexpectedSuccess"):
-            _tell(kind, name, failed, lambda *args: True)
-        _tell(kind, "addSubTest", failed, lambda test, subtest, err: err is not None)
+        for name, error_of in _REPORTS.items():
+            _tell(unittest_result.TestResult, name, failed, error_of)
 
     if "unittest.result" in sys.modules:
         watch(sys.modules["unittest.result"])
@@ -254,12 +229,12 @@ def watch_suites(failed: Callable[[], None]) -> None:
         interpreter.PATCHES["unittest.result"] = watch
 
 
-def _tell(kind: Any, name: str, failed: Callable[[], None], counts: Callable[..., bool]) -> None:
+def _tell(kind: Any, name: str, failed: Callable[[BaseException], None], error_of: Callable[..., Any]) -> None:
     original = getattr(kind, name)
 
-    def count_failure(self: Any, *args: Any) -> Any:
-        if counts(*args):
-            failed()
+    def report(self: Any, *args: Any) -> Any:
+        if (error := error_of(*args)) is not None:
+            failed(error)
         return original(self, *args)
 
-    setattr(kind, name, count_failure)
+    setattr(kind, name, report)

@@ -126,13 +126,9 @@ def refuse_fixtures(tree: ast.Module) -> None:
             needed = [argument.arg for argument in node.args.args][: len(node.args.args) - len(node.args.defaults)]
             marks = [*node.decorator_list, *(owner.decorator_list if owner is not None else ())]
             others = any(called_name(mark) not in _MARKS for mark in marks)
-            unknown = (
-                set(needed) - known - _find_parameters(marks) - ({needed[0]} if owner is not None and needed else set())
-            )
+            unknown = sorted({*needed[owner is not None :]} - known - _find_parameters(marks))
             if unknown and not others:
-                raise ValueError(
-                    f"the test {node.name} takes fixtures that are not provided: {', '.join(sorted(unknown))}"
-                )
+                raise ValueError(f"the test {node.name} takes fixtures that are not provided: {', '.join(unknown)}")
 
 
 def _find_parameters(marks: Sequence[ast.expr]) -> set[str]:

@@ -11,7 +11,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 _NOTHING = object()
@@ -56,7 +56,9 @@ class Approx:
     def __init__(self, expected: Any, rel: Any = None, abs: Any = None, nan_ok: bool = False) -> None:
         self.expected, self.rel, self.abs, self.nan_ok = expected, rel, abs, nan_ok
         many = isinstance(expected, (Collection, Mapping)) and not isinstance(expected, (str, bytes))
-        items = () if not many or _is_array(expected) else expected.values() if _is_mapping(expected) else expected
+        items = (
+            () if not many or _is_array(expected) else expected.values() if isinstance(expected, Mapping) else expected
+        )
         nested = (list, tuple, dict, set, frozenset)
         if isinstance(expected, (set, frozenset)) or any(isinstance(item, nested) for item in items):
             raise TypeError(f"pytest.approx() does not support sets and nested values: {expected!r:.80}")
@@ -70,8 +72,8 @@ class Approx:
             numpy = importlib.import_module("numpy")
             array = numpy.full(expected.shape, found) if numpy.isscalar(found) else numpy.asarray(found)
             return array.shape == expected.shape and all(map(self._is_close, array.flat, expected.flat))
-        if _is_mapping(expected):
-            same = _is_mapping(found) and set(found) == set(expected)
+        if isinstance(expected, Mapping):
+            same = isinstance(found, Mapping) and set(found) == set(expected)
             return same and all(self._is_close(found[key], expected[key]) for key in expected)
         many = hasattr(expected, "__len__") and hasattr(expected, "__getitem__")
         if many and not isinstance(expected, (str, bytes)):
@@ -105,10 +107,6 @@ class Approx:
 
 def _is_array(value: Any) -> bool:
     return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def raises(expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:
@@ -180,36 +178,33 @@ class MonkeyPatch:
     """The fixture `monkeypatch`: changes that are undone after the test."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], Any]] = []
+        self._changes = contextlib.ExitStack()
 
     def setattr(self, target: Any, name: Any, value: Any = _NOTHING, raising: bool = True) -> None:
         """Set an attribute of an object, or of what a dotted name names."""
         if value is _NOTHING:
             path, _, attribute = target.rpartition(".")
             target, name, value = importlib.import_module(path), attribute, name
-        self._remember(target, name)
+        undone = (setattr, target, name, getattr(target, name)) if hasattr(target, name) else (delattr, target, name)
+        self._changes.callback(*undone)
         setattr(target, name, value)
 
     def delattr(self, target: Any, name: str, raising: bool = True) -> None:
         """Delete an attribute."""
-        self._remember(target, name)
-        delattr(target, name)
-
-    def _remember(self, target: Any, name: str) -> None:
-        before = getattr(target, name, _NOTHING)
-        self._undo.append(lambda: delattr(target, name) if before is _NOTHING else setattr(target, name, before))
+        if raising or hasattr(target, name):
+            self._changes.callback(setattr, target, name, getattr(target, name))
+            delattr(target, name)
 
     def setitem(self, target: Any, key: Any, value: Any) -> None:
         """Set an item of a dict."""
-        before = target.get(key, _NOTHING)
-        self._undo.append(lambda: target.pop(key) if before is _NOTHING else target.__setitem__(key, before))
+        undone = (target.__setitem__, key, target[key]) if key in target else (target.pop, key)
+        self._changes.callback(*undone)
         target[key] = value
 
     def delitem(self, target: Any, key: Any, raising: bool = True) -> None:
         """Delete an item of a dict."""
-        if key in target or raising:
-            before = target.pop(key)
-            self._undo.append(lambda: target.__setitem__(key, before))
+        if raising or key in target:
+            self._changes.callback(target.__setitem__, key, target.pop(key))
 
     def setenv(self, name: str, value: str, prepend: str | None = None) -> None:
         """Set an environment variable."""
@@ -221,14 +216,11 @@ class MonkeyPatch:
 
     def chdir(self, path: Any) -> None:
         """Change the directory."""
-        before = os.getcwd()
-        self._undo.append(lambda: os.chdir(before))
-        os.chdir(path)
+        self._changes.enter_context(contextlib.chdir(path))
 
     def undo(self) -> None:
         """Undo all changes, the last first."""
-        while self._undo:
-            self._undo.pop()()
+        self._changes.close()
 
 
 class Captured:

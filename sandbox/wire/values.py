@@ -7,7 +7,6 @@ size: a subclass arrives as its base class, a generator as its items, anything e
 from __future__ import annotations
 
 import collections
-import importlib
 import json
 import math
 import re
@@ -15,6 +14,7 @@ import time
 import types
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any
 
 # Bounds of plain data: of its size, and of keys whose hashes a program can choose.
@@ -200,12 +200,7 @@ _EXACT = (*SELF, complex, bytes, bytearray, list, tuple, dict, set, frozenset, r
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 
-def encode(
-    value: Any,
-    other: Callable[..., Any] | None = None,
-    *,
-    whole: bool = False,
-) -> Any:
+def encode(value: Any, other: Callable[..., Any] | None = None, *, whole: bool = False) -> Any:
     """Return `value` as data for `json.dumps`.
 
     `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
@@ -533,7 +528,7 @@ class _Decoder:
         kind, items = rest
         if type(kind) is not str or kind not in "bBhHiIlLqQfd":
             raise PlainError("malformed array of numbers")
-        return _import_module("array").array(kind, self.all([items], depth))
+        return import_module("array").array(kind, self.all([items], depth))
 
     def range(self, rest: list[Any], depth: int) -> range:
         found = range(*(self.integer(part) for part in rest))
@@ -549,12 +544,12 @@ class _Decoder:
         self.fraction_bits += above.bit_length() + below.bit_length()
         if self.fraction_bits > MAX_FRACTION_BITS:
             raise TooLarge("fraction too large")
-        return _import_module("fractions").Fraction(above, below)
+        return import_module("fractions").Fraction(above, below)
 
     def decimal(self, rest: list[Any], depth: int) -> Any:
         if type(rest[0]) is not str or len(rest[0]) > 10_000:
             raise PlainError("malformed decimal number")
-        value = _import_module("decimal").Decimal(rest[0])
+        value = import_module("decimal").Decimal(rest[0])
         # Hashing 1E+999999 takes seconds.
         if value.is_finite() and abs(value.adjusted()) > 10_000:
             raise TooLarge("decimal exponent too large")
@@ -562,10 +557,6 @@ class _Decoder:
         if self.decimal_digits > MAX_DECIMAL_DIGITS:
             raise TooLarge("too many digits")
         return value
-
-
-def _import_module(name: str) -> Any:
-    return importlib.import_module(name)
 
 
 def _text(value: Any) -> str:
@@ -585,7 +576,7 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "l": lambda d, r, n: d.all(r, n),
     "t": lambda d, r, n: tuple(d.all(r, n)),
     "d": _Decoder.mapping,
-    "P": lambda d, r, n: _import_module("pathlib").Path(_text(r[0])),
+    "P": lambda d, r, n: import_module("pathlib").Path(_text(r[0])),
     "C": lambda d, r, n: Counter(d.mapping(r, n)),
     "s": lambda d, r, n: set(d.read_hashable(r, n)),
     "f": lambda d, r, n: frozenset(d.read_hashable(r, n)),
@@ -596,11 +587,11 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "D": _Decoder.decimal,
     "q": _Decoder.fraction,
     "Q": lambda d, r, n: deque(d.all(r[:1], n), r[1]),
-    "T": lambda d, r, n: _import_module("datetime").datetime.fromisoformat(r[0]),
-    "E": lambda d, r, n: _import_module("datetime").date.fromisoformat(r[0]),
-    "H": lambda d, r, n: _import_module("datetime").time.fromisoformat(r[0]),
-    "I": lambda d, r, n: _import_module("datetime").timedelta(*(d.integer(x) for x in r)),
-    "U": lambda d, r, n: _import_module("uuid").UUID(_text(r[0])),
+    "T": lambda d, r, n: import_module("datetime").datetime.fromisoformat(r[0]),
+    "E": lambda d, r, n: import_module("datetime").date.fromisoformat(r[0]),
+    "H": lambda d, r, n: import_module("datetime").time.fromisoformat(r[0]),
+    "I": lambda d, r, n: import_module("datetime").timedelta(*(d.integer(x) for x in r)),
+    "U": lambda d, r, n: import_module("uuid").UUID(_text(r[0])),
     "v": lambda d, r, n: dict.fromkeys(d.read_hashable(r, n)).keys(),
     "w": lambda d, r, n: dict(d.pairs(r, n)).items(),
     "V": lambda d, r, n: dict(enumerate(d.all(r, n))).values(),

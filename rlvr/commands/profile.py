@@ -51,7 +51,10 @@ def main(argv: Sequence[str]) -> int:
     if args.group_size < 2:
         raise ValueError(f"--group-size {args.group_size}: a group of one has no differing rewards; expected 2 or more")
     if args.group_size > args.samples:
-        raise ValueError(f"--group-size {args.group_size}: expected at most --samples, which is {args.samples}")
+        raise ValueError(
+            f"--samples {args.samples} with --group-size {args.group_size}: a group needs as many samples; raise "
+            "--samples, or lower --group-size"
+        )
     run(args.evaluation())
     held = Answers(args.out_dir / "answers.jsonl").held.values()
     answers = [row for row in held if row["score"] is not None and row["sample"] < args.samples]

@@ -85,17 +85,30 @@ def run_job(slot: Slot, job: Job) -> Result:
 
 
 def run_tests(slot: Slot, tests: TestJob) -> Result:
-    """Serve the program's functions in one sandbox and run the tests in another, joined by two pipes."""
-    job = tests.job
-    refused = _too_large(job)
+    """Run tests beside a program, or in its process.
+
+    Beside it they run again where they pass and the program has changed a container of theirs, from which they may
+    compute what they expect: then with all of these as they were.
+    """
+    refused = _too_large(tests.job)
     if refused is not None:
         return refused
     if tests.together:
         return _run_together(slot, tests)
+    result, altered = _run_beside(slot, tests, keeps=False)
+    return _run_beside(slot, tests, keeps=True)[0] if result.tests_passed and altered else result
+
+
+def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, bool]:
+    """Serve the program's functions in one sandbox and run the tests in another, joined by two pipes.
+
+    Return the result, and whether the program has changed a container of the tests.
+    """
+    job = tests.job
     requests, replies = os.pipe(), os.pipe()
     longer = Limits(min(job.limits.seconds + 2, MOST_SECONDS), job.limits.memory_mb, job.limits.total_memory_mb)
     program = Run(slot.server("program"), "serve", _payload(job), encode("stdin", job.stdin, BYTES), job.limits)
-    payload = {"test": tests.test, "names": tests.names, "classes": tests.classes}
+    payload = {"test": tests.test, "names": tests.names, "classes": tests.classes, "keeps": keeps}
     tester = Run(slot.server("tests"), "test", payload, b"", longer)
     try:
         # Each waits while the other one computes.
@@ -103,9 +116,9 @@ def run_tests(slot: Slot, tests: TestJob) -> Result:
         tester.start((requests[1], replies[0]), results=True, waits=longer.seconds)
         supervise([tester, program])
         if not tester.status_bytes.startswith(b"R"):
-            return result_of(tester, ())
-        result = result_of(program, ())
-        return _with_tests(result, _verdict(tester))
+            return result_of(tester, ()), False
+        found, altered = _verdict(tester)
+        return _with_tests(result_of(program, ()), found), altered
     finally:
         for run in (program, tester):
             run.close()
@@ -118,25 +131,29 @@ def _run_together(slot: Slot, tests: TestJob) -> Result:
     try:
         run.start(results=True)
         supervise([run])
-        return _with_tests(result_of(run, ()), _verdict(run))
+        return _with_tests(result_of(run, ()), _verdict(run)[0])
     finally:
         run.close()
 
 
-def _verdict(tester: Run) -> dict[str, Any]:
-    """Return fields of the result as the tests report them: a program in whose process they ran can forge them."""
+def _verdict(tester: Run) -> tuple[dict[str, Any], bool]:
+    """Return fields of the result as the tests report them, and whether the program has altered their containers.
+
+    A program in whose process they ran can forge both.
+    """
     try:
         message = values.loads(tester.result_bytes)
     except values.PlainError:
         message = None
     if type(message) is not dict or type(message.get("passed")) is not bool:
-        return {"detail": "the tests did not finish"}
+        return {"detail": "the tests did not finish"}, False
+    altered = bool(message.get("altered"))
     checks = message.get("checks")
     counts = (*checks, message.get("number")) if type(checks) is list and len(checks) == 2 else ()
     known = all(type(count) is int and count >= 0 for count in counts) and counts and counts[0] <= counts[1]
     found: dict[str, Any] = {"tests_passed": message["passed"], "checks": counts if known else (0, 1, 1)}
     if message["passed"]:
-        return found
+        return found, altered
     error, calls = message.get("error"), message.get("text")
     found["detail"] = f"{error} at line {message.get('line')} of the tests"
     if error == "BuiltinRedefined":
@@ -145,7 +162,7 @@ def _verdict(tester: Run) -> dict[str, Any]:
         found["detail"] = f"wrong answer of {calls}" if error == "AssertionError" else f"{calls} raised {error}"
     if message.get("too_large"):
         found |= {"status": RunStatus.OUTPUT_LIMIT, "detail": f"{found['detail']}, after a value that was too large"}
-    return found
+    return found, altered
 
 
 def _with_tests(result: Result, found: dict[str, Any]) -> Result:

@@ -40,9 +40,8 @@ def find_names(tree: ast.AST) -> tuple[set[str], set[str], set[str]]:
 # Names that tests may not have.
 PREFIX = "_judge_"
 CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception"
-# Calls that the proof of strength adds: `f(after(xs))` asks for the value of xs after the call, and in
-# `unchanging(a) == 1` an answer of an earlier call must be of a type whose values do not change.
-AFTER, UNCHANGING = f"{PREFIX}after", f"{PREFIX}unchanging"
+# A call that the proof of strength adds: `after(xs) == [1, 2]` looks at what the program has made of its argument.
+AFTER = f"{PREFIX}after"
 _LONGEST_TEXT = 160  # characters of calls
 _RUNNERS = ("unittest", "pytest")
 _GUARD = re.compile("__name__ == ['\"]__main__['\"]")

@@ -8,12 +8,11 @@ import os
 import sys
 import traceback
 import types
-from collections import UserString
 from collections.abc import Callable
 from typing import Any
 
 from ..wire import service
-from ..wire.proxies import After, BuiltinRedefined, Link, Named, NotPlain, Uncatchable
+from ..wire.proxies import BuiltinRedefined, Link, Named, Uncatchable
 from . import collection as testing
 from . import instrument
 from . import pytest_stub as pytest_names
@@ -26,7 +25,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
 
     Only code that runs to its end passes, with its test functions, if a check was executed after an answer.
     """
-    link = Link(requests, replies)
+    link = Link(requests, replies, keeps=job["keeps"])
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     pytest_names.provide_pytest()
@@ -40,34 +39,25 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
 
     space = module.__dict__
     space.update({name: Named(link, name, "new" if name in job["classes"] else "call") for name in job["names"]})
-    space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), instrument.AFTER: After})
-    space[instrument.UNCHANGING] = _refuse_changeable
+    space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), instrument.AFTER: link.after})
     space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
     tree = ast.parse(job["test"])
     written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
     read, bound, imported = instrument.find_names(tree)
-    builtin = sorted((read - bound - imported) & _BUILTINS - set(job["names"]))
-
-    def refuse_redefined() -> None:
-        if redefined := link.ask("redefined", "", *builtin):
-            raise BuiltinRedefined(", ".join(redefined))
-
     try:
-        refuse_redefined()
+        link.ask("watch", "", *sorted((read - bound - imported) & _BUILTINS - set(job["names"])))
         link.answered = 0
         _execute(tree, space, job["names"])
         for name, found in list(space.items()):
             if type(found) is types.FunctionType and name.startswith("test"):
                 found()
-        if not link.ended:
-            refuse_redefined()
         if link.ended or not (failures or any(checks)):
             failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
     except (Exception, Uncatchable, SystemExit) as error:
         text = str(error) if isinstance(error, BuiltinRedefined) else ""
         failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
     counts = len(checks), max(len(checks) + len(failures), written)
-    _report(verdict, failures[0] if failures else None, link.too_large, counts)
+    _report(verdict, failures[0] if failures else None, link.too_large, counts, altered=link.altered)
     os._exit(0)
 
 
@@ -96,28 +86,22 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
     _report(verdict, failure, False)
 
 
-def _refuse_changeable(value: Any) -> Any:
-    """Return an answer of an earlier call. Raises NotPlain for one that may have been changed since.
-
-    The tests compare it with a number, a text or a tuple of them. Lists and dicts never equal one; arrays may.
-    """
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    for item in items:
-        _refuse_changeable(item)
-    if isinstance(value, (bytearray, UserString)) or type(value).__name__ == "ndarray":
-        raise NotPlain(f"a {type(value).__name__} of an earlier call may have been changed since")
-    return value
-
-
 def _execute(tree: ast.Module, space: dict[str, Any], names: list[str] | None = None) -> None:
     instrumented = instrument.instrument(tree, names)
     exec(compile(instrumented, "test.py", "exec", dont_inherit=True), space)
 
 
-def _report(verdict: int, failure: tuple[Any, ...] | None, too_large: bool, counts: tuple[int, int] = (0, 1)) -> None:
+def _report(
+    verdict: int,
+    failure: tuple[Any, ...] | None,
+    too_large: bool,
+    counts: tuple[int, int] = (0, 1),
+    *,
+    altered: bool = False,
+) -> None:
     """Report the first failure, if any: an exception's type, a line, calls in the assert and its number."""
     error, line, text, number = (*failure, "", 1)[:4] if failure else ("", 0, "", 0)
-    found = {"error": error, "line": line, "text": text, "number": number, "checks": counts}
+    found = {"error": error, "line": line, "text": text, "number": number, "checks": counts, "altered": altered}
     service.send(verdict, {"passed": failure is None, "too_large": too_large, **found})
 
 

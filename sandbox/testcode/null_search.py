@@ -83,8 +83,9 @@ class _Object:
         return self._run.ask(name, [])
 
 
-for _name in "__len__ __str__ __repr__ __getitem__ __setitem__ __delitem__ __setattr__ __iter__".split():
-    _read = iter if _name == "__iter__" else lambda value: value
+for _name in "len str repr getitem setitem delitem setattr iter contains".split():
+    _read = iter if _name == "iter" else lambda value: value
+    _name = f"__{_name}__"
     setattr(_Object, _name, lambda self, *args, name=_name, read=_read: read(self._run.ask(name, list(args))))
 
 
@@ -147,8 +148,7 @@ class _Tests:
         if time.process_time() > self.until:
             return run
         space: dict[str, Any] = {"__name__": "__main__", "_judge_Exception": Exception, "_judge_failed": fail}
-        space |= dict.fromkeys(("_judge_after", "_judge_unchanging"), lambda value: value)
-        space |= {"_judge_checked": check, "print": lambda *args, **kwargs: None}
+        space |= {"_judge_after": lambda value: value, "_judge_checked": check, "print": lambda *args, **kwargs: None}
         for name in self.names:
             space[name] = _Function(run, name, self.methods, is_class=name in self.classes)
         random.seed(0)

@@ -7,9 +7,11 @@ size: a subclass arrives as its base class, a generator as its items, anything e
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import math
 import re
+import sys
 import time
 import types
 from collections import Counter, OrderedDict, deque
@@ -49,6 +51,17 @@ class TooLarge(PlainError):
     """Data beyond the bounds of this module."""
 
 
+@contextlib.contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Let a value of MAX_DEPTH be read or written, however deep in the stack this is."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 16 * MAX_DEPTH)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -63,6 +76,8 @@ def stand_for_themselves(items: list[Any]) -> bool:
     if not kinds <= SELF:
         return False
     if str in kinds and any(type(item) is str and has_surrogates(item) for item in items):
+        return False
+    if float in kinds and any(item != item for item in items):
         return False
     numbers = items if kinds == {int} else [item for item in items if type(item) is int] if int in kinds else ()
     return not numbers or (min(numbers) > -SMALL and max(numbers) < SMALL)
@@ -206,7 +221,7 @@ def encode(value: Any, other: Callable[..., Any] | None = None, *, whole: bool =
     `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
     Parts beyond the bounds are left out, or, with `whole`, raise TooLarge.
     """
-    encoder = _Encoder(other)
+    encoder = Encoder(other)
     try:
         data = encoder.any(value, 0)
     except RecursionError:
@@ -234,7 +249,7 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
-class _Encoder:
+class Encoder:
     def __init__(self, other: Callable[..., Any] | None = None) -> None:
         self.other = other
         self.left = MAX_ITEMS
@@ -351,13 +366,13 @@ def read_items(iterator: Iterator[Any]) -> tuple[list[Any], bool]:
     return items, False
 
 
-_WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
-    (str, _Encoder.text),
-    (int, _Encoder.integer),
+_WRITERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
+    (str, Encoder.text),
+    (int, Encoder.integer),
     (float, lambda e, v, d: float.__float__(v)),
     (list, lambda e, v, d: ["l", e.items(list.__iter__(v), d)]),
-    (tuple, _Encoder.record),
-    (dict, _Encoder.mapping),
+    (tuple, Encoder.record),
+    (dict, Encoder.mapping),
     (set, lambda e, v, d: ["s", e.items(set.__iter__(v), d)]),
     (frozenset, lambda e, v, d: ["f", e.items(frozenset.__iter__(v), d)]),
     (bytes, lambda e, v, d: ["b", bytes.hex(v)]),
@@ -365,19 +380,18 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (complex, lambda e, v, d: ["c", complex(v).real, complex(v).imag]),
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
     (deque, lambda e, v, d: ["Q", e.items(deque.__iter__(v), d), v.maxlen]),
-    (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" and type(v.obj) is bytes else e.opaque(v)),
     (type({}.keys()), lambda e, v, d: ["v", e.items(v, d)]),
     (type({}.items()), lambda e, v, d: ["w", e.all(v, d)]),
     (type({}.values()), lambda e, v, d: ["V", e.items(v, d)]),
-    (Iterator, _Encoder.iterator),
+    (Iterator, Encoder.iterator),
 )
 
 
 # By name, so that none of these modules has to be imported.
-_NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
+_NAMED_WRITERS: dict[tuple[str, str], Callable[[Encoder, Any, int], Any]] = {
     ("decimal", "Decimal"): lambda e, v, d: ["D", str(v)],
     ("fractions", "Fraction"): lambda e, v, d: ["q", e.integer(v.numerator, d), e.integer(v.denominator, d)],
-    ("datetime", "datetime"): lambda e, v, d: ["T", v.isoformat()],
+    ("datetime", "datetime"): lambda e, v, d: ["T", v.isoformat(), v.fold],
     ("collections", "UserDict"): lambda e, v, d: ["W", "UserDict", e.all([v.data], d)],
     ("collections", "UserList"): lambda e, v, d: ["W", "UserList", e.all([v.data], d)],
     ("collections", "UserString"): lambda e, v, d: ["W", "UserString", e.all([v.data], d)],
@@ -391,7 +405,7 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("uuid", "UUID"): lambda e, v, d: ["U", v.hex],
     # A row with named fields is a view of its array.
     ("numpy", "generic"): lambda e, v, d: e.number_of_numpy(v, d),
-    ("numpy", "ndarray"): _Encoder.ndarray,
+    ("numpy", "ndarray"): Encoder.ndarray,
     ("array", "array"): lambda e, v, d: ["a", v.typecode, e.items(v, d)],
 }
 
@@ -416,14 +430,25 @@ def decode(
     and items; by default that is no plain data. `other(tag, rest, decode, depth)` decodes what a caller's `other` in
     `encode` has written.
     """
-    try:
-        return _Decoder(opaque, array, other).any(data, 0)
-    except TooLarge:
-        raise
-    except RecursionError:
-        raise TooLarge(TOO_LARGE) from None
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        raise PlainError(f"malformed plain data: {type(error).__name__}") from error
+    return make_decoder(opaque, array, other)(data)
+
+
+def make_decoder(opaque: Callable[..., Any], array: Callable[..., Any], other: Any = None) -> Callable[[Any], Any]:
+    """Return a function that decodes the parts of one message, as `decode` does a whole one."""
+    decoder = _Decoder(opaque, array, other)
+
+    def decode(data: Any) -> Any:
+        try:
+            with deep_recursion():
+                return decoder.any(data, 0)
+        except TooLarge:
+            raise
+        except RecursionError:
+            raise TooLarge(TOO_LARGE) from None
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+            raise PlainError(f"malformed plain data: {type(error).__name__}") from error
+
+    return decode
 
 
 # Types of the standard library that wrap a value, and the type of that value.
@@ -587,7 +612,7 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "D": _Decoder.decimal,
     "q": _Decoder.fraction,
     "Q": lambda d, r, n: deque(d.all(r[:1], n), r[1]),
-    "T": lambda d, r, n: import_module("datetime").datetime.fromisoformat(r[0]),
+    "T": lambda d, r, n: import_module("datetime").datetime.fromisoformat(r[0]).replace(fold=r[1]),
     "E": lambda d, r, n: import_module("datetime").date.fromisoformat(r[0]),
     "H": lambda d, r, n: import_module("datetime").time.fromisoformat(r[0]),
     "I": lambda d, r, n: import_module("datetime").timedelta(*(d.integer(x) for x in r)),

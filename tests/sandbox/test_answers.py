@@ -82,7 +82,7 @@ def f():
 
 
 def test_tests_run_beside_the_program(pool: Pool):
-    """A pass needs the end of the test code; arguments are copies but where they are asked for; objects stay there."""
+    """A pass needs the end of the test code; arguments change as in one process; objects stay there."""
     program = """
 def f(xs): xs.append(3); return len(xs)
 class Stack:
@@ -94,8 +94,8 @@ class Stack:
 """
     test = """
 a = [1]
-assert f(a) == 2 and a == [1]
-assert f(_judge_after(a)) == 3 and a == [1, 3, 3]
+assert f(a) == 2 and _judge_after(a) == [1, 3]
+assert f(a) == 3 and _judge_after(a) == [1, 3, 3]
 s = Stack()
 s.push(a)
 assert len(s) == 1 and s.items == [[1, 3, 3]] and list(s.items) == [[1, 3, 3]] and s.pop() == [1, 3, 3]

@@ -117,11 +117,11 @@ def test_an_argument_after_a_call_is_an_answer(verifier: UnitTests) -> None:
     assert passes(verifier, code, "def put(xs): xs.sort()")
     assert not passes(verifier, code, "def put(xs): xs.clear()")
     code = "import random\nfor _ in range(5):\n    xs = random.sample(range(9), 4)\n"
-    assert integrity(asserts(code + "    assert total(xs) == sum(xs) + 1")) == "weak"
-    code += "    want = sum(xs) + 1\n    assert total(xs) == want"
-    assert integrity(asserts(code)) == "strong"
-    assert passes(verifier, code, "def total(xs): return sum(xs) + 1")
-    assert not passes(verifier, code, "def total(xs):\n    xs.clear()\n    return 1")
+    for rest in ("    assert total(xs) == sum(xs) + 1", "    want = sum(xs) + 1\n    assert total(xs) == want"):
+        assert integrity(asserts(code + rest)) == "strong"
+        assert passes(verifier, code + rest, "def total(xs): return sum(xs) + 1")
+        assert passes(verifier, code + rest, "def total(xs): return xs.sort() or sum(xs) + 1")
+        assert not passes(verifier, code + rest, "def total(xs):\n    xs.clear()\n    return 1")
 
 
 # Two tests, of which a constant 4 passes one only.

@@ -26,8 +26,7 @@ from rlvr.sandbox.wire import values
 
 from . import equality
 from .evalplus import read_cases, same_result
-from .facts import NotProved, split_condition
-from .strength import Proof
+from .strength import NotProved, WithoutAnnotations, check_strong, find_classes, mark_arguments, split_condition
 
 _BUILTINS = frozenset(dir(builtins))
 # Module names by which tests import the program.
@@ -418,31 +417,20 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
 
 
 def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return test code for a sandbox of its own, and the program's names that are classes. Raise NotProved."""
+    """Return test code for a sandbox of its own, and the names that it uses as classes. Raise NotProved."""
     # A fresh tree, since it will be changed.
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
         tree = name_entry(tree, entry)
     instrument.rename_called_tests(tree)
     try:
-        proof = Proof(tree, names, defined_in(ours))
+        WithoutAnnotations(tree, names)
+        check_strong(tree, names, defined_in(ours))
+        classes = tuple(sorted(find_classes(tree, names)))
+        mark_arguments(tree)
+        return ast.unparse(ast.fix_missing_locations(tree)), classes
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None
-    marks = dict.fromkeys(proof.settled, instrument.AFTER) | dict.fromkeys(proof.late, instrument.UNCHANGING)
-    test = ast.unparse(ast.fix_missing_locations(_Mark(marks).visit(tree)))
-    return test, tuple(sorted(proof.classes))
-
-
-class _Mark(ast.NodeTransformer):
-    """Wraps expressions, given by the ids of their nodes, in a call of one of the judge's functions."""
-
-    def __init__(self, functions: Mapping[int, str]) -> None:
-        self.functions = functions
-
-    def visit(self, node: ast.AST) -> Any:
-        function = self.functions.get(id(node))
-        visited: Any = self.generic_visit(node)
-        return ast.Call(ast.Name(function, ast.Load()), [visited], []) if function else visited
 
 
 def _check_plan(reference: Mapping[str, Any]) -> TestPlan:

@@ -166,5 +166,5 @@ def import_ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise ImportError("the Ray executor needs the extra: pip install 'rlvr[ray]'") from error
+        raise ImportError("the Ray executor needs the extra: pip install -e '.[ray]'") from error
     return ray

@@ -36,7 +36,7 @@ from rlvr.sandbox.limits import check_count, check_seconds
 from .extract.sections import fenced_answer
 
 MAX_COMPLETION, MAX_DIGITS = 100_000, 1000  # characters; digits of a value
-MISSING = "z3 is not installed: pip install 'rlvr[smt]' (or apt install z3)"
+MISSING = "z3 is not installed: pip install -e '.[smt]' (or apt install z3)"
 _TOKEN = re.compile(r';[^\n]*|\(|\)|\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";]+')
 _COMMANDS = ("set-logic", "declare-const", "declare-fun", "define-fun", "assert")
 _LETTERS = r"[\w.!@$%^&*~?]"

@@ -22,7 +22,7 @@ from rlvr.core.types import Message, Problem, Prompt, Status, Verdict, bad_refer
 
 from .extract.sections import BYTE_ORDER_MARK, THINKING, after_thinking
 
-MISSING = "this needs the package verifiers, version 0.4: pip install 'rlvr[verifiers]'"
+MISSING = "this needs the package verifiers, version 0.4: pip install -e '.[verifiers]'"
 
 
 @cache

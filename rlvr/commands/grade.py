@@ -195,10 +195,11 @@ def summarize(graded: Sequence[tuple[Row, Verdict]], seconds: float, out: TextIO
         return
     negatives = [(row, verdict) for row, verdict in labelled if row.expected and not verdict.correct]
     positives = [(row, verdict) for row, verdict in labelled if not row.expected and verdict.correct]
-    agree = len(labelled) - len(negatives) - len(positives)
+    undecided = [row for row, verdict in labelled if not row.expected and verdict.score is None]
+    agree = len(labelled) - len(negatives) - len(positives) - len(undecided)
     print(
         f"agreement {agree}/{len(labelled)} ({agree / len(labelled):.2%}), false negatives {len(negatives)}, "
-        f"false positives {len(positives)}",
+        f"false positives {len(positives)}" + (f", without a score {len(undecided)}" if undecided else ""),
         file=out,
     )
     for kind, wrong in (("false negative", negatives), ("false positive", positives)):

@@ -100,8 +100,7 @@ def compiles(pattern: str) -> bool:
 WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "with --optim.schedule linear or cosine")
 
 EIGHT_BIT_EXTRA = (
-    "optim.name adamw8bit needs bitsandbytes: pip install 'rlvr[bitsandbytes]', from a checkout pip install -e "
-    "'.[bitsandbytes]'"
+    "optim.name adamw8bit needs bitsandbytes: pip install -e '.[bitsandbytes]'"
 )
 
 

@@ -164,7 +164,7 @@ def describe_start(config: Config, task: Task, policy: Policy, accelerator: Acce
     """Return one line: the task, its sizes, the model, the processes."""
     processes = f", {accelerator.num_processes} processes" if accelerator.num_processes > 1 else ""
     sizes = f"{len(task.train)} problems to train on, {len(task.test)} held out"
-    return f"{config.run.task}: {sizes}; {policy.describe()}{processes}"
+    return f"{task.name}: {sizes}; {policy.describe()}{processes}"
 
 
 def open_run(session: Session, stack: ExitStack) -> None:

@@ -30,7 +30,7 @@ def check_trackers(run: RunConfig) -> None:
         if name not in MODULES:
             raise ValueError(f"run.trackers {name!r}; {did_you_mean(name, MODULES)}")
         if not any(importlib.util.find_spec(module) for module in MODULES[name]):
-            raise ValueError(f"run.trackers {name!r} is not installed; pip install {name} (or 'rlvr[{name}]')")
+            raise ValueError(f"run.trackers {name!r} is not installed; pip install {name}")
         if run.tracker_name is not None and name not in (*NAME_ARGUMENT, TENSORBOARD):
             raise ValueError(f"run.tracker_name: {name} has no run names; leave it out")
 

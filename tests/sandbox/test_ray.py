@@ -29,13 +29,13 @@ def test_without_ray_the_error_names_the_extra() -> None:
         "except ImportError as problem: print(problem)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'rlvr[ray]'" in done.stdout
+    assert "pip install -e '.[ray]'" in done.stdout
 
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'rlvr[ray]'")
+        pytest.skip("Ray is not installed: pip install -e '.[ray]'")
     if level().number < 2:
         pytest.skip("no sandbox of level 2 on this machine")
     import ray

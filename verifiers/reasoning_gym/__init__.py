@@ -175,7 +175,7 @@ def _prepare(problem: Problem, completion: str) -> Row | Verdict:
 
 
 PACKAGE = "reasoning_gym"
-MISSING = "reasoning_gym needs the package reasoning-gym: pip install 'rlvr[reasoning-gym]'"
+MISSING = "reasoning_gym needs the package reasoning-gym: pip install -e '.[reasoning-gym]'"
 # The limits of a process in all. One that has used them up is replaced.
 _LIMITS = Limits(seconds=3600, memory_mb=2048, processes=64, output_kb=1 << 16)
 _WALL = 60.0  # seconds of real time for a request, besides those of the answers

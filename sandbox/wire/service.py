@@ -73,6 +73,8 @@ _KNOWN = frozenset(
     "pathlib.PurePosixPath uuid.UUID time.struct_time collections.UserDict collections.UserList collections.UserString "
     "collections.ChainMap".split()
 )
+# A class that adds nothing to one of these is shown as that one.
+_EXTENDED = (int, float, str, list, tuple, dict)
 # What every class has, and what `collections.namedtuple` and `typing.NamedTuple` give one.
 _OF_EVERY_CLASS = frozenset(
     "__module__ __doc__ __dict__ __weakref__ __qualname__ __slots__ __annotations__ __orig_bases__ __parameters__ "
@@ -82,6 +84,7 @@ _OF_NAMED_TUPLES = frozenset(
     "_fields _field_defaults _make _replace _asdict __new__ __repr__ __getnewargs__ __match_args__ __replace__".split()
 )
 _ERRORS = {id(kind): name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
+_MADE_IN_PYTHON = 1 << 9  # the flag of types that are made while Python runs
 _MRO: Any = vars(type)["__mro__"]
 _OF_ERRORS = ("__str__", "__repr__", "__format__", "__getattribute__", "__getattr__", "args")
 
@@ -102,12 +105,13 @@ def _is_plain(value: Any) -> bool:
     if own[-1] is object:
         return False
     above = _MRO.__get__(kind)[len(own)]
+    if above not in _EXTENDED:
+        return False
     added = set[str]().union(*(vars(base) for base in own)) - _OF_EVERY_CLASS
     fields = getattr(kind, "_fields", ())
     if above is tuple and fields and type(fields) is tuple:
         named = vars(own[-1])
-        made = [getattr(named.get(name), "__module__", "") for name in ("__repr__", "__new__")]
-        if made == ["collections", f"namedtuple_{own[-1].__name__}"]:
+        if getattr(named.get("__repr__"), "__module__", "") == "collections":
             added -= _OF_NAMED_TUPLES.union(fields)
     return not added and not getattr(value, "__dict__", None)
 
@@ -274,12 +278,12 @@ class Server:
         if kind in _PLAIN and not is_nan(value):
             return None
         known = self._shared.number_of(value)
+        if isinstance(value, Iterator) and (kind is _Reader or not kind.__flags__ & _MADE_IN_PYTHON):
+            return ["e", self._shared.add(value) if known is None else known]
         if known is not None:
             return ["*", known]
         if kind is _Items:
             return ["y", encoder.items(value.items, depth)]
-        if isinstance(value, Iterator) and (kind is _Reader or kind.__module__ not in ("solution", "__main__")):
-            return ["e", self._shared.add(value)]
         if _is_number_of_numpy(kind) and value.dtype.kind in "biufc" and value.dtype.char not in "gG":
             return ["g", value.dtype.str, [], encoder.items([value.item()], depth)]
         if _is_number_of_numpy(kind) and value.dtype.kind in "US":
@@ -302,6 +306,8 @@ class Server:
         if type(value).__name__ != "ndarray":
             return False
         base = value if value.base is None else value.base
+        if type(base) is not type(value) or not base.flags.owndata:
+            return True
         return self._bases.setdefault(id(base), (base, value))[1] is not value
 
     def _keep(self, value: Any) -> int:
@@ -314,6 +320,8 @@ class Server:
         number, *data = rest
         if tag == "h":
             return self._objects[number]
+        if tag == "g":
+            return decoder.any(["A", *rest], depth - 1)[()]
         if tag == "&":
             self._shared.enter(decoder.any(data[0], depth - 1), number)
         return self._shared.values[number]
@@ -322,14 +330,14 @@ class Server:
 def _describe_exception(error: BaseException) -> tuple[dict[str, Any], Any]:
     """Return the names of an exception's types ("" for one that is not builtin), and its arguments and text.
 
-    Where a class of the program decides what they are, there are no arguments, and in place of the text is the
-    exception, which is asked for it when the tests read it.
+    Where a class of the program decides what they are, there are no arguments. Where it may decide the text, the
+    exception is in its place, which is asked for it when the tests read it.
     """
     kinds = _MRO.__get__(type(error))
     own = [base for base in kinds[:-1] if id(base) not in _ERRORS]
     decides = any(name in vars(base) for base in own for name in _OF_ERRORS)
-    decides = decides or any(type(part) not in _PLAIN - {tuple, frozenset} for part in error.args)
-    about = [None, error] if decides else [list(error.args), str(error)]
+    shown = decides or any(type(part) not in _PLAIN - {tuple, frozenset} for part in error.args)
+    about = [None if decides else list(error.args), error if shown else str(error)]
     return {"x": [_ERRORS.get(id(base), "") for base in kinds]}, about
 
 

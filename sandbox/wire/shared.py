@@ -28,7 +28,9 @@ def contents(value: Any) -> list[Any] | bytes | None:
     if isinstance(value, bytearray):
         return bytes(value)
     kind = f"{type(value).__module__}.{type(value).__name__}"
-    if kind in ("numpy.ndarray", "array.array"):
+    if kind == "numpy.ndarray":
+        return f"{value.dtype.str}{value.shape}".encode() + bytes(value.tobytes())
+    if kind == "array.array":
         return bytes(value.tobytes())
     if kind in ("collections.UserDict", "collections.ChainMap", "builtins.mappingproxy"):
         return [*value, *value.values()]
@@ -37,7 +39,9 @@ def contents(value: Any) -> list[Any] | bytes | None:
 
 def is_nan(value: Any) -> bool:
     """Whether a number does not equal itself. A list finds it by its identity."""
-    return (type(value) in (float, complex) or type(value).__name__ == "Decimal") and bool(value != value)
+    if type(value).__name__ == "Decimal":
+        return bool(value.is_nan())
+    return type(value) in (float, complex) and bool(value != value)
 
 
 def has_identity(value: Any) -> bool:
@@ -45,12 +49,22 @@ def has_identity(value: Any) -> bool:
     return contents(value) is not None or is_nan(value)
 
 
-def update(value: Any, new: Any) -> None:
-    """Put what a container holds into another one of its kind. Raises PlainError for one of another kind."""
+def check_kind(value: Any, new: Any) -> None:
+    """Raise PlainError if one of two containers cannot become the other."""
     for kind in (dict, set, list, bytearray, deque):
         if isinstance(value, kind) != isinstance(new, kind):
             raise PlainError("a container of another kind")
-    if isinstance(value, (dict, set)):
+    if contents(value) is None or contents(new) is None:
+        raise PlainError("a value that does not change")
+
+
+def update(value: Any, new: Any) -> None:
+    """Put what a container holds into another one of its kind. Raises PlainError for one of another kind."""
+    check_kind(value, new)
+    if isinstance(value, dict) and list(value) == list(new):
+        for key in new:  # while the tests may read it in a loop
+            value[key] = new[key]
+    elif isinstance(value, (dict, set)):
         value.clear()
         value.update(new)
     elif isinstance(value, deque):
@@ -98,10 +112,6 @@ class Shared:
         self._known[id(value)] = number
         self._open.add(number)
         return number
-
-    def alias(self, value: Any, number: int) -> None:
-        """Let another object stand for a container, too."""
-        self._known[id(value)] = number
 
     def enter(self, value: Any, number: int) -> None:
         """Enter what the other side has sent under a number. One NaN of JSON is as good as another."""

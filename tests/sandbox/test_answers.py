@@ -109,6 +109,8 @@ else:
     result = pool.run(TestJob(Job(program), test, ("f", "Stack"), ("Stack",)))
     assert (result.tests_passed, result.detail) == (True, "")
     result = pool.run(TestJob(Job(program), test + "assert f([]) == 2\n", ("f", "Stack"), ("Stack",)))
+    assert (result.tests_passed, result.detail) == (False, "AssertionError at line 14 of the tests")
+    result = pool.run(TestJob(Job(program), "assert f([]) == 2\n", ("f", "Stack"), ("Stack",)))
     assert (result.tests_passed, result.detail) == (False, "wrong answer of f([])")
 
 

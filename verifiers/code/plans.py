@@ -427,7 +427,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
         WithoutAnnotations(tree, names)
         check_strong(tree, names, defined_in(ours))
         classes = tuple(sorted(find_classes(tree, names)))
-        mark_arguments(tree)
+        mark_arguments(tree, names)
         return ast.unparse(ast.fix_missing_locations(tree)), classes
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None

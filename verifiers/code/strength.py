@@ -40,7 +40,7 @@ class NotProved(Exception):
 # What tests may use of modules.
 MODULES = {
     "cmath": frozenset(name for name in dir(cmath) if name[0] != "_") - {"nan", "nanj"},
-    "collections": frozenset(("Counter", "OrderedDict", "defaultdict", "deque")),
+    "collections": frozenset(("Counter", "OrderedDict", "deque")),
     "copy": frozenset(("copy", "deepcopy")),
     "datetime": frozenset(("date", "datetime", "timedelta")),
     "decimal": frozenset(("Decimal",)),
@@ -149,6 +149,7 @@ class _Check:
         self._refuse_unused(tree, functions)
         self._refuse_changing(tree)
         self._refuse_read(tree)
+        self._refuse_changed(tree)
 
     def _refuse_unused(self, tree: ast.Module, functions: list[ast.FunctionDef]) -> None:
         """Refuse functions that only the program could call: it finds only those of prelude and setup."""
@@ -184,7 +185,7 @@ class _Check:
             if isinstance(self.above[part], ast.Subscript)
         }
         passed = {part.id for part in given} & self.bound
-        compared = find_compared(tree)
+        compared = find_compared(tree, self.names | self.functions)
         for node in ast.walk(tree):
             loaded = isinstance(node, ast.Name) and (
                 isinstance(node.ctx, ast.Load) or isinstance(self.above[node], ast.AugAssign)
@@ -193,6 +194,33 @@ class _Check:
                 read = node.id in changed & self.bound or (node in bare and node.id in passed)
                 if read and node not in compared:
                     raise NotProved(f"{node.id} is read after a call that may be there to change it")
+
+    def _refuse_changed(self, tree: ast.Module) -> None:
+        """Refuse a container that both sides change in turn: `take(queue)`, `queue.append(x)`, in a loop or later."""
+        nodes = list(ast.walk(tree))
+        calls = [node for node in nodes if isinstance(node, ast.Call) and self._is_of_program(node)]
+        given = [(part.id, call) for call in calls for part in call.args if isinstance(part, ast.Name)]
+        changes = [(name, node) for node in nodes if (name := self._find_changed(node))]
+        loops = [set(ast.walk(node)) for node in nodes if isinstance(node, ast.For)]
+        for name, call in given:
+            for other, change in changes:
+                together = [loop for loop in loops if call in loop and change in loop]
+                fresh = any(_binds(part, name) for loop in together for part in loop)
+                if name == other and (change.lineno > call.lineno or (together and not fresh)):  # type: ignore[attr-defined]
+                    raise NotProved(f"{name} is changed after a call that may change it, too")
+
+    def _find_changed(self, node: ast.AST) -> str:
+        """Return the variable whose container a node changes, "" for none."""
+        if isinstance(node, ast.AugAssign):
+            held: ast.expr = node.target
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+            held = node.func.value
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            held = node.value
+        else:
+            return ""
+        root = self._find_root(held)
+        return root.id if isinstance(root, ast.Name) and root.id in self.bound - self.objects else ""
 
     def _is_of_program(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id in self.names
@@ -271,6 +299,10 @@ class _Check:
         answer = isinstance(node, ast.Call) and self._is_of_program(node) and called_name(node) not in self.classes
         return answer and node not in self.messages
 
+    def _check_subscript(self, node: ast.Subscript) -> None:
+        if self._is_object(node.value) and any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
+            raise NotProved("a slice is passed to the program")
+
     def _check_generatorexp(self, node: ast.GeneratorExp) -> None:
         self._check_read(node)
 
@@ -279,10 +311,17 @@ class _Check:
         above = self.above[node]
         reads = isinstance(above, (ast.For, ast.comprehension)) and above.iter is node
         called = isinstance(above, ast.Call) and node in above.args and called_name(above) in READERS
-        if called and isinstance(above, ast.Call) and isinstance(above.func, ast.Name):
-            called = above.func.id not in self.names | self.functions
+        called = called and self._is_known(above)
         if not (reads or called or isinstance(above, (ast.Compare, ast.Starred))):
             raise NotProved("an iterator or a view that is not read where it is made")
+
+    def _is_known(self, node: ast.AST) -> bool:
+        """Whether a call is one of a builtin function or method, not of the program or the tests."""
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute):
+            return not self._is_object(node.func.value)
+        return isinstance(node.func, ast.Name) and node.func.id not in self.names | self.bound
 
     def _check_attribute(self, node: ast.Attribute) -> None:
         if node.attr[0] == "_":
@@ -291,7 +330,8 @@ class _Check:
         while isinstance(base, ast.Attribute):
             base = base.value
         known = isinstance(base, ast.Name) and base.id not in self.bound
-        if not isinstance(node.ctx, ast.Load) and (known or not self._is_object(node.value)):
+        set_at = isinstance(node.ctx, ast.Store) and not known and self._is_object(node.value)
+        if not (set_at or isinstance(node.ctx, ast.Load)):
             raise NotProved(f"{ast.unparse(node)} is set")
         of_exception = node.attr == "args" and isinstance(node.value, ast.Name) and node.value.id in self.handled
         if not (known or of_exception or node.attr in ATTRIBUTES or self._is_object(node.value)):
@@ -317,13 +357,16 @@ class _Check:
             return
         if isinstance(above, ast.Call) and node in above.args:
             own = isinstance(above.func, ast.Name) and above.func.id in _READING - {"dict"} and len(above.args) == 1
-            known = not isinstance(above.func, ast.Name) or above.func.id in self.names | self.functions
-            fine = own or (known and not isinstance(self._find_root(above.func), ast.Constant))
+            root = self._find_root(above.func)
+            known = isinstance(root, ast.Name) and root.id in self.names | self.functions | self.objects
+            fine = own or known
         elif isinstance(above, ast.Compare):
             tells = all(isinstance(op, (ast.In, ast.NotIn)) for op in above.ops) and above.left is not node
             fine = tells or all(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops)
         elif isinstance(above, (ast.For, ast.comprehension)):
             fine = above.iter is node
+        elif isinstance(above, ast.UnaryOp):
+            fine = isinstance(above.op, ast.Not)
         else:
             fine = isinstance(above, _HOLDING)
         if not fine:
@@ -342,7 +385,7 @@ class _Check:
     def _check_lambda(self, node: ast.Lambda) -> None:
         above = self.above[node]
         key = isinstance(above, ast.keyword) and above.arg == "key" and called_name(self.above[above]) in ORDERING
-        if not key:
+        if not (key and self._is_known(self.above[above])):
             raise NotProved("a lambda that is no key")
 
     # Statements.
@@ -363,12 +406,22 @@ class _Check:
     def _check_try(self, node: ast.Try) -> None:
         if node.finalbody:
             raise NotProved("a try with a finally")
+        self._refuse_operations(node.body)
         for handler in node.handlers:
             kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
             if not all(isinstance(kind, ast.Name) and kind.id in EXCEPTIONS for kind in kinds):
                 raise NotProved("a handler of something else than builtin exceptions")
             if handler.name:
                 self._check_handled(handler)
+
+    def _refuse_operations(self, body: list[ast.stmt]) -> None:
+        """Refuse operations on answers where an exception is expected: an object of the program would raise another."""
+        for node in [part for statement in body for part in ast.walk(statement)]:
+            if isinstance(node, ast.Call) and self._is_of_program(node):
+                above = self.above[node]
+                given = isinstance(above, ast.Call) and node in above.args and self._is_of_program(above)
+                if not (given or isinstance(above, (ast.Expr, ast.Assign, ast.Assert))):
+                    raise NotProved("an answer is used where an exception is expected")
 
     def _check_handled(self, handler: ast.ExceptHandler) -> None:
         """Refuse a handler that uses its exception otherwise than in `str(e)` and `e.args`."""
@@ -386,6 +439,7 @@ class _Check:
             raise NotProved("raise of something else than a builtin exception")
 
     def _check_with(self, node: ast.With) -> None:
+        self._refuse_operations(node.body)
         for item in node.items:
             call = item.context_expr
             raises = isinstance(call, ast.Call) and called_name(call) == "raises" and item.optional_vars is None
@@ -400,6 +454,11 @@ class _Check:
         if any(isinstance(op, (ast.Is, ast.IsNot)) and not fine for op, fine in zip(node.ops, constants)):
             raise NotProved("identities are compared")
         made = [part for part in ast.walk(node) if isinstance(part, ast.Call) and self._is_of_program(part)]
+        sides = (node.left, *node.comparators)
+        none = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
+        held = any(isinstance(side, ast.Attribute) and self._is_object(side) for side in sides)
+        if none and held and any(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops):
+            raise NotProved("an object of the program is compared, or used as a value")
         constant = any(map(_is_literal, (node.left, *node.comparators)))
         if not constant and any(called_name(call)[:1].isupper() for call in made):
             raise NotProved("an object of the program is compared, or used as a value")
@@ -411,34 +470,45 @@ class _Check:
 
 # Where an object of the program may stand that is not read there.
 _HOLDING = (ast.Attribute, ast.Subscript, ast.Assign, ast.Assert, ast.Expr, ast.BoolOp, ast.Return, ast.keyword, ast.If)
-_HOLDING += (ast.UnaryOp,)  # type: ignore[assignment]
 
 
-def find_compared(tree: ast.Module) -> set[ast.AST]:
-    """Return the variables in asserts that compare them with constants: `xs` in `assert xs[0] == 1`."""
+def find_compared(tree: ast.Module, others: frozenset[str]) -> set[ast.AST]:
+    """Return the variables that an assert holds against nothing but constants: `xs` in `assert xs[0] == 1`.
+
+    others: the names of functions, of the program and of the tests.
+    """
+    _, bound, _ = find_names(tree)
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         for part in split_condition(node.test) if isinstance(node, ast.Assert) else ():
-            if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
-                sides = (part.left, *part.comparators)
-                calls = [each for each in ast.walk(part) if isinstance(each, ast.Call)]
-                if any(map(_is_literal, sides)) and all(called_name(call) == "len" for call in calls):
-                    names = [each for each in ast.walk(part) if isinstance(each, ast.Name)]
-                    found.update(name for name in names if isinstance(name.ctx, ast.Load))
-                    found.difference_update(call.func for call in calls)
+            names = [each for each in ast.walk(part) if isinstance(each, ast.Name)]
+            made = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+            read = [name for name in names if name.id in bound - made]
+            alone = len({name.id for name in read}) == 1
+            if alone and not others & {name.id for name in names} and not any(map(_is_lambda, ast.walk(part))):
+                found.update(read)
     return found
 
 
+def _is_lambda(node: ast.AST) -> bool:
+    return isinstance(node, ast.Lambda)
+
+
 _LITERAL = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Constant, ast.UnaryOp, ast.unaryop, ast.Load)
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(part, ast.Name) and part.id == name for part in node.targets)
 
 
 def _is_literal(node: ast.expr) -> bool:
     return all(isinstance(part, _LITERAL) for part in ast.walk(node))
 
 
-def mark_arguments(tree: ast.Module) -> None:
-    """Wrap variables that are compared with constants: `assert after(xs)[0] == 1`. So the program's change is seen."""
-    _Mark(find_compared(tree)).visit(tree)
+def mark_arguments(tree: ast.Module, names: Iterable[str]) -> None:
+    """Wrap variables that are held against constants: `assert after(xs)[0] == 1`. So the program's change is seen."""
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    _Mark(find_compared(tree, frozenset(functions.union(names)))).visit(tree)
 
 
 class _Mark(ast.NodeTransformer):

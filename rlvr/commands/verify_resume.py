@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,7 @@ def lines_differ(one: Any, other: Any) -> str:
 
 
 STEPS = 6  # of both runs, unless --run.steps says otherwise
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL = 0.02  # seconds between looks at the log of the run that is to be killed
 USAGE = """usage: rlvr verify-resume RECIPE [--kill-after N] [--run.steps N ...]
 Train a recipe for --run.steps steps (default: 6) twice; kill the second run (SIGKILL) when its log holds step N
@@ -183,30 +186,39 @@ def check_free(base: Path) -> None:
     base.mkdir(parents=True, exist_ok=True)
 
 
-def start_run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a run in a process group of its own; its output goes into a file."""
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-        )
+@contextmanager
+def started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run in a session of its own, whose output goes into a file, and end it.
+
+    A signal that comes while it starts waits until it can be ended.
+    """
+    allow = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        with log.open("wb") as file:
+            out = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(command, start_new_session=True, preexec_fn=allow, **out)  # type: ignore[call-overload]
+        try:
+            allow()
+            yield process
+        finally:
+            end(process)
+    finally:
+        allow()
 
 
 def carry_out(command: Sequence[str], log: Path) -> None:
     """Run to the end. Raise RunError, with its last line, where it fails; an interruption ends it."""
-    process = start_run(command, log)
-    try:
+    with started(command, log) as process:
         code = process.wait()
-    except BaseException:
-        end(process)
-        raise
     if code:
         raise RunError(f"the run ended with code {code}: {last_line(log)} (its output: {log})")
 
 
 def kill_at(command: Sequence[str], folder: Path, step: int, log: Path) -> None:
     """Run until a step is logged, and kill it. Raise RunError where it fails or ends before."""
-    process, tail, seen = start_run(command, log), Tail(folder / "metrics.jsonl"), 0
-    try:
+    tail, seen = Tail(folder / "metrics.jsonl"), 0
+    with started(command, log) as process:
         while seen < step:
             code = process.poll()
             seen = max([seen, *(int(row.get("step", 0)) for row in tail.records()[1])])
@@ -215,8 +227,6 @@ def kill_at(command: Sequence[str], folder: Path, step: int, log: Path) -> None:
             time.sleep(POLL)
         if process.poll() is not None:
             raise RunError("the run ended before it was killed; choose more steps, or a smaller --kill-after")
-    finally:
-        end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

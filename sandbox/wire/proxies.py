@@ -126,6 +126,8 @@ class Link:
                     self._take(number, decode(changes))
             value = self.after(decode(answer["v"]))
             self._shared.agree()
+        except values.TooLarge:
+            raise self._too_large() from None
         except (values.PlainError, LookupError, TypeError, ValueError) as error:
             raise NotPlain(f"the program has sent something malformed: {error}") from None
         if "x" in answer:
@@ -206,7 +208,8 @@ class Link:
         self._closing += [] if number is None else [number]
         while self._closing and not (self._asks or self.ended):
             try:
-                self.ask("close", self._closing.pop(0))
+                with contextlib.suppress(Exception):  # as Python does
+                    self.ask("close", self._closing.pop(0))
             except Uncatchable:
                 self.ended = True  # nothing that follows can be trusted
 

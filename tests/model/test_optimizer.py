@@ -214,7 +214,7 @@ def test_8_bits_agree_with_32() -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line that says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes.functional", None)
-    with pytest.raises(ValueError, match=r"pip install 'rlvr\[bitsandbytes\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[bitsandbytes\]'"):
         make_optimizer(weights_of(), OptimConfig(name="adamw8bit"))
 
 

@@ -171,7 +171,7 @@ def test_unknown_data_set():
 def test_missing_package(monkeypatch):
     """The extra is named, by the pack and in a verdict, which is an error and no score."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'rlvr\[reasoning-gym\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[reasoning-gym\]'"):
         make_task("reasoning_gym:chain_sum")
     problem = Problem("p", "?", {"dataset": "chain_sum", "config": {}, "entry": "{}"})
     verdict = make_verifier("reasoning_gym")(problem, "<answer>1</answer>")

@@ -16,7 +16,6 @@ from rlvr.commands.train import recipe_config
 from rlvr.config import Config, RunConfig
 from rlvr.config.reward_model import PairsConfig
 from rlvr.core.registry import VERIFIERS, make_task, make_verifier, with_options
-from rlvr.verifiers.code import facts as known  # noqa: F401
 
 
 def run(**settings) -> Config:

@@ -187,7 +187,7 @@ def check_free(base: Path) -> None:
 
 
 @contextmanager
-def started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def start_and_end(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a run in a session of its own, whose output goes into a file, and end it.
 
     A signal that comes while it starts waits until it can be ended.
@@ -209,7 +209,7 @@ def started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
 
 def carry_out(command: Sequence[str], log: Path) -> None:
     """Run to the end. Raise RunError, with its last line, where it fails; an interruption ends it."""
-    with started(command, log) as process:
+    with start_and_end(command, log) as process:
         code = process.wait()
     if code:
         raise RunError(f"the run ended with code {code}: {last_line(log)} (its output: {log})")
@@ -218,7 +218,7 @@ def carry_out(command: Sequence[str], log: Path) -> None:
 def kill_at(command: Sequence[str], folder: Path, step: int, log: Path) -> None:
     """Run until a step is logged, and kill it. Raise RunError where it fails or ends before."""
     tail, seen = Tail(folder / "metrics.jsonl"), 0
-    with started(command, log) as process:
+    with start_and_end(command, log) as process:
         while seen < step:
             code = process.poll()
             seen = max([seen, *(int(row.get("step", 0)) for row in tail.records()[1])])

@@ -250,7 +250,7 @@ def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
             continue
         try:
             value = service.find_entry(names, call["entry"])(*args, **kwargs)
-            answer = {"n": number, "v": values.encode_value(value, whole=True)}
+            answer = {"n": number, "v": values.encode_value(value)}
         except Exception as error:
             answer = {"n": number, "x": type(error).__name__}
         _end_copies(asked)

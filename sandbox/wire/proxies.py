@@ -102,18 +102,19 @@ class Link:
         dropped = self._drop_unused()
         encoder = values.Encoder(self._encode)
         with values.deep_recursion():
-            changed, data = self._shared.encode(encoder, [args, kwargs])
+            changed, data = self._shared.encode(encoder, *args, *kwargs.values())
         if encoder.cut:
             raise self._too_large()
         for number, _ in changed:
             self._after.pop(number, None)  # the program gets what the tests have made of it
-        service.send(self._requests, {"do": do, "on": on, "with": data, "changed": changed, "drop": dropped})
+        request = {"do": do, "on": on, "with": data, "names": list(kwargs), "changed": changed, "drop": dropped}
+        service.send(self._requests, request)
         answer = self._answer()
         if "large" in answer:
             raise self._too_large()
         if "redefined" in answer:
             raise BuiltinRedefined(", ".join(map(str, answer["redefined"])))
-        decode = values.make_decoder(values.Opaque, service.make_array, self._decode)
+        decode = values.make_decoder(service.make_array, self._decode)
         try:
             for number, changes in answer["changed"]:
                 own = number >= 0 or number in self._passed

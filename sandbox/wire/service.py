@@ -144,9 +144,9 @@ class _Reader(Iterator[Any]):
 
 
 def send(descriptor: int, message: Any) -> None:
-    """Write one line of JSON, all of it; instead of one that is too long that it is too large."""
+    """Write one line of JSON, all of it; instead of an answer that is too long, that it is too large."""
     line = values.dumps(message) + b"\n"
-    if len(line) > values.MAX_LINE:
+    if len(line) > values.MAX_LINE and "v" in message:
         line = values.dumps({"n": message.get("n"), "v": values.LEFT_OUT, "large": True}) + b"\n"
     data = memoryview(line)
     while data:
@@ -163,9 +163,10 @@ def _count_frames() -> int:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "with", "changed", "drop"}: an operation; the name or the number of an object (with an
-    attribute's name: [number, name]); encoded [args, kwargs]; what the tests have changed in containers that both sides
-    have; numbers of those that the tests no longer have. "watch" names builtin functions. An answer is one of
+    A request is {"do", "on", "with", "names", "changed", "drop"}: an operation; the name or the number of an object, or
+    [number, name] of an attribute; encoded arguments, and the names of the last ones; what the tests have changed in
+    containers that both sides have; numbers of those that the tests no longer have. The operation "watch" takes names of
+    builtin functions. An answer is one of
         {"v": value, "changed": what the program has changed}
         {"x": names of an exception's types, "m": its arguments, "s": its text, "changed"}
         {"large": true} for a value beyond the bounds
@@ -225,11 +226,12 @@ class Server:
             send(self._replies, answer)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        decode = values.make_decoder(values.Opaque, make_array, self._decode)
+        decode = values.make_decoder(make_array, self._decode)
         try:
             for number, data in request["changed"]:
                 self._shared.take(number, decode(data))
-            args, kwargs = decode(request["with"])
+            given, names = list(map(decode, request["with"])), request["names"]
+            args, kwargs = given[: len(given) - len(names)], dict(zip(names, given[len(given) - len(names) :]))
             self._shared.agree()
         except values.PlainError:
             return {"large": True}
@@ -246,7 +248,7 @@ class Server:
         encoder = values.Encoder(self._encode)
         try:
             with values.deep_recursion():
-                changed, data = self._shared.encode(encoder, value)
+                changed, (data,) = self._shared.encode(encoder, value)
         except RecursionError:
             return {"large": True}
         return {"large": True} if encoder.cut else {**found, "v": data, "changed": changed}

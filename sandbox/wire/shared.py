@@ -122,13 +122,13 @@ class Shared:
         self._known.pop(id(self.values.pop(number)), None)
         self._agreed.pop(number, None)
 
-    def encode(self, encoder: Encoder, value: Any) -> tuple[list[Any], Any]:
-        """Return the data of the containers that have changed here, by number, and of a value."""
+    def encode(self, encoder: Encoder, *sent: Any) -> tuple[list[Any], list[Any]]:
+        """Return the data of the containers that have changed here, by number, and of the values that are sent."""
         changed = [
             number for number, before in self._agreed.items() if not _are_same(before, contents(self.values[number]))
         ]
         told = [[number, encoder.write(self.values[number], 0)] for number in changed]
-        data = encoder.any(value, 0)
+        data = [encoder.any(value, 0) for value in sent]
         self._open.update(changed)
         self.agree()
         return told, data

@@ -113,20 +113,19 @@ def _is_harmless(key: Any) -> bool:
 
 
 class Opaque:
-    """Stand-in for a value that is not plain data: its type's name, its truth value and, if it has one, its handle.
+    """Stand-in for a value that is not plain data: its type's name and its truth value.
 
     The truth value is the program's claim: it could as well have returned True or False.
     """
 
-    def __init__(self, kind: str, handle: int | None = None, truth: bool | None = None) -> None:
+    def __init__(self, kind: str, truth: bool | None = None) -> None:
         self.kind = kind
-        self.handle = handle
         self.truth = truth
 
     @property
     def too_large(self) -> bool:
         """Whether it stands for a value that was too large."""
-        return self.handle is None and self.kind == TOO_LARGE
+        return self.kind == TOO_LARGE
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -210,18 +209,14 @@ _ARRAY_KINDS = "biufcSU"
 _LONG = "gG"  # types of numbers that Python does not have
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
-LEFT_OUT = ["o", TOO_LARGE, None, None]
+LEFT_OUT = ["o", TOO_LARGE, None]
 _EXACT = (*SELF, complex, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 
-def encode(value: Any, other: Callable[..., Any] | None = None, *, whole: bool = False) -> Any:
-    """Return `value` as data for `json.dumps`.
-
-    `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
-    Parts beyond the bounds are left out, or, with `whole`, raise TooLarge.
-    """
-    encoder = Encoder(other)
+def encode(value: Any, *, whole: bool = False) -> Any:
+    """Return `value` as data for `json.dumps`. Parts beyond the bounds are left out; with `whole` raise TooLarge."""
+    encoder = Encoder()
     try:
         data = encoder.any(value, 0)
     except RecursionError:
@@ -231,17 +226,14 @@ def encode(value: Any, other: Callable[..., Any] | None = None, *, whole: bool =
     return data
 
 
-def encode_value(value: Any, *, whole: bool = False, other: Callable[..., Any] | None = None) -> Any:
-    """Encode a program's value, as `encode`. One whose methods raise is encoded as opaque, whatever they raise.
-
-    With `whole` one of which a part is too large is encoded as such.
-    """
+def encode_value(value: Any) -> Any:
+    """Encode a program's value: as too large if a part of it is, as opaque if one of its methods raises."""
     try:
-        return encode(value, other, whole=whole)
+        return encode(value, whole=True)
     except TooLarge:
         return LEFT_OUT
     except Exception:
-        return ["o", "unreadable", None, None]
+        return ["o", "unreadable", None]
 
 
 def dumps(value: Any) -> bytes:
@@ -250,6 +242,8 @@ def dumps(value: Any) -> bytes:
 
 
 class Encoder:
+    """Writes values. `other(value, encoder, depth)` may write one in a way of its own, or return None."""
+
     def __init__(self, other: Callable[..., Any] | None = None) -> None:
         self.other = other
         self.left = MAX_ITEMS
@@ -302,8 +296,8 @@ class Encoder:
             truth = bool(value)
         except Exception:
             # An array of several numbers has no truth value.
-            return ["o", type(value).__name__, None, None]
-        return ["o", type(value).__name__, None, truth]
+            return ["o", type(value).__name__, None]
+        return ["o", type(value).__name__, truth]
 
     def integer(self, value: int, depth: int) -> Any:
         number = int.__index__(value)
@@ -418,24 +412,20 @@ def loads(data: bytes) -> Any:
         raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 
 
-def decode(
-    data: Any,
-    opaque: Callable[[str, int | None, bool | None], Any] = Opaque,
-    array: Callable[[str, tuple[int, ...], list[Any]], Any] = lambda *data: Opaque("ndarray"),
-    other: Callable[..., Any] | None = None,
-) -> Any:
+def decode(data: Any, array: Callable[..., Any] = lambda *data: Opaque("ndarray")) -> Any:
     """Return the value of tagged data in exact builtin types. Raises PlainError if it is malformed or too large.
 
-    `opaque` creates the stand-in for a value that is not plain data, `array` an array of numpy's from its type, shape
-    and items; by default that is no plain data. `other(tag, rest, decode, depth)` decodes what a caller's `other` in
-    `encode` has written.
+    `array` makes an array of numpy's from its type, shape and items; by default that is no plain data.
     """
-    return make_decoder(opaque, array, other)(data)
+    return make_decoder(array)(data)
 
 
-def make_decoder(opaque: Callable[..., Any], array: Callable[..., Any], other: Any = None) -> Callable[[Any], Any]:
-    """Return a function that decodes the parts of one message, as `decode` does a whole one."""
-    decoder = _Decoder(opaque, array, other)
+def make_decoder(array: Callable[..., Any], other: Callable[..., Any] | None = None) -> Callable[[Any], Any]:
+    """Return a function that decodes the parts of one message, as `decode` does a whole one.
+
+    `other(tag, rest, decoder, depth)` decodes what an Encoder's `other` has written.
+    """
+    decoder = _Decoder(array, other)
 
     def decode(data: Any) -> Any:
         try:
@@ -457,8 +447,7 @@ _WRAPPED |= {"UserList": list, "UserString": str}
 
 
 class _Decoder:
-    def __init__(self, opaque: Callable[..., Any], array: Callable[..., Any], other: Callable[..., Any] | None) -> None:
-        self.make_opaque = opaque
+    def __init__(self, array: Callable[..., Any], other: Callable[..., Any] | None) -> None:
         self.make_array = array
         self.other = other
         self.left = MAX_ITEMS + 16
@@ -518,10 +507,10 @@ class _Decoder:
         return int(digits, 16)
 
     def opaque(self, rest: list[Any], depth: int) -> Any:
-        kind, handle, truth = rest
-        if type(kind) is not str or type(handle) not in (int, _NONE) or type(truth) not in (bool, _NONE):
+        kind, truth = rest
+        if type(kind) is not str or type(truth) not in (bool, _NONE):
             raise PlainError("malformed opaque value")
-        return self.make_opaque(kind[:80], handle, truth)
+        return Opaque(kind[:80], truth)
 
     def wrapper(self, rest: list[Any], depth: int) -> Any:
         name, parts = rest

@@ -20,6 +20,7 @@ def calls(args: Any, expected: Any) -> dict[str, Any]:
 GRID = [[0, 1] * 250] * 500
 LARGE: dict[str, tuple[Any, str]] = {
     "a list": (asserts("assert f(200000) == list(range(200000))"), "def f(n): return list(range(n))"),
+    "a long text": (asserts("s = 'ab' * (10 << 20)\nassert f(s) == 20 << 20"), "def f(s): return len(s)"),
     "a list in a variable": (asserts("r = f(250000)\nassert r == [0] * 250000"), "def f(n): return [0] * n"),
     "a set": (asserts("assert f(300000) == set(range(300000))"), "def f(n): return set(range(n))"),
     "pairs": (asserts("assert len(f(150000)) == 150000"), "def f(n): return [(i, str(i)) for i in range(n)]"),

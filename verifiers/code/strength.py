@@ -53,7 +53,7 @@ MODULES = {
 }
 CONSTANTS = MODULES["string"] | frozenset("pi e inf tau maxsize".split())
 TYPES = frozenset("bool int float complex str bytes list tuple dict set frozenset range".split())
-# Builtin functions that tests may call. Of `type` only: it tells classes of the program from what they extend.
+# Builtin functions that tests may call; not `type`, which tells a class of the program from the one that it extends.
 ITERATORS = frozenset("map filter zip enumerate reversed".split())
 FUNCTIONS = (
     TYPES
@@ -72,7 +72,13 @@ _DATA += (Fraction, Decimal, date, datetime, timedelta)
 # Attributes and methods of plain values. The last ones are of arrays.
 ATTRIBUTES = frozenset(name for kind in _DATA for name in dir(kind) if name[0] != "_").union(CHANGING)
 ATTRIBUTES |= frozenset("all any tolist shape size ndim dtype".split())
-# Those that are no methods.
+# These look at what a copy does not have: attributes in the fields of a text, rules of time zones, tuples with fields.
+# Or they make a value by the class of another one, or change an array.
+ATTRIBUTES -= frozenset(
+    "format_map astimezone tzname dst strftime timetuple utctimetuple isocalendar conjugate partition rpartition "
+    "fromkeys from_bytes fromhex".split()
+)
+# Attributes of these types that are no methods.
 FIELDS = frozenset(
     "real imag numerator denominator shape size ndim dtype year month day hour minute second microsecond days seconds "
     "microseconds maxlen start stop step".split()
@@ -86,12 +92,6 @@ READERS = ITERATORS | frozenset(
 )
 # Methods whose result is an iterator or a view.
 VIEWS = frozenset("keys values items elements".split())
-# These look at what a copy does not have: attributes in the fields of a text, rules of time zones, tuples with fields.
-# Or they make a value by the class of another one, or change an array.
-ATTRIBUTES -= frozenset(
-    "format_map astimezone tzname dst strftime timetuple utctimetuple isocalendar conjugate partition rpartition "
-    "fromkeys from_bytes fromhex".split()
-)
 # Functions that `key=` is an argument of, which call it at once.
 ORDERING = frozenset(("sorted", "min", "max", "sort"))
 _KINDS: tuple[type[ast.AST], ...] = (

@@ -207,8 +207,8 @@ def open_run(session: Session, stack: ExitStack) -> None:
 
 def warn_of_memory(session: Session, limit: int | None) -> None:
     """Warn where the plan of a run on GPUs does not fit, before hours are spent. limit: tokens that the model reads."""
-    memory, shape = gpu_memory(session.policy.device), shape_of(session.policy)
-    if memory is None or shape is None:
+    memory = gpu_memory(session.policy.device)
+    if memory is None or (shape := shape_of(session.policy)) is None:
         return
     gpus, turns = session.accelerator.num_processes, session.task.environment is not None
     if told := warning_of_plan(shape, session.config, memory=memory, gpus=gpus, turns=turns, context=limit):

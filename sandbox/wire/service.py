@@ -165,8 +165,8 @@ class Server:
 
     A request is {"do", "on", "with", "names", "changed", "drop"}: an operation; the name or the number of an object, or
     [number, name] of an attribute; encoded arguments, and the names of the last ones; what the tests have changed in
-    containers that both sides have; numbers of those that the tests no longer have. The operation "watch" takes names of
-    builtin functions. An answer is one of
+    containers that both sides have; numbers of those that the tests no longer have. The operation "watch" takes names
+    of builtin functions. An answer is one of
         {"v": value, "changed": what the program has changed}
         {"x": names of an exception's types, "m": its arguments, "s": its text, "changed"}
         {"large": true} for a value beyond the bounds

@@ -327,8 +327,8 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     A function of the kind of GPU and of the settings, not of what happens to be free: a resumed run cuts the same
     microbatches. Raises no error where not even one token fits: the estimate may be wrong, and one row runs alone.
     """
-    memory, shape = gpu_memory(policy.device), shape_of(policy)
-    if memory is None or shape is None:
+    memory = gpu_memory(policy.device)
+    if memory is None or (shape := shape_of(policy)) is None:
         return None
     return tokens_that_fit(shape, config, memory, 1 - engine_share(config))
 

@@ -40,7 +40,7 @@ def find_names(tree: ast.AST) -> tuple[set[str], set[str], set[str]]:
 # Names that tests may not have.
 PREFIX = "_judge_"
 CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception"
-# A call that the proof of strength adds: `after(xs) == [1, 2]` looks at what the program has made of its argument.
+# A call that `mark_arguments` adds: `after(xs) == [1, 2]` looks at what the program has made of its argument.
 AFTER = f"{PREFIX}after"
 _LONGEST_TEXT = 160  # characters of calls
 _RUNNERS = ("unittest", "pytest")

@@ -26,7 +26,7 @@ from rlvr.sandbox.wire import values
 
 from . import equality
 from .evalplus import read_cases, same_result
-from .strength import NotProved, WithoutAnnotations, check_strong, find_classes, mark_arguments, split_condition
+from .strength import WeakTests, WithoutAnnotations, check_strong, find_classes, mark_arguments, split_condition
 
 _BUILTINS = frozenset(dir(builtins))
 # Module names by which tests import the program.
@@ -253,7 +253,7 @@ def _outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Out
 
 @dataclass(frozen=True)
 class WholePlan:
-    """Test code that runs as it is: in its own sandbox if that is proved to be safe, else in the program's process."""
+    """Test code that runs as it is: in its own sandbox if the tests are strong, else in the program's process."""
 
     test: str
     entry_names: tuple[str, ...]
@@ -407,9 +407,9 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
     code = implied_imports(code) + code
     try:
         if shares_setup and used_in(setup) & set(names):
-            raise NotProved("the setup calls the program, and the tests use what it sets up")
+            raise WeakTests("the setup calls the program, and the tests use what it sets up")
         test, classes = strong_test(code, ours, entry, names)
-    except NotProved as reason:
+    except WeakTests as reason:
         instrument.refuse_fixtures(tree)
         called = f"\ncheck({entry})\n" if entry else ""
         return WholePlan(code + called, names, (), prelude, setup, str(reason))
@@ -417,7 +417,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
 
 
 def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return test code for a sandbox of its own, and the names that it uses as classes. Raise NotProved."""
+    """Return test code for a sandbox of its own, and the names that it uses as classes. Raise WeakTests."""
     # A fresh tree, since it will be changed.
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
@@ -430,7 +430,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
         mark_arguments(tree, names)
         return ast.unparse(ast.fix_missing_locations(tree)), classes
     except RecursionError:
-        raise NotProved("the test code is nested too deeply") from None
+        raise WeakTests("the test code is nested too deeply") from None
 
 
 def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
@@ -529,8 +529,9 @@ def make_plan(reference: Any) -> TestPlan:
 def why_weak(reference: Any) -> str:
     """Return why a pass shows little, in words; "" if it shows that a program solves the problem.
 
-    Either the tests are not proved to be safe from the program, so they run in its process. Or they demand so little
-    that a program passes that solves nothing. Test code is run with such programs, where programs can be isolated.
+    Either the test code uses more of Python than `strength.py` allows, so it runs in the program's process. Or the
+    tests demand so little that a program passes that solves nothing. Test code is run with such programs, where
+    programs can be isolated.
     """
     plan = make_plan(reference)
     if plan.weak or not isinstance(plan, WholePlan) or level().number < 2:

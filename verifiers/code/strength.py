@@ -33,8 +33,8 @@ from typing import Any
 from rlvr.sandbox.testcode.instrument import AFTER, PREFIX, called_name, find_names
 
 
-class NotProved(Exception):
-    """The reason why test code is not proved to be strong."""
+class WeakTests(Exception):
+    """The reason why test code is weak."""
 
 
 # What tests may use of modules.
@@ -106,7 +106,7 @@ _KINDS: tuple[type[ast.AST], ...] = (
 
 
 def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
-    """Raise NotProved, with the reason in words, unless test code is strong.
+    """Raise WeakTests, with the reason in words, unless test code is strong.
 
     names: names of the program. shared: names that the tests define and the program has, too.
     """
@@ -135,12 +135,12 @@ class _Check:
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self.functions = {node.name for node in functions}
         if imported & (self.bound | EXCEPTIONS):
-            raise NotProved("a name that is imported means something else, too")
+            raise WeakTests("a name that is imported means something else, too")
         if twice := self.names & self.bound:
-            raise NotProved(f"{min(twice)} is the program's, and bound by the tests")
+            raise WeakTests(f"{min(twice)} is the program's, and bound by the tests")
         for node in ast.walk(tree):
             if not isinstance(node, _KINDS):
-                raise NotProved(f"{type(node).__name__} in the tests")
+                raise WeakTests(f"{type(node).__name__} in the tests")
             check = getattr(self, f"_check_{type(node).__name__.lower()}", None)
             if check is not None:
                 check(node)
@@ -156,7 +156,7 @@ class _Check:
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         unused = {node.name for node in functions if not node.name.startswith("test")} - used - self.shared
         if unused:
-            raise NotProved(f"the tests do not call {min(unused)}, which the program may")
+            raise WeakTests(f"the tests do not call {min(unused)}, which the program may")
 
     def _refuse_changing(self, tree: ast.Module) -> None:
         """Refuse variables that both sides have and that may change on one of them."""
@@ -165,7 +165,7 @@ class _Check:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in self.shared & read:
                 statement = self.above[node]
                 if not (isinstance(statement, ast.Assign) and _is_constant(statement.value)):
-                    raise NotProved(f"the program has a {node.id} of its own, which may become another one")
+                    raise WeakTests(f"the program has a {node.id} of its own, which may become another one")
 
     def _refuse_read(self, tree: ast.Module) -> None:
         """Refuse to read what the program may have been called to change, but for comparisons with constants.
@@ -193,7 +193,7 @@ class _Check:
             if loaded and isinstance(node, ast.Name) and node not in given:
                 read = node.id in changed & self.bound or (node in bare and node.id in passed)
                 if read and node not in compared:
-                    raise NotProved(f"{node.id} is read after a call that may be there to change it")
+                    raise WeakTests(f"{node.id} is read after a call that may be there to change it")
 
     def _refuse_changed(self, tree: ast.Module) -> None:
         """Refuse a container that both sides change in turn: `take(queue)`, `queue.append(x)`, in a loop or later."""
@@ -207,7 +207,7 @@ class _Check:
                 together = [loop for loop in loops if call in loop and change in loop]
                 fresh = any(_binds(part, name) for loop in together for part in loop)
                 if name == other and (change.lineno > call.lineno or (together and not fresh)):  # type: ignore[attr-defined]
-                    raise NotProved(f"{name} is changed after a call that may change it, too")
+                    raise WeakTests(f"{name} is changed after a call that may change it, too")
 
     def _find_changed(self, node: ast.AST) -> str:
         """Return the variable whose container a node changes, "" for none."""
@@ -229,28 +229,28 @@ class _Check:
 
     def _check_name(self, node: ast.Name) -> None:
         if node.id.startswith(PREFIX):
-            raise NotProved("names that are the judge's own")
+            raise WeakTests("names that are the judge's own")
         if not isinstance(node.ctx, ast.Load):
             return
         whole, called = self._find_dotted(node)
         path = ast.unparse(whole)
         if node.id in self.names:
             if not called:
-                raise NotProved(f"the program's {path} is used, and not called")
+                raise WeakTests(f"the program's {path} is used, and not called")
         elif node.id in self.functions:
             if not called or whole is not node:
-                raise NotProved(f"the function {node.id} is used as a value")
+                raise WeakTests(f"the function {node.id} is used as a value")
         elif node.id in self.bound:
             if called and whole is node:
-                raise NotProved(f"the variable {node.id} is called")
+                raise WeakTests(f"the variable {node.id} is called")
         elif node.id in self.modules:
             self._check_path(".".join([self.modules[node.id], *path.split(".")[1:]]), called=called)
         elif node.id in EXCEPTIONS:
             self._check_exception_name(node)
         elif not (node.id in FUNCTIONS and called) and node.id not in TYPES | {"__name__"}:
-            raise NotProved(f"{node.id} is not known" if called else f"{node.id} is not known, or is used as a value")
+            raise WeakTests(f"{node.id} is not known" if called else f"{node.id} is not known, or is used as a value")
         elif whole is not node and not called:
-            raise NotProved(f"{path} is used as a value")
+            raise WeakTests(f"{path} is used as a value")
 
     def _find_dotted(self, node: ast.expr) -> tuple[ast.expr, bool]:
         """Return the dotted name that a name begins, and whether it is called."""
@@ -261,7 +261,7 @@ class _Check:
     def _check_path(self, path: str, *, called: bool) -> None:
         module, *names = path.split(".")
         if not names or names[0] not in MODULES.get(module, ()) or not (called or names[-1] in CONSTANTS):
-            raise NotProved(f"{path} is not known" if called else f"{path} is not known, or is used as a value")
+            raise WeakTests(f"{path} is not known" if called else f"{path} is not known, or is used as a value")
 
     def _check_exception_name(self, node: ast.Name) -> None:
         above = self.above[node]
@@ -269,31 +269,31 @@ class _Check:
         raised = isinstance(place, ast.Raise) and (place.exc is node or called_name(above) == node.id)
         expected = isinstance(above, ast.Call) and called_name(above) == "raises" and node in above.args
         if not (raised or expected or isinstance(place, ast.ExceptHandler)):
-            raise NotProved(f"{node.id} is used as a value")
+            raise WeakTests(f"{node.id} is used as a value")
 
     def _check_call(self, node: ast.Call) -> None:
         name = called_name(node)
         if name == "isinstance" and not (len(node.args) == 2 and _is_type(node.args[1])):
-            raise NotProved("isinstance of another type than a builtin one")
+            raise WeakTests("isinstance of another type than a builtin one")
         if isinstance(node.func, ast.Attribute) and name == "format":
-            raise NotProved("the method format")
+            raise WeakTests("the method format")
         if name in ("all", "any", "max", "min", "sum", "tolist") and isinstance(node.func, ast.Attribute) and node.args:
-            raise NotProved(f"the method {name} with arguments")
+            raise WeakTests(f"the method {name} with arguments")
         if not isinstance(node.func, (ast.Name, ast.Attribute)):
-            raise NotProved("the value of an expression is called")
+            raise WeakTests("the value of an expression is called")
         if (
             isinstance(node.func, ast.Name)
             and name in ("str", "repr", "ascii")
             and any(map(self._is_answer, node.args))
         ):
-            raise NotProved("the text of what may be an object")
+            raise WeakTests("the text of what may be an object")
         method = isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Constant)
         if (name in ITERATORS and not method) or (name in VIEWS and method):
             self._check_read(node)
 
     def _check_formattedvalue(self, node: ast.FormattedValue) -> None:
         if self._is_answer(node.value):
-            raise NotProved("the text of what may be an object")
+            raise WeakTests("the text of what may be an object")
 
     def _is_answer(self, node: ast.expr) -> bool:
         answer = isinstance(node, ast.Call) and self._is_of_program(node) and called_name(node) not in self.classes
@@ -301,7 +301,7 @@ class _Check:
 
     def _check_subscript(self, node: ast.Subscript) -> None:
         if self._is_object(node.value) and any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
-            raise NotProved("a slice is passed to the program")
+            raise WeakTests("a slice is passed to the program")
 
     def _check_generatorexp(self, node: ast.GeneratorExp) -> None:
         self._check_read(node)
@@ -313,7 +313,7 @@ class _Check:
         called = isinstance(above, ast.Call) and node in above.args and called_name(above) in READERS
         called = called and self._is_known(above)
         if not (reads or called or isinstance(above, (ast.Compare, ast.Starred))):
-            raise NotProved("an iterator or a view that is not read where it is made")
+            raise WeakTests("an iterator or a view that is not read where it is made")
 
     def _is_known(self, node: ast.AST) -> bool:
         """Whether a call is one of a builtin function or method, not of the program or the tests."""
@@ -325,21 +325,21 @@ class _Check:
 
     def _check_attribute(self, node: ast.Attribute) -> None:
         if node.attr[0] == "_":
-            raise NotProved(f"the attribute {node.attr}")
+            raise WeakTests(f"the attribute {node.attr}")
         base: ast.expr = node
         while isinstance(base, ast.Attribute):
             base = base.value
         known = isinstance(base, ast.Name) and base.id not in self.bound
         set_at = isinstance(node.ctx, ast.Store) and not known and self._is_object(node.value)
         if not (set_at or isinstance(node.ctx, ast.Load)):
-            raise NotProved(f"{ast.unparse(node)} is set")
+            raise WeakTests(f"{ast.unparse(node)} is set")
         of_exception = node.attr == "args" and isinstance(node.value, ast.Name) and node.value.id in self.handled
         if not (known or of_exception or node.attr in ATTRIBUTES or self._is_object(node.value)):
-            raise NotProved(f"the attribute {node.attr}")
+            raise WeakTests(f"the attribute {node.attr}")
         above = self.above[node]
         called = isinstance(above, ast.Call) and above.func is node
         if not (known or of_exception or called or node.attr in FIELDS or self._is_object(node.value)):
-            raise NotProved(f"the method {node.attr} is used as a value")
+            raise WeakTests(f"the method {node.attr} is used as a value")
 
     def _is_object(self, node: ast.expr) -> bool:
         """Whether an expression is an object of a class of the program, or an attribute of one, such as `root.left`."""
@@ -352,7 +352,7 @@ class _Check:
         above = self.above.get(node)
         hashed = isinstance(above, (ast.Set, ast.SetComp, ast.Dict, ast.DictComp)) and isinstance(node, ast.Call)
         if hashed and called_name(node)[:1].isupper() and called_name(node) in self.names:
-            raise NotProved("an object of the program is compared, or used as a value")
+            raise WeakTests("an object of the program is compared, or used as a value")
         if not (isinstance(node, (ast.Name, ast.Call)) and self._is_whole_object(node)):
             return
         if isinstance(above, ast.Call) and node in above.args:
@@ -370,7 +370,7 @@ class _Check:
         else:
             fine = isinstance(above, _HOLDING)
         if not fine:
-            raise NotProved("an object of the program is compared, or used as a value")
+            raise WeakTests("an object of the program is compared, or used as a value")
 
     def _is_whole_object(self, node: ast.Name | ast.Call) -> bool:
         if isinstance(node, ast.Name):
@@ -386,31 +386,31 @@ class _Check:
         above = self.above[node]
         key = isinstance(above, ast.keyword) and above.arg == "key" and called_name(self.above[above]) in ORDERING
         if not (key and self._is_known(self.above[above])):
-            raise NotProved("a lambda that is no key")
+            raise WeakTests("a lambda that is no key")
 
     # Statements.
 
     def _check_functiondef(self, node: ast.FunctionDef) -> None:
         if node.decorator_list:
-            raise NotProved(f"the function {node.name} has decorators")
+            raise WeakTests(f"the function {node.name} has decorators")
         if not all(map(_is_constant, filter(None, (*node.args.defaults, *node.args.kw_defaults)))):
-            raise NotProved(f"the function {node.name} has defaults that are no constants")
+            raise WeakTests(f"the function {node.name} has defaults that are no constants")
         required = len(node.args.args) + len(node.args.posonlyargs) > len(node.args.defaults)
         if node.name.startswith("test") and isinstance(self.above[node], ast.Module) and required:
-            raise NotProved(f"{node.name} takes arguments")
+            raise WeakTests(f"{node.name} takes arguments")
         # The same name may stand for a function and for something else.
         others = [n for n in ast.walk(_module_of(self.above, node)) if isinstance(n, ast.Name) and n.id == node.name]
         if any(not isinstance(other.ctx, ast.Load) for other in others):
-            raise NotProved(f"the function {node.name} is bound otherwise, too")
+            raise WeakTests(f"the function {node.name} is bound otherwise, too")
 
     def _check_try(self, node: ast.Try) -> None:
         if node.finalbody:
-            raise NotProved("a try with a finally")
+            raise WeakTests("a try with a finally")
         self._refuse_operations(node.body)
         for handler in node.handlers:
             kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
             if not all(isinstance(kind, ast.Name) and kind.id in EXCEPTIONS for kind in kinds):
-                raise NotProved("a handler of something else than builtin exceptions")
+                raise WeakTests("a handler of something else than builtin exceptions")
             if handler.name:
                 self._check_handled(handler)
 
@@ -421,7 +421,7 @@ class _Check:
                 above = self.above[node]
                 given = isinstance(above, ast.Call) and node in above.args and self._is_of_program(above)
                 if not (given or isinstance(above, (ast.Expr, ast.Assign, ast.Assert))):
-                    raise NotProved("an answer is used where an exception is expected")
+                    raise WeakTests("an answer is used where an exception is expected")
 
     def _check_handled(self, handler: ast.ExceptHandler) -> None:
         """Refuse a handler that uses its exception otherwise than in `str(e)` and `e.args`."""
@@ -432,11 +432,11 @@ class _Check:
         known += [part.value for part in parts if isinstance(part, ast.FormattedValue) and part.conversion == -1]
         known += [part.args[0] for part in shown if part.args]
         if not all(any(name is part for part in known) for name in read):
-            raise NotProved("an exception is used otherwise than by its text and arguments")
+            raise WeakTests("an exception is used otherwise than by its text and arguments")
 
     def _check_raise(self, node: ast.Raise) -> None:
         if node.exc is None or node.cause is not None or called_name(node.exc) not in EXCEPTIONS:
-            raise NotProved("raise of something else than a builtin exception")
+            raise WeakTests("raise of something else than a builtin exception")
 
     def _check_with(self, node: ast.With) -> None:
         self._refuse_operations(node.body)
@@ -445,27 +445,27 @@ class _Check:
             raises = isinstance(call, ast.Call) and called_name(call) == "raises" and item.optional_vars is None
             kinds = call.args if raises and isinstance(call, ast.Call) else []
             if not kinds or not all(isinstance(kind, ast.Name) and kind.id in EXCEPTIONS for kind in kinds):
-                raise NotProved("a context other than pytest.raises of builtin exceptions")
+                raise WeakTests("a context other than pytest.raises of builtin exceptions")
 
     # Expressions.
 
     def _check_compare(self, node: ast.Compare) -> None:
         constants = [isinstance(part, ast.Constant) and part.value in (None, True, False) for part in node.comparators]
         if any(isinstance(op, (ast.Is, ast.IsNot)) and not fine for op, fine in zip(node.ops, constants)):
-            raise NotProved("identities are compared")
+            raise WeakTests("identities are compared")
         made = [part for part in ast.walk(node) if isinstance(part, ast.Call) and self._is_of_program(part)]
         sides = (node.left, *node.comparators)
         none = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
         held = any(isinstance(side, ast.Attribute) and self._is_object(side) for side in sides)
         if none and held and any(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops):
-            raise NotProved("an object of the program is compared, or used as a value")
+            raise WeakTests("an object of the program is compared, or used as a value")
         constant = any(map(_is_literal, (node.left, *node.comparators)))
         if not constant and any(called_name(call)[:1].isupper() for call in made):
-            raise NotProved("an object of the program is compared, or used as a value")
+            raise WeakTests("an object of the program is compared, or used as a value")
 
     def _check_constant(self, node: ast.Constant) -> None:
         if node.value is ...:
-            raise NotProved("an ellipsis")
+            raise WeakTests("an ellipsis")
 
 
 # Where an object of the program may stand that is not read there.
@@ -540,7 +540,7 @@ def _is_type(node: ast.expr) -> bool:
 
 
 def read_imports(tree: ast.Module) -> dict[str, str]:
-    """Return the imports of test code, as {name: dotted name}. Raise NotProved if their names are not plain."""
+    """Return the imports of test code, as {name: dotted name}. Raise WeakTests if their names are not plain."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -548,17 +548,17 @@ def read_imports(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom):
             pairs = [(alias.name, f"{node.module}.{alias.name}") for alias in node.names]
             if node.module == "__future__" or any(alias.asname or alias.name == "*" for alias in node.names):
-                raise NotProved(f"the tests have {ast.unparse(node)}")
+                raise WeakTests(f"the tests have {ast.unparse(node)}")
         else:
             continue
         for name, path in pairs:
             if found.setdefault(name, path) != path:
-                raise NotProved(f"{name} is imported twice, from different modules")
+                raise WeakTests(f"{name} is imported twice, from different modules")
     return found
 
 
 class WithoutAnnotations(ast.NodeTransformer):
-    """Takes the annotations out of a tree. Raises NotProved for one that does more than name types."""
+    """Takes the annotations out of a tree. Raises WeakTests for one that does more than name types."""
 
     def __init__(self, tree: ast.Module, names: Iterable[str]) -> None:
         self.values = find_names(tree)[1].union(names)
@@ -583,7 +583,7 @@ class WithoutAnnotations(ast.NodeTransformer):
             read = isinstance(part, (ast.Attribute, ast.Subscript))
             names = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)} if read else set()
             if isinstance(part, (ast.Call, ast.NamedExpr)) or names & self.values:
-                raise NotProved("an annotation that computes something")
+                raise WeakTests("an annotation that computes something")
 
 
 def split_condition(node: ast.expr) -> Iterator[ast.expr]:

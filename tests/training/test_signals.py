@@ -72,6 +72,10 @@ class Process:
             time.sleep(0.02)
         return time.monotonic() - start
 
+    def has_line(self, name: str) -> bool:
+        """A file is there, and its first line is whole."""
+        return (self.folder / name).exists() and "\n" in self.text(name)
+
     def said(self, text: str) -> Callable[[], bool]:
         return lambda: text in self.text("stderr")
 
@@ -105,7 +109,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int, again: str) -> None:
     """The answer comes while the verifier is still waited for, names the step, and the exit code the signal."""
     run = start(*WITHOUT_EVALUATION, "--sft.steps", "0", "--run.steps", "5")
-    run.wait(lambda: (run.folder / "out" / "metrics.jsonl").exists())
+    run.wait(lambda: run.has_line("out/metrics.jsonl"))
     (run.folder / "slow").write_text("6")
     run.wait(lambda: (run.folder / "judging").exists())
     (run.folder / "slow").unlink()
@@ -206,7 +210,7 @@ def test_an_evaluation_keeps_its_answers(start: Callable[..., Process]) -> None:
         "eval --model tiny --task mine:sums --max-new-tokens 4 --device cpu --sampler.batch-size 1 --out-dir evaluated"
     )
     run = start(*flags.split(), "--timeout", "60")
-    run.wait(lambda: (run.folder / "evaluated" / "answers.jsonl").exists())
+    run.wait(lambda: run.has_line("evaluated/answers.jsonl"))
     run.process.kill()
     run.process.wait()
     kept = run.text("evaluated/answers.jsonl").splitlines()[:1]

@@ -28,15 +28,18 @@ _SIGKILL, _SIGXCPU = -9, -24
 
 
 class Slot:
-    """A server for programs and another for trusted tests, each started on first use."""
+    """A server for programs, one for tests, and one for tests that use pytest, each started on first use."""
 
     def __init__(self, setting: ServerSetting) -> None:
         self.setting = setting
         self._servers: dict[str, Server] = {}
 
     def server(self, role: str) -> Server:
+        """Return the server for "program", "tests" or "pytest"."""
         if role not in self._servers:
-            self._servers[role] = Server(self.setting, tests=role == "tests")
+            more = ("pytest",) if role == "pytest" else ()
+            setting = dataclasses.replace(self.setting, preload=(*self.setting.preload, *more))
+            self._servers[role] = Server(setting, tests=role != "program")
         return self._servers[role]
 
     def abandon(self) -> None:
@@ -109,7 +112,7 @@ def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, boo
     longer = Limits(min(job.limits.seconds + 2, MOST_SECONDS), job.limits.memory_mb, job.limits.total_memory_mb)
     program = Run(slot.server("program"), "serve", _payload(job), encode("stdin", job.stdin, BYTES), job.limits)
     payload = {"test": tests.test, "names": tests.names, "classes": tests.classes, "keeps": keeps}
-    tester = Run(slot.server("tests"), "test", payload, b"", longer)
+    tester = Run(slot.server("pytest" if tests.uses_pytest else "tests"), "test", payload, b"", longer)
     try:
         # Each waits while the other one computes.
         program.start((requests[0], replies[1]), waits=longer.seconds)
@@ -126,8 +129,9 @@ def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, boo
 
 def _run_together(slot: Slot, tests: TestJob) -> Result:
     """Run the tests in the process of the program, after it."""
-    payload = {**_payload(tests.job), "test": tests.test}
-    run = Run(slot.server("tests"), "together", payload, encode("stdin", tests.job.stdin, BYTES), tests.job.limits)
+    payload = {**_payload(tests.job), "test": tests.test, "pytest": tests.uses_pytest}
+    server = slot.server("pytest" if tests.uses_pytest else "tests")
+    run = Run(server, "together", payload, encode("stdin", tests.job.stdin, BYTES), tests.job.limits)
     try:
         run.start(results=True)
         supervise([run])

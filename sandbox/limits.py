@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,8 @@ MOST = 10**9  # of anything that is counted; more is a mistake
 LEAST_SECONDS, MOST_SECONDS = 0.001, 86_400.0
 LEAST_FILES = 8  # what isolation itself opens in the process of the program
 MOST_SLOTS = 1024
+_IMPORTS_PYTEST = re.compile(r"\bpytest\b")
+_DEFINES_TESTS = re.compile(r"\bpytest\b|\bunittest\b|^\s*(async )?def test|^\s*class ", re.M)
 BYTES = "surrogateescape"
 
 
@@ -176,6 +179,11 @@ class TestJob:
     names: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     together: bool = False
+
+    @property
+    def uses_pytest(self) -> bool:
+        """Whether the test program imports pytest, or defines tests that pytest is to find."""
+        return bool((_DEFINES_TESTS if self.together else _IMPORTS_PYTEST).search(self.test))
 
 
 @dataclass(frozen=True, slots=True)

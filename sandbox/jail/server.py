@@ -17,6 +17,7 @@ import _socket
 import contextlib
 import gc
 import importlib
+import io
 import json
 import mmap
 import os
@@ -125,6 +126,10 @@ def main(argument: str) -> NoReturn:
         shared_memory.install()
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
+        if "pytest" in setting["preload"]:
+            # It imports the rest of itself when it begins.
+            with contextlib.redirect_stdout(io.StringIO()):
+                sys.modules["pytest"].main(["--version"])
         limit_all()
     except (OSError, ImportError, LookupError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())

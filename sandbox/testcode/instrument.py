@@ -8,8 +8,6 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from .pytest_stub import FIXTURES
-
 # Statements that end a block.
 ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
@@ -48,7 +46,12 @@ _GUARD = re.compile("__name__ == ['\"]__main__['\"]")
 _EXPECTS = frozenset("raises warns assertRaises assertRaisesRegex assertWarns assertLogs".split())
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MARKS = frozenset("parametrize skip skipif usefixtures xfail".split())
-_PYTEST = tuple("MonkeyPatch approx fail fixture importorskip main mark param raises skip warns xfail".split())
+# The fixtures that pytest has of its own.
+_FIXTURES = frozenset(
+    "cache capfd capfdbinary caplog capsys capsysbinary doctest_namespace monkeypatch pytestconfig record_property"
+    " record_testsuite_property record_xml_attribute recwarn request subtests tmp_path tmp_path_factory tmpdir"
+    " tmpdir_factory".split()
+)
 
 
 def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
@@ -105,13 +108,9 @@ def can_fail(tree: ast.Module) -> bool:
 
 
 def refuse_fixtures(tree: ast.Module) -> None:
-    """Raise ValueError for what a test runner would provide, and the stand-in for pytest does not."""
-    for node in ast.walk(tree):
-        path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
-        if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
-            raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
+    """Raise ValueError for fixtures of a plugin of pytest, or of a conftest."""
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-    known = {"request", *FIXTURES}
+    known = {*_FIXTURES}
     for function in functions:
         for mark in function.decorator_list:
             if called_name(mark) == "fixture":

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..wire import service
-from ..wire.proxies import BuiltinRedefined, Link, Named, Uncatchable
-from . import collection as testing
-from . import instrument
-from . import pytest_stub as pytest_names
+from ..wire.proxies import BuiltinRedefined, Link, Named
+from . import collection, instrument
 
 _BUILTINS = frozenset(name for name in dir(builtins) if name[0] != "_")
 
@@ -28,7 +26,6 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     link = Link(requests, replies, keeps=job["keeps"])
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
-    pytest_names.provide_pytest()
     checks: list[bool] = []
     failures: list[tuple[str, int, str, int]] = []
 
@@ -53,7 +50,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
                 found()
         if link.ended or not (failures or any(checks)):
             failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
-    except (Exception, Uncatchable, SystemExit) as error:
+    except BaseException as error:
         text = str(error) if isinstance(error, BuiltinRedefined) else ""
         failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
     counts = len(checks), max(len(checks) + len(failures), written)
@@ -68,17 +65,16 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
     """
     sys.modules["__main__"] = sys.modules["solution"]
     names["__name__"] = "__main__"
-    pytest_names.provide_pytest()
     checks: list[bool] = []
-    before = dict(names)
     names[instrument.CHECKED] = lambda: checks.append(True)
+    before = dict(names)
     failures: list[BaseException] = []
-    testing.watch_suites(failures.append)
     try:
         _execute(ast.parse(job["test"]), names)
-        own = {name: found for name, found in names.items() if before.get(name) is not found or name[:2] == "__"}
-        testing.run_defined(own)
-    except (Exception, SystemExit) as error:
+        own = {name: found for name, found in names.items() if before.get(name) is not found}
+        if job["pytest"] and any(isinstance(found, (types.FunctionType, type)) for found in own.values()):
+            collection.run_defined(own, failures.append)
+    except BaseException as error:
         failures.append(error)
     failure = (type(failures[0]).__name__, _line_of(failures[0])) if failures else None
     failure = failure if failures or checks else ("NoAssertExecuted", 0)

@@ -80,8 +80,9 @@ def update(value: Any, new: Any) -> None:
         raise PlainError("a value that cannot be changed in place")
 
 
-def _are_same(before: list[Any] | bytes | None, now: list[Any] | bytes | None) -> bool:
+def _holds(value: Any, before: list[Any] | bytes | None) -> bool:
     """Whether a container holds the very objects that it held, in their order."""
+    now = value if type(value) is list else contents(value)
     if type(before) is not list or type(now) is not list:
         return before == now
     return len(before) == len(now) and all(map(is_, before, now))
@@ -124,9 +125,8 @@ class Shared:
 
     def encode(self, encoder: Encoder, *sent: Any) -> tuple[list[Any], list[Any]]:
         """Return the data of the containers that have changed here, by number, and of the values that are sent."""
-        changed = [
-            number for number, before in self._agreed.items() if not _are_same(before, contents(self.values[number]))
-        ]
+        held = self.values
+        changed = [number for number, before in self._agreed.items() if not _holds(held[number], before)]
         told = [[number, encoder.write(self.values[number], 0)] for number in changed]
         data = [encoder.any(value, 0) for value in sent]
         self._open.update(changed)

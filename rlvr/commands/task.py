@@ -35,17 +35,17 @@ REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIR
 HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
 
 
-def build_task(config: Config) -> Task:
-    """Return the run's pack, with the verifier that was asked for; its references are checked."""
+def build_task(config: Config, task: Task | None = None) -> Task:
+    """Return the run's pack, or the given task, with the verifier that was asked for; its references are checked."""
     run = config.run
-    task = apply_verifier(make_pack(run, "--run."), run, "--run.")
+    task = apply_verifier(task or make_pack(run, "--run."), run, "--run.")
     if run.verifier is not None or run.verifier_option:
         check_references(task.verifier, [*task.train, *task.test])
     task = apply_environment(task, run, "--run.")
     if run.leave_out is not None:
         task = leave_problems_out(task, run.leave_out)
     if not task.train:
-        raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
+        raise ValueError(f"task {task.name!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
     return task
 
 

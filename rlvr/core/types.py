@@ -14,6 +14,8 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rlvr.core.printable import kind_of
+
 Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
@@ -298,6 +300,13 @@ class Task:
     whole_fingerprint: str = ""
     notes: tuple[str, ...] = ()
     split_notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not callable(self.verifier):
+            raise TypeError(
+                f"the verifier of task {self.name!r} is {kind_of(self.verifier)}; expected a function of a problem and "
+                "a completion (rlvr.core.registry.make_verifier returns one by its name)"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from rlvr.commands.machine import check_device, check_optimizer_extra
 from rlvr.commands.task import build_monitor, build_task, check_names, check_turns
 from rlvr.config import Config, RunConfig
 from rlvr.core.files.models import find_model
+from rlvr.core.printable import kind_of
 from rlvr.core.types import Task, Verifier
 from rlvr.runs.trackers import check_trackers
 from rlvr.sampling.samplers import check_sampler
@@ -67,16 +68,18 @@ class Session:
 def launch(
     config: Config,
     *,
-    task: Task | None = None,
-    verifier: Verifier | None = None,
+    task: Task | str | None = None,
+    verifier: Verifier | str | None = None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> list[dict[str, Any]]:
     """Run a config from start to end, or from its last checkpoint on. Return the lines of eval.jsonl.
 
-    `task` and `verifier` replace those that the config names. `callbacks` are notified of steps, evaluations,
-    checkpoints and alarms (rlvr.training.callbacks). Raises Stopped, a KeyboardInterrupt, where a signal ended the run:
-    after a checkpoint (the message says how to resume), or at once.
+    `task` and `verifier` replace those that the config names; each is an object, or a name as on the command line.
+    Settings of the config such as `run.verifier` and `run.environment` hold for a task that is an object, too.
+    `callbacks` are notified of steps, evaluations, checkpoints and alarms (rlvr.training.callbacks). Raises Stopped, a
+    KeyboardInterrupt, where a signal ended the run: after a checkpoint (the message says how to resume), or at once.
     """
+    config, task, verifier = put_names(config, task, verifier)
     with StopRequest().handling_signals() as stop:
         stop.doing, stop.left = "reading the task", lambda: "nothing was written; run the same command again"
         # With the model of the run that this one starts from.
@@ -85,6 +88,30 @@ def launch(
         from .execute import execute  # torch takes seconds, for which a wrong name does not wait
 
         return execute(session)
+
+
+def put_names(
+    config: Config, task: Task | str | None, verifier: Verifier | str | None
+) -> tuple[Config, Task | None, Verifier | None]:
+    """Return the config with the names among task and verifier, and those that are objects.
+
+    A verifier that is given takes the place of the config's and of its options. Raises TypeError for anything else.
+    """
+    if not isinstance(task, Task | str | None):
+        raise TypeError(f"task is {kind_of(task)}; expected a Task, or the name of a pack such as 'gsm8k'")
+    if not (verifier is None or isinstance(verifier, str) or callable(verifier)):
+        raise TypeError(f"verifier is {kind_of(verifier)}; expected a function, or the name of one such as 'math'")
+    run = config.run
+    if isinstance(task, str):
+        run, task = dataclasses.replace(run, task=task), None
+    elif task is not None and (run.task_option or run.data is not None):
+        raise ValueError("run.task_option and run.data are for a pack that is named, and the task is an object")
+    if isinstance(verifier, str):
+        options = run.verifier_option if run.verifier in (None, verifier) else ()
+        run, verifier = dataclasses.replace(run, verifier=verifier, verifier_option=options), None
+    elif verifier is not None:
+        run = dataclasses.replace(run, verifier=None, verifier_option=())
+    return dataclasses.replace(config, run=run), task, verifier
 
 
 def check(session: Session, task: Task | None, verifier: Verifier | None) -> None:
@@ -98,10 +125,11 @@ def check(session: Session, task: Task | None, verifier: Verifier | None) -> Non
     check_sampler(config.sampler)
     check_optimizer_extra(config.optim)
     check_trackers(config.run)
-    check_names(config if task is None else dataclasses.replace(config, run=RunConfig()))
+    own = config.run if task is None else dataclasses.replace(config.run, task=RunConfig().task)
+    check_names(dataclasses.replace(config, run=own))
 
     # The data. Everything above is told without reading them.
-    task, chosen = choose_problems(seal_task(task or build_task(config)), config.curriculum)
+    task, chosen = choose_problems(seal_task(build_task(config, task)), config.curriculum)
     task = with_demonstrations(task, config.sft)
     task = task if verifier is None else judge_with(task, verifier)
     check_turns(task, config.rollout, "rollout.")

@@ -70,7 +70,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
     # Open: first what refuses a run at once, since the weights below take long. A dry run ends before them.
     check_optimizer(config.optim, pick_device(config.model.device))
     disable_progress_bar()
-    folder = train_folder(config, session.task.fingerprint)
+    folder = train_folder(config, session.task)
     folder.check()
     session.accelerator = open_accelerator(config)
     session.display = Display(enabled=session.accelerator.is_main_process)
@@ -151,6 +151,7 @@ def claim(session: Session, folder: RunFolder, stack: ExitStack) -> None:
             display.say(line)
         for entry in (folder.read_held() or {}).get("history", ())[known:]:
             append_event(folder.path, entry["step"], "changed", describe_changes(entry))
+            display.say(describe_changes(entry))
     accelerator.wait_for_everyone()
     start_trackers(config, accelerator)
     task = session.task

@@ -6,6 +6,7 @@ was found, where, and what was expected.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -19,6 +20,7 @@ import pytest
 
 import rlvr.launch
 from rlvr import Problem, Task
+from rlvr.commands import task as commands_task
 from rlvr.commands.arguments import key_values
 from rlvr.commands.cli import main
 from rlvr.commands.grade import read_rows
@@ -30,6 +32,7 @@ from rlvr.core.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
 from rlvr.tasks.sources import read_file
+from rlvr.verifiers.runner.base import describe
 from tests.bad_files import GOOD, contents, line, read_golden
 from tests.helpers.files import ROOT
 
@@ -105,6 +108,18 @@ LIBRARY = {
     "no task 'sums'": lambda: rlvr.launch.launch(Config(run=RunConfig(task="sums"))),
     "no problems": launch_task,
     "the id 'a'": lambda: launch_task(Problem("a", "x"), Problem("a", "y")),
+    "task is a list; expected a Task, or the name of a pack": lambda: rlvr.launch.launch(Config(run=OUT), task=[]),
+    "verifier is a list; expected a function": lambda: rlvr.launch.launch(Config(run=OUT), verifier=[]),
+    "no task 'gsm9k'": lambda: rlvr.launch.launch(Config(run=OUT), task="gsm9k"),
+    "no verifier 'maths'": lambda: rlvr.launch.launch(Config(run=OUT), verifier="maths"),
+    "no verifier 'mahts'": lambda: rlvr.launch.launch(
+        Config(run=dataclasses.replace(OUT, verifier="mahts")), task=Task("mine", [Problem("a", "x")], [], accept_all)
+    ),
+    "the verifier of task 'mine' is text": lambda: Task("mine", [Problem("a", "x")], [], "math"),
+    "for a pack that is named": lambda: rlvr.launch.launch(
+        Config(run=dataclasses.replace(OUT, task_option=("num_train=3",))),
+        task=Task("mine", [Problem("a", "x")], [], accept_all),
+    ),
     "no pairs": lambda: RewardConfig().check(),
     "nowhere.jsonl": lambda: read_pairs(Path("data/nowhere.jsonl")),
     "latin.jsonl, line": lambda: read_pairs(Path("data/latin.jsonl")),
@@ -128,9 +143,9 @@ LIBRARY = {
 
 @pytest.mark.parametrize("words", LIBRARY)
 def test_library_entry_points(words, bad_files):
-    """The same mistakes in Python raise ValueError, LookupError or OSError with one line, and write nothing."""
+    """The same mistakes in Python raise one of these exceptions with one line, and write nothing."""
     before = contents(bad_files)
-    with pytest.raises((ValueError, LookupError, OSError)) as caught:
+    with pytest.raises((TypeError, ValueError, LookupError, OSError)) as caught:
         LIBRARY[words]()
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -242,3 +257,12 @@ def test_a_verifier_that_scores_nothing_ends_with_an_error(verifier, bad_files, 
     assert "no line could be scored" in errors[0]
     assert "\x1b" not in errors[0]
     assert len((bad_files / "out.jsonl").read_text().splitlines()) == 2
+
+
+def test_settings_hold_for_a_task_that_is_an_object():
+    """A verifier that the config names judges it, and one that is given takes that one's place."""
+    config = Config(run=dataclasses.replace(OUT, verifier="math"))
+    mine = Task("mine", [Problem("a", "1+1=", "2")], [], accept_all)
+    assert describe(commands_task.build_task(config, mine).verifier).startswith("rlvr.verifiers.math")
+    given, task, verifier = rlvr.launch.put_names(config, mine, accept_all)
+    assert commands_task.build_task(given, task).verifier is verifier is accept_all

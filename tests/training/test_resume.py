@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -272,6 +273,26 @@ def test_a_run_is_resumed_with_what_rescues_it_and_keeps_the_history(tmp_path, c
     assert not any(name.startswith("algo.") for name in entry["changed"])
     launch(with_settings(rescued, run={**RESCUE["run"], "steps": 2}))
     assert json.loads((tmp_path / "config.json").read_text())["history"] == [entry]
+
+
+def test_a_run_says_that_its_verifier_was_edited(tmp_path, capsys, monkeypatch):
+    """The file of a verifier may change between two commands; not a word is said of one that did not."""
+    monkeypatch.syspath_prepend(tmp_path)
+    verifier = tmp_path / "own_verifier.py"
+
+    def go_on(steps: int) -> str:
+        sys.modules.pop("own_verifier", None)
+        launch(small(tmp_path / "run", steps=steps), verifier="own_verifier:judge")
+        return " ".join(capsys.readouterr().out.split())
+
+    verifier.write_text("def judge(problem, completion):\n    return True\n")
+    assert "own_verifier.py" not in go_on(1)
+    assert "own_verifier.py" not in go_on(2)
+    verifier.write_text("def judge(problem, completion):\n    return False\n")
+    os.utime(verifier, (0, 0))  # so that Python does not take what it has compiled
+    digest = hashlib.sha256(verifier.read_bytes()).hexdigest()[:16]
+    assert f"-> {digest}" in go_on(3)
+    assert digest in (tmp_path / "run" / "events.jsonl").read_text()
 
 
 def test_microbatches_and_recomputation_change_rounding_alone(tmp_path):

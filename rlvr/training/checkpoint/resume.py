@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import inspect
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from rlvr.config.settings import groups_of, resumable_settings, settings_of
 from rlvr.config.shared import TurnSettings
 from rlvr.config.training import read_config
 from rlvr.core.printable import note
+from rlvr.core.types import Task
 from rlvr.runs.folder import TRAINING, Record, RunFolder, read_record, texts
 
 from .folders import folder_of_unfinished, has_checkpoints, has_fine_tuning, newest_step
@@ -40,13 +45,14 @@ STARTS_FROM = {
 }
 
 
-def train_folder(config: Config, fingerprint: str) -> RunFolder:
+def train_folder(config: Config, task: Task) -> RunFolder:
     """Return the folder of a training run. A run with the same settings is resumed.
 
     A run with other settings is overwritten if it has no checkpoint, and keeps an equal fine-tuned start. If it has a
     checkpoint, or a fine-tuned start that differs, it is refused without run.overwrite.
     """
-    wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **current_versions()}
+    wanted: Record = {**json.loads(to_json(config)), "fingerprint": task.fingerprint, **current_versions()}
+    wanted["versions"] |= digest_files(task.verifier) | digest_files(task.environment)
     folder = config.run.out_dir
     step = newest_step(folder)
 
@@ -96,7 +102,7 @@ def extend_history(held: Record, wanted: Record, step: int) -> list[Record]:
     changed = {f"{g}.{name}": [old.get((g, name)), new.get((g, name))] for g, name in names}
     changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
     before, after = held.get("versions", {}), wanted["versions"]
-    updated = {name: [before.get(name), after[name]] for name in after if before.get(name) != after[name]}
+    updated = {name: [before[name], after[name]] for name in after if before.get(name, after[name]) != after[name]}
     entry = {"step": step, "changed": changed, **({"versions": updated} if updated else {})}
     return [*held.get("history", ()), *([entry] if changed or updated else [])]
 
@@ -142,6 +148,18 @@ def current_versions() -> Record:
         },
         "threads": torch.get_num_threads(),
     }
+
+
+def digest_files(verifier: Any) -> dict[str, str]:
+    """Return a digest of each file outside rlvr that defines a verifier, or an environment, or a part of it."""
+    parts = getattr(verifier, "components", {})
+    found = {name: digest for part in parts.values() for name, digest in digest_files(part).items()}
+    defined = verifier.func if isinstance(verifier, functools.partial) else verifier
+    defined = defined if inspect.isroutine(defined) or isinstance(defined, type) else type(defined)
+    path = Path(getattr(sys.modules.get(defined.__module__), "__file__", None) or "")
+    if defined.__module__.split(".")[0] != "rlvr" and path.suffix == ".py" and path.is_file():
+        found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return found
 
 
 def resolve_start_from(config: Config) -> Config:

@@ -15,6 +15,7 @@ import pytest
 
 from rlvr.core.registry import TASKS, make_task, make_verifier, register
 from rlvr.core.types import Problem, Reply, Task, Verdict
+from rlvr.recipes.qwen2_5_0_5b_gsm8k import after_hashes
 from rlvr.tasks.base import Generated, build_task, judge_with, seal_task
 from rlvr.tasks.sources import stream_hub
 from tests.helpers.files import GOLDEN, DataSets, lines
@@ -169,6 +170,19 @@ def test_gsm8k_in_its_own_format(rlvr_data: DataSets) -> None:
     assert task.test[0].reference == "18"
     assert task.test[0].prompt.endswith("\\boxed{}.")
     assert all(re.fullmatch(r"-?[\d.]+", problem.reference) for problem in [*task.train, *task.test])
+
+
+def test_the_answer_after_hashes() -> None:
+    """The first number after the marker counts, and nothing else, as in the peer's run that the recipe repeats."""
+    problem = Problem("p", "", "So 3 * 400 = 1,200.\n#### 1,200")
+    said = {
+        "#### 1200": True,
+        "#### 1,200.": False,
+        "\\boxed{1200}": False,
+        "#### 7\n#### 1200": False,
+        "#### $1200": False,
+    }
+    assert {text: after_hashes(problem, text) for text in said} == said
 
 
 def test_gsm8k_from_one_file(rlvr_data: DataSets) -> None:

@@ -1,4 +1,5 @@
-"""`rlvr list`: verifiers, task packs, environments and recipes, a line each; `rlvr list NAME`: one of them in full."""
+"""`rlvr list`: verifiers, task packs, environments and recipes, a line each; `rlvr list packs`: those of one kind;
+`rlvr list NAME`: one of them in full."""
 
 from __future__ import annotations
 
@@ -27,26 +28,36 @@ OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option", "envir
 
 @dataclass(frozen=True)
 class ListArgs:
-    """List verifiers, task packs, environments and recipes, a line each; with a name show its docstring, options and
-    types."""
+    """List verifiers, task packs, environments and recipes, a line each, or those of one kind; with a name show its
+    docstring, options and types."""
 
     name: Positional[str | None] = None
-    """Verifier, task pack, environment or recipe to show: a name of the list, or module:attribute."""
+    """verifiers, packs, environments or recipes; or one of them to show: a name of the list, or module:attribute."""
     options: bool = False
     """Show the options of each verifier, pack and environment too."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr list [NAME] [--options]`."""
+    """Run `rlvr list [KIND | NAME] [--options]`."""
     args = parse(ListArgs, argv, prog="rlvr list")
-    if args.name is not None:
+    sections = {
+        "verifiers": lambda: list_entries(VERIFIERS, args.options),
+        "packs": lambda: list_entries(TASKS, args.options),
+        "environments": lambda: list_entries(ENVIRONMENTS, args.options),
+        "recipes": lambda: [(file.stem, recipe_docstring(file).split("\n")[0].strip()) for file in recipe_files()],
+    }
+    for kind in sections if args.name is None else {args.name} & sections.keys():
+        print_section(kind, sections[kind]())
+    # The pack of the package `verifiers` has the name of a kind.
+    if args.name is not None and (args.name not in sections or args.name in known_names()):
         print(printable("\n\n".join(describe(args.name))))
-        return 0
-    print_section("verifiers", list_entries(VERIFIERS, args.options))
-    print_section("task packs", list_entries(TASKS, args.options))
-    print_section("environments", list_entries(ENVIRONMENTS, args.options))
-    print_section("recipes", [(file.stem, recipe_docstring(file).split("\n")[0].strip()) for file in recipe_files()])
     return 0
+
+
+def known_names() -> set[str]:
+    """Return the names of all verifiers, packs, environments and recipes."""
+    registered = {name for registry in (VERIFIERS, TASKS, ENVIRONMENTS) for name in registry.names()}
+    return registered | {file.stem for file in recipe_files()}
 
 
 def list_entries(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
@@ -79,8 +90,9 @@ def describe(name: str) -> list[str]:
     found = [entry(registry, name) for registry in registries if name in registry.names()]
     found += [recipe_entry(file) for file in recipe_files() if file.stem == name]
     if not found:
-        known = {name for registry in registries for name in registry.names()} | {f.stem for f in recipe_files()}
-        raise LookupError(f"no verifier, task pack, environment or recipe {name!r}; {did_you_mean(name, known)}")
+        raise LookupError(
+            f"no verifier, task pack, environment or recipe {name!r}; {did_you_mean(name, known_names())}"
+        )
     return found
 
 

@@ -135,10 +135,14 @@ def test_list_has_a_line_each(capsys):
     assert listed.returncode == 0, listed.stderr
     lines = listed.stdout.splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
-    assert heads == ["verifiers", "task packs", "environments", "recipes"]
+    assert heads == ["verifiers", "packs", "environments", "recipes"]
     entries = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line.startswith("  ")}
     assert {"math", "arithmetic", "gsm8k", "jsonl", "tools", "tiny_math"} <= entries.keys()
     assert all(entries.values())
     assert entries["math_grpo"].startswith("GSM8K")
     assert main(["list", "--options"]) == 0
     assert "num_train=4096" in capsys.readouterr().out
+    assert main(["list", "recipes"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("recipes\n  code_grpo ")
+    assert "gsm8k " not in said.split("qwen2_5")[0]

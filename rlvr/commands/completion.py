@@ -1,4 +1,4 @@
-"""`rlvr completion bash|zsh`: a script for a shell, which asks `rlvr completion words ...` for what may come next."""
+"""`rlvr completion bash|zsh`: a script for a shell, which asks the command itself for the words that may come next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CompletionArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr completion SHELL`, or `rlvr completion words ...` for the script that it printed."""
+    """Run `rlvr completion SHELL`, or answer the script that it printed, which puts "words" in the shell's place."""
     if argv[:1] == ["words"]:
         print("\n".join(next_words(argv[1:])))
         return 0

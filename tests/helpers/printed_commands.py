@@ -39,14 +39,14 @@ STANDING_FOR = {
     "--environment": "tools",
     "--run.environment": "tools",
     "--kill-after": "2",
-    "--dtype": "auto",
+    "--dtype": "bfloat16",
     "--against": "math500",
 }
 WITH_RECIPE = ("train", "sft", "rm", "pipeline", "show-prompt", "verify-resume")
 # What a command needs, where a text names it without: words that come first, and flags with their values.
 RECIPES = {"rm": "rm_pairs", "pipeline": "instructgpt"}
 FIRST = {"profile": ["arithmetic"], "audit": ["arithmetic"], "completion": ["bash"], "serve": ["some/model"]}
-FIRST |= {"export": ["RUN", "OUT"], "push": ["RUN", "me/model"], "merge": ["RUN", "OUT"], "grade": ["FILE.jsonl"]}
+FIRST |= {"new": ["verifier", "mine"], "export": ["RUN", "OUT"], "push": ["RUN", "me/model"], "merge": ["RUN", "OUT"], "grade": ["FILE.jsonl"]}
 FIRST |= {name: ["RUN"] for name in ("regrade", "report", "watch", "compare")}
 FLAGS = {name: {"--model": "tiny"} for name in ("eval", "sample", "profile")} | {"grade": {"--verifier": "math"}}
 FLAGS["eval"] = FLAGS["sample"] = {"--model": "tiny", "--task": "arithmetic"}
@@ -163,7 +163,7 @@ def fill_in(words: list[str], *, whole: bool = True) -> list[str]:
         rest[0] = RECIPES.get(command, "tiny_math")
     elif command in WITH_RECIPE and not whole and not (rest[:1] and not rest[0].startswith("-")):
         rest = [RECIPES.get(command, "tiny_math"), *rest]
-    if command in ("profile", "audit", "completion") and rest[:1] and (rest[0].isupper() or "|" in rest[0]):
+    if command in ("profile", "audit", "completion", "new") and rest[:1] and (rest[0].isupper() or "|" in rest[0]):
         rest[0] = FIRST[command][0]
     if not whole:
         if all(word.startswith("-") for word in rest[:1]) and not any(word.endswith(".jsonl") for word in rest):
@@ -184,7 +184,7 @@ def fill_in(words: list[str], *, whole: bool = True) -> list[str]:
 def complaint(printed: Printed) -> str:
     """Return what is wrong with a command; "" where it would run, given its files.
 
-    A sentence may name a flag without its value.
+    A sentence may name a flag without its value, and a command without what it needs.
     """
     command, *rest = fill_in(shlex.split(printed.line)[1:], whole=printed.whole)
     if command not in COMMANDS:
@@ -194,7 +194,7 @@ def complaint(printed: Printed) -> str:
     except (SystemExit, FileNotFoundError):  # of --help, and files of the reader's
         return ""
     except (ValueError, LookupError) as error:
-        allowed = r"no such (file|folder)|no module" + ("" if printed.whole else r"|needs? a value|expected a value")
+        allowed = r"no such (file|folder)|no module" + ("" if printed.whole else r"|needs? a value|expected a value|must be given")
         return "" if re.search(allowed, str(error)) else str(error)
     return ""
 

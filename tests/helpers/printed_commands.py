@@ -46,7 +46,8 @@ WITH_RECIPE = ("train", "sft", "rm", "pipeline", "show-prompt", "verify-resume")
 # What a command needs, where a text names it without: words that come first, and flags with their values.
 RECIPES = {"rm": "rm_pairs", "pipeline": "instructgpt"}
 FIRST = {"profile": ["arithmetic"], "audit": ["arithmetic"], "completion": ["bash"], "serve": ["some/model"]}
-FIRST |= {"new": ["verifier", "mine"], "export": ["RUN", "OUT"], "push": ["RUN", "me/model"], "merge": ["RUN", "OUT"], "grade": ["FILE.jsonl"]}
+FIRST["new"] = ["verifier", "mine"]
+FIRST |= {"export": ["RUN", "OUT"], "push": ["RUN", "me/model"], "merge": ["RUN", "OUT"], "grade": ["FILE.jsonl"]}
 FIRST |= {name: ["RUN"] for name in ("regrade", "report", "watch", "compare")}
 FLAGS = {name: {"--model": "tiny"} for name in ("eval", "sample", "profile")} | {"grade": {"--verifier": "math"}}
 FLAGS["eval"] = FLAGS["sample"] = {"--model": "tiny", "--task": "arithmetic"}
@@ -194,7 +195,8 @@ def complaint(printed: Printed) -> str:
     except (SystemExit, FileNotFoundError):  # of --help, and files of the reader's
         return ""
     except (ValueError, LookupError) as error:
-        allowed = r"no such (file|folder)|no module" + ("" if printed.whole else r"|needs? a value|expected a value|must be given")
+        unsaid = "" if printed.whole else r"|needs? a value|expected a value|must be given"
+        allowed = r"no such (file|folder)|no module" + unsaid
         return "" if re.search(allowed, str(error)) else str(error)
     return ""
 

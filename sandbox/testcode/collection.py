@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 # pytest writes no files, and its output goes where the program's goes.
-_OPTIONS = "--capture=no --assert=plain --quiet --tb=no --rootdir=. -p no:cacheprovider -p no:faulthandler".split()
+_OPTIONS = (
+    "--capture=no --assert=plain --quiet --tb=no -c /dev/null --rootdir=. -p no:cacheprovider -p no:faulthandler"
+).split()
 
 
 def run_defined(space: dict[str, Any], failed: Callable[[BaseException], None]) -> None:
@@ -49,7 +51,7 @@ class _Plugin:
         """Run a test that is a coroutine function."""
         if not inspect.iscoroutinefunction(pyfuncitem.obj):
             return None
-        names = pyfuncitem._fixtureinfo.argnames
+        names = inspect.signature(pyfuncitem.obj).parameters.keys() & pyfuncitem.funcargs
         asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
         return True
 

@@ -38,8 +38,8 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """Model to train: a GGUF file, or the hub name or folder of a causal LM or of a LoRA adapter (merged into its base;
     with lora_rank trained further). tiny: a small randomly initialised model for the task's alphabet."""
     weights: Annotated[Literal["float32", "bfloat16"], ADVANCED, WITH_ALL_WEIGHTS] = "float32"
-    """What trained weights and their gradients are stored in. bfloat16: half of their memory, and a float32 copy in
-    the optimizer's state, in which small updates add up."""
+    """What trained weights are stored in. bfloat16: half of their memory, and a float32 copy in the optimizer's state,
+    in which small updates add up. Gradients add up in float32."""
     gradient_checkpointing: Annotated[bool, RESUMABLE] = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     chat_template: Annotated[Path | None, ADVANCED] = None

@@ -140,7 +140,7 @@ class Estimate:
 
     @property
     def weight_bytes(self) -> int:
-        """A trained weight, and its gradient."""
+        """A trained weight. Its gradient has float32."""
         return BF16 if self.config.model.weights == "bfloat16" and not self.config.model.lora_rank else FP32
 
     @property
@@ -158,12 +158,17 @@ class Estimate:
     def weights(self) -> int:
         """The policy's weights; with LoRA those of the model have the computation's dtype."""
         frozen = self.shape.parameters * self.number if self.config.model.lora_rank else 0
-        return self.gradients + frozen
+        return self.trained + frozen
+
+    @property
+    def trained(self) -> int:
+        """The policy's trained weights, or the critic's."""
+        return self.num_trained * self.weight_bytes
 
     @property
     def gradients(self) -> int:
         """The policy's gradients, or the critic's, which come after them."""
-        return self.num_trained * self.weight_bytes
+        return self.num_trained * FP32
 
     @property
     def state(self) -> int:
@@ -199,16 +204,14 @@ class Estimate:
         """What is held on a GPU through a backward pass, whatever the batch."""
         weights, state = self.weights + self.gradients + self.reference, self.state
         if self.critic is not None:
-            weights, state = weights + self.critic.gradients, state + self.critic.state
+            weights, state = weights + self.critic.trained, state + self.critic.state
         return (weights + (0 if self.config.optim.offload else state)) // self.shards
 
     @property
     def bucket(self) -> int:
-        """What an update takes on top: a bucket of float32 gradients, and of a state that is offloaded."""
-        each: float = FP32 if self.weight_bytes < FP32 else 0
-        if self.config.optim.offload:
-            each += MOMENTS[self.config.optim.name] + each
-        return int(each * min(BUCKET, self.num_trained))
+        """What an update takes on top: a bucket of a state that is offloaded."""
+        share = min(BUCKET / (self.num_trained or 1), 1)
+        return int(share * self.state) if self.config.optim.offload else 0
 
     @property
     def gather_buffer(self) -> int:
@@ -232,7 +235,7 @@ class Estimate:
 
         Those of embeddings and LM head, and the same as they are summed up.
         """
-        return 0 if self.shards == 1 or self.config.model.lora_rank else 2 * self.shape.root * self.weight_bytes
+        return 0 if self.shards == 1 or self.config.model.lora_rank else 2 * self.shape.root * FP32
 
     def _each(self, total: int) -> float:
         return total / (self.shape.parameters or 1)
@@ -240,7 +243,7 @@ class Estimate:
     @property
     def _head(self) -> int:
         """The gradient of the LM head."""
-        return 0 if self.config.model.lora_rank else self.shape.head * self.weight_bytes
+        return 0 if self.config.model.lora_rank else self.shape.head * FP32
 
     def chunk(self, memory: int | None, tokens: int | None = None) -> int:
         """Return what a chunk of logits takes, and the LM head's gradient that is added to; memory None: on a CPU."""
@@ -294,9 +297,9 @@ class Estimate:
         The trained weights and the optimizer's state, the critic's too, and a reference policy that is reset. Of a
         model in shards that is its part of the state, and all weights, gathered.
         """
-        weights, state = self.gradients if self.shards == 1 else self.weights, self.state
+        weights, state = self.trained if self.shards == 1 else self.weights, self.state
         if self.critic is not None:
-            weights, state = weights + self.critic.gradients, state + self.critic.state
+            weights, state = weights + self.critic.trained, state + self.critic.state
         return weights + (self.reference if self.config.algo.reference_every else 0) + state // self.shards
 
     def cache(self, row: int | None = None) -> int:

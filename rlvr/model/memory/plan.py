@@ -129,7 +129,7 @@ def held_items(e: Estimate) -> list[Item]:
         throughout("reference", e.reference // e.shards),
     ]
     if e.critic is not None:
-        items.append(throughout("critic, its optimizer", (e.critic.gradients + here * e.critic.state) // e.shards))
+        items.append(throughout("critic, its optimizer", (e.critic.trained + here * e.critic.state) // e.shards))
     return items
 
 

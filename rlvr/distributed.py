@@ -84,7 +84,9 @@ def sum_gradients(parameters: Iterable[Tensor], accelerator: Accelerator) -> Non
             p.grad = torch.zeros_like(p, dtype=p.grad_dtype)
         if isinstance(p, DTensor):
             continue
-        if bucket and (bucket[0].grad_dtype != p.grad_dtype or sum(q.numel() for q in bucket) + p.numel() > BUCKET_ELEMENTS):
+        if bucket and (
+            bucket[0].grad_dtype != p.grad_dtype or sum(q.numel() for q in bucket) + p.numel() > BUCKET_ELEMENTS
+        ):
             flush()
         bucket.append(p)
     if bucket:

@@ -244,23 +244,35 @@ def test_the_optimizers_state(settings: dict, each: float) -> None:
 def test_shards_divide_what_is_held(shards: int) -> None:
     """Weights, gradients, states and reference; what a pass gathers comes on top."""
     whole, part = (items(RUN, "training", shards=count) for count in (1, shards))
-    for name in ("weights", "gradients", "optimizer", "reference"):
+    for name in ("weights", "gradients", "optimizer"):
         assert part[name] == whole[name] // shards
+    assert part["reference"] == 2 * QWEN_7B.parameters // shards
+    assert "weights in bfloat16" not in part
     sampling = items(RUN, "sampling", shards=shards)
-    # The sampler's whole copy beside the shards, and the layers that were gathered last.
-    assert sampling["gathered weights"] == pytest.approx(whole["weights"] + 4 * 2 * LAYER, abs=100)
-    assert items(RUN, "update", shards=shards)["gathered weights"] == pytest.approx(4 * 2 * LAYER, abs=100)
+    # The sampler's whole copy in bfloat16 beside the shards, and the layers that were gathered last.
+    assert sampling["gathered weights"] == pytest.approx(2 * QWEN_7B.parameters + 2 * 2 * LAYER, abs=100)
+    assert items(RUN, "update", shards=shards)["gathered weights"] == pytest.approx(2 * 2 * LAYER, abs=100)
+
+
+@pytest.mark.parametrize(("gpus", "gib"), [(8, 84), (16, 56)])
+def test_a_32b_run_in_shards(gpus: int, gib: int) -> None:
+    """16 bytes a weight over the GPUs; in bfloat16 embeddings, LM head and five layers, and no copy of all weights."""
+    config = dataclasses.replace(RUN, sampler=VLLMServerConfig(url="http://127.0.0.1:8000"), algo=AlgoConfig("grpo"))
+    plan = make_plan(QWEN_32B, config, memory=79 * GIB, shards=gpus)
+    held = sum(item.training for item in plan.items if item.name in ("weights", "gradients", "optimizer"))
+    assert held == pytest.approx(16 * QWEN_32B.parameters / gpus, rel=1e-6)
+    assert plan.peak / GIB == pytest.approx(gib, abs=1)
 
 
 @pytest.mark.parametrize(
     ("settings", "each", "gradients"),
-    [({}, 4, 4), ({"model": {"weights": "bfloat16"}}, 2, 4), ({"model": {"lora_rank": 32}}, 2, 0)],
+    [({}, 2, 4), ({"model": {"dtype": "float32"}}, 4, 4), ({"model": {"lora_rank": 32}}, 2, 0)],
 )
 def test_what_a_pass_of_shards_gathers(settings: dict, each: int, gradients: int) -> None:
     """Whole: embeddings, LM head and five layers; then gradients of a layer and of the head, at the end of both."""
     config = with_settings(RUN, **settings, optim={"tokens_per_microbatch": 1})
     plan = items(config, "training", shards=8)
-    adapters = 4 * QWEN_7B.adapters(32) / QWEN_7B.parameters if "lora_rank" in settings.get("model", {}) else 0
+    adapters = 2 * QWEN_7B.adapters(32) / QWEN_7B.parameters if "lora_rank" in settings.get("model", {}) else 0
     assert plan["gathered weights"] == pytest.approx((each + adapters) * (2 * HEAD + 5 * LAYER), rel=1e-3)
     summed = 2 * 2 * HEAD * gradients  # more than the head's and a layer's
     if gradients:
@@ -307,6 +319,7 @@ def test_shards_are_advised_where_there_are_gpus(gpus: int, settings: dict, told
     config = with_settings(RUN, **settings)
     assert advice(QWEN_7B, config, memory=79 * GIB, gpus=gpus, shards=1) == told
     short = with_settings(config, model={"weights": "bfloat16" if "bfloat16" in told else "float32"})
+    short = with_settings(short, optim={"offload": config.optim.offload or "offload" in told})
     assert make_plan(QWEN_7B, short, memory=79 * GIB, shards=gpus if "shard" in told else 1).fits
 
 

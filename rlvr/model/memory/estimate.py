@@ -145,8 +145,8 @@ class Estimate:
 
     @property
     def stream(self) -> int:
-        """A number of the residual stream, which has the dtype of the embeddings."""
-        return self.number if self.config.model.lora_rank else self.weight_bytes
+        """A number of the residual stream, which has the dtype of the embeddings; shards are gathered in `number`."""
+        return self.number if self.config.model.lora_rank or self.shards > 1 else self.weight_bytes
 
     @property
     def num_trained(self) -> int:
@@ -181,7 +181,7 @@ class Estimate:
         """The reference policy; with LoRA it is the model without the adapter."""
         if not self.config.algo.needs_reference or self.config.model.lora_rank:
             return 0
-        wide = self.shape.wide
+        wide = self.shape.wide if self.shards == 1 else 0
         return wide * self.weight_bytes + (self.shape.parameters - wide) * min(self.weight_bytes, self.number)
 
     @property
@@ -194,10 +194,10 @@ class Estimate:
 
     @property
     def autocast_copy(self) -> int:
-        """Autocast's copy of float32 weights, which lasts through a pass."""
-        return (
-            self.shape.parameters * BF16 if not self.config.model.lora_rank and self.number < self.weight_bytes else 0
-        )
+        """Autocast's copy of float32 weights, which lasts through a pass. Shards need none."""
+        if self.config.model.lora_rank or self.shards > 1 or self.number >= self.weight_bytes:
+            return 0
+        return self.shape.parameters * BF16
 
     @property
     def resident(self) -> int:
@@ -217,12 +217,17 @@ class Estimate:
     def gather_buffer(self) -> int:
         """Whole weights in a pass of a model in shards: embeddings, LM head, some layers."""
         weights = self.shape.root + (GATHERED + LEFT) * self.shape.layer
-        return int(self._each(self.weights) * weights) if self.shards > 1 else 0
+        return int(self._each(self.whole) * weights) if self.shards > 1 else 0
+
+    @property
+    def whole(self) -> int:
+        """All weights of a model in shards, adapters too, as they are gathered."""
+        return self.number * (self.shape.parameters + self.shape.adapters(self.config.model.lora_rank))
 
     @property
     def left(self) -> int:
         """The layers that FSDP leaves gathered between the passes."""
-        return int(self._each(self.weights) * LEFT * self.shape.layer) if self.shards > 1 else 0
+        return int(self._each(self.whole) * LEFT * self.shape.layer) if self.shards > 1 else 0
 
     @property
     def reduce_buffer(self) -> int:

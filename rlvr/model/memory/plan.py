@@ -140,7 +140,7 @@ def passing_items(e: Estimate) -> list[Item]:
     items = [Item("weights in bfloat16", samples * copy, copy, 0)] if copy else []
     if e.shards > 1:
         # The torch sampler has a whole copy beside the shards.
-        items.append(Item("gathered weights", samples * e.weights + e.left, e.gather_buffer, e.left))
+        items.append(Item("gathered weights", samples * e.whole + e.left, e.gather_buffer, e.left))
     if e.bucket:
         items.append(Item("bucket of the update", 0, 0, e.bucket))
     return items
@@ -177,7 +177,8 @@ def changes(config: Config, shards: int) -> list[Change]:
         found.append(("--model.gradient-checkpointing", model(gradient_checkpointing=True)))
     if getattr(config.sampler, "sleep", 1) == 0 and config.sampler.name == "vllm" and not config.sampler.max_staleness:
         found.append(("--sampler.sleep 1", lambda c: replace(c, sampler=carry(c.sampler, type(c.sampler), sleep=1))))
-    if not config.model.lora_rank and config.model.weights != "bfloat16" and config.model.dtype != "float32":
+    stored_wide = not config.model.lora_rank and config.model.weights != "bfloat16" and shards == 1
+    if stored_wide and config.model.dtype != "float32":
         found.append(("--model.weights bfloat16", model(weights="bfloat16")))
     if config.optim.name == "adamw" and shards == 1:
         found.append(("--optim.name adamw8bit", optim(name="adamw8bit")))
@@ -205,7 +206,7 @@ def advice(
     def fits(changed: Config, count: int = 1) -> bool:
         return make_plan(shape, changed, memory=memory, shards=count, turns=turns, context=context).fits
 
-    shardable = config.optim.name == "adamw" and not config.optim.offload
+    shardable = config.optim.name == "adamw" and not config.optim.offload and config.model.weights == "float32"
     counts = [shards, *([gpus] if shardable and gpus > shards else [])]
     for flags, changed, count in combinations(config, counts):
         if fits(changed, count):

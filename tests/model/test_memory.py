@@ -29,10 +29,11 @@ from rlvr.config import (
 from rlvr.launch import execute, launch
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.critic import Critic
-from rlvr.model.memory.estimate import Estimate, Shape, shape_of
+from rlvr.model.memory.estimate import Estimate, Shape, shape_of, wanted_tokens
 from rlvr.model.memory.plan import (
     STAGES,
     advice,
+    choose_checkpointing,
     known_models,
     known_settings,
     make_plan,
@@ -52,7 +53,7 @@ GPU = 85_000_000_000  # bytes of a GPU "of 80 GB"
 
 def training_bytes(e: Estimate) -> int:
     """The peak while a microbatch is trained on."""
-    return e.fixed_bytes(GPU) + e.config.optim.tokens_per_microbatch * e.token
+    return e.fixed_bytes(GPU) + wanted_tokens(e.config) * e.token
 
 
 def sampling_bytes(e: Estimate) -> int:
@@ -60,28 +61,27 @@ def sampling_bytes(e: Estimate) -> int:
     return e.resident - e.gradients // e.shards + e.autocast_copy + e.cache()
 
 
-def peak(shape: Shape, config: Config) -> str:
-    """The larger of the two peaks, in GB."""
-    e = Estimate(shape, config)
-    return str(round(max(training_bytes(e), sampling_bytes(e)) / 1e9))
-
-
 def with_lora(config: Config) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, lora_rank=32))
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("countdown_grpo", QWEN_3B), ("math_grpo", QWEN_15B), ("code_grpo", QWEN_15B)]
+    ("name", "shape"),
+    [("countdown_grpo", QWEN_3B), ("math_grpo", QWEN_15B), ("code_grpo", QWEN_15B), ("tool_math", QWEN_15B)],
 )
 def test_figures_of_the_recipes(name: str, shape: Shape) -> None:
-    """What is held, the peak, and the 1.5B model's peak with LoRA, as the recipe's settings give them."""
+    """What is held, and the GPUs that the run and the 1.5B model with LoRA fit, with a twentieth to spare."""
     recipe = importlib.import_module(f"rlvr.recipes.{name}")
     text = " ".join(recipe.__doc__.split())
     assert re.search(r"(\d+) GB are held throughout", text)[1] == str(
         round(Estimate(shape, recipe.CONFIG).resident / 1e9)
     )
-    expected = [peak(shape, recipe.CONFIG), peak(QWEN_15B, with_lora(recipe.CONFIG))]
-    assert re.findall(r"about (\d+) GB", text) == expected
+    turns = name == "tool_math"
+    runs = [(shape, recipe.CONFIG), (QWEN_15B, with_lora(recipe.CONFIG))]
+    for size, (model, config) in zip(re.findall(r"GPU of (\d+) GB", text), runs, strict=True):
+        memory = int(0.95 * int(size) * GIB)
+        chosen = choose_checkpointing(model, config, memory=memory, turns=turns)
+        assert make_plan(model, chosen, memory=memory, turns=turns).fits
 
 
 def test_countdown_by_hand() -> None:
@@ -92,8 +92,10 @@ def test_countdown_by_hand() -> None:
     estimate = Estimate(QWEN_3B, config)
     assert estimate.resident == 18 * 3_085_938_688 + 2 * (embeddings + norms)
     assert estimate.resident / 1e9 == pytest.approx(56.2, abs=0.05)
-    assert training_bytes(estimate) < 76e9
     assert sampling_bytes(estimate) < 76e9
+    chosen = choose_checkpointing(QWEN_3B, config, memory=GPU)
+    assert chosen.model.gradient_checkpointing
+    assert make_plan(QWEN_3B, chosen, memory=GPU).peak < 0.9 * GPU
 
 
 def tensors(*models: Policy | Critic) -> int:
@@ -345,6 +347,40 @@ def test_microbatches_are_cut_before_a_run_does_not_fit() -> None:
     assert cut
     assert all(plan.fits for plan in cut)
     assert not plans[-1].fits
+
+
+@pytest.mark.parametrize(
+    ("gib", "settings", "recomputed", "tokens"),
+    [
+        (80, {}, False, 16384),
+        (80, {"rollout": {"max_new_tokens": 16000}}, True, 16384),  # one row has no room otherwise
+        (40, {}, True, 12200),  # fewer than 8,192 without it; a tenth of the memory stays free
+        (40, {"optim": {"tokens_per_microbatch": 2048}}, False, 2048),
+        (80, {"model": {"lora_rank": 32}}, False, 16384),
+        (80, {"model": {"gradient_checkpointing": True}}, True, 16384),
+        (24, {"model": {"gradient_checkpointing": False}}, False, 1174),
+    ],
+)
+def test_the_plan_chooses_checkpointing_unless_told(gib: int, settings: dict, recomputed: bool, tokens: int) -> None:
+    """For 1.5B without a reference, sampled elsewhere: activations are kept where 8,192 tokens of them have room."""
+    config = Config(model=ModelConfig(dtype="bfloat16"), sampler=VLLMServerConfig(url="http://127.0.0.1:8000"))
+    config = with_settings(config, rollout={"max_new_tokens": 1024})
+    config = with_settings(config, **settings)
+    chosen = choose_checkpointing(QWEN_15B, config, memory=gib * GIB)
+    assert chosen.model.gradient_checkpointing is recomputed
+    assert make_plan(QWEN_15B, chosen, memory=gib * GIB).tokens == pytest.approx(tokens, rel=0.15)
+    assert dataclasses.replace(chosen, model=config.model) == config
+
+
+def test_a_run_asks_the_plan_of_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the model's config, before its weights are loaded; on a CPU nothing is chosen."""
+    load_policy(ModelConfig(device="cpu"), corpus=["0123456789+="]).save(tmp_path)
+    config = with_settings(tiny(tmp_path), model={"name": str(tmp_path)})
+    assert execute.choose_by_plan(config, sums()) is config
+    monkeypatch.setattr(execute, "gpu_memory", lambda device: 80 * GIB)
+    assert execute.choose_by_plan(config, sums()).model.gradient_checkpointing is False
+    monkeypatch.setattr(execute, "gpu_memory", lambda device: 4 * GIB)
+    assert execute.choose_by_plan(config, sums()).model.gradient_checkpointing is True
 
 
 def test_a_run_that_may_not_fit_is_warned_of() -> None:

@@ -326,7 +326,7 @@ def load_policy(
     if config.gradient_checkpointing:
         recompute_activations(model, lora=bool(config.lora_rank))
     # transformers recomputes activations only in training mode; without dropout the modes differ in nothing else.
-    model.train(config.gradient_checkpointing)
+    model.train(bool(config.gradient_checkpointing))
     trial = None
     if mesh is None:
         model = model.to(device)

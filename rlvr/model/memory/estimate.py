@@ -30,6 +30,8 @@ SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
 # of gradients, a layer's before they are summed.
 GATHERED, LEFT, SUMMED = 3, 2, 1
 PROMPT = 150  # tokens of a prompt; the result hardly depends on it
+# Where the settings do not say: the most tokens of a microbatch, and the share of a GPU's memory that it leaves free.
+MICROBATCH, MARGIN = 16384, 0.1
 
 
 @dataclass(frozen=True)
@@ -324,9 +326,19 @@ class Estimate:
 
 
 def microbatch_tokens(policy: Trained, config: Config) -> int:
-    """Return the most tokens of a microbatch: optim.tokens_per_microbatch, or fewer where the GPU's memory is short."""
-    tokens = config.optim.tokens_per_microbatch
+    """Return the most tokens of a microbatch: `wanted_tokens`, or fewer where the GPU's memory is short."""
+    tokens = wanted_tokens(config)
     return min(tokens, fitting_tokens(policy, config) or tokens)
+
+
+def wanted_tokens(config: Config) -> int:
+    """Return the most tokens of a microbatch where memory does not matter."""
+    return config.optim.tokens_per_microbatch or MICROBATCH
+
+
+def usable_share(config: Config) -> float:
+    """Return the share of a GPU's memory that microbatches may fill: all of it where the settings say how large."""
+    return 1.0 if config.optim.tokens_per_microbatch else 1 - MARGIN
 
 
 def fitting_tokens(policy: Trained, config: Config) -> int | None:
@@ -338,7 +350,7 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     memory = gpu_memory(policy.device)
     if memory is None or (shape := shape_of(policy)) is None:
         return None
-    return tokens_that_fit(shape, config, memory, 1 - engine_share(config))
+    return tokens_that_fit(shape, config, memory, usable_share(config) - engine_share(config))
 
 
 def gpu_memory(device: torch.device) -> int | None:

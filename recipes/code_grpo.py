@@ -20,13 +20,23 @@ epochs (6 steps each) are memory as much as skill: look at held-out pass@1, and 
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    fastest_sampler,
+)
 
 CONFIG = Config(
     run=RunConfig(task="mbpp", steps=120, out_dir=Path("runs/code_grpo"), save_every=30),
     model=ModelConfig(name="Qwen/Qwen2.5-Coder-1.5B-Instruct"),
     rollout=RolloutConfig(problems_per_step=64, group_size=8, max_new_tokens=512),
     algo=AlgoConfig("dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
+    sampler=fastest_sampler(),
     optim=OptimConfig(lr=1e-6, warmup_steps=5),
     eval=EvalConfig(num_problems=250, samples=4, k=(1, 4), every=30, temperature=1.0),
 )

@@ -23,7 +23,7 @@ from rlvr.config import (
     OptimConfig,
     RolloutConfig,
     RunConfig,
-    TorchSamplerConfig,
+    fastest_sampler,
 )
 
 CONFIG = Config(
@@ -37,7 +37,7 @@ CONFIG = Config(
         overlong_buffer=128,
     ),
     algo=AlgoConfig("rloo", kl_coef=0.001, minibatches=2),
-    sampler=TorchSamplerConfig(batch_size=256),
+    sampler=fastest_sampler(gpu_memory_utilization=0.3),
     optim=OptimConfig(lr=1e-6, warmup_steps=10),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50),
 )

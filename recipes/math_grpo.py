@@ -18,13 +18,23 @@ LoRA GRPO takes Qwen2.5-0.5B-Instruct from 49.6 to 54.3 % and reaches 77.9 % wit
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    fastest_sampler,
+)
 
 CONFIG = Config(
     run=RunConfig(task="gsm8k", steps=200, out_dir=Path("runs/math_grpo"), save_every=50),
     model=ModelConfig(name="Qwen/Qwen2.5-1.5B-Instruct"),
     rollout=RolloutConfig(problems_per_step=64, group_size=8, max_new_tokens=512),
     algo=AlgoConfig("dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
+    sampler=fastest_sampler(),
     optim=OptimConfig(lr=1e-6, warmup_steps=5),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50, temperature=1.0),
 )

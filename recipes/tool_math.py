@@ -19,7 +19,16 @@ tool, or that calls it without reading it, shows there first.
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    fastest_sampler,
+)
 
 CONFIG = Config(
     run=RunConfig(
@@ -33,6 +42,7 @@ CONFIG = Config(
     model=ModelConfig(name="Qwen/Qwen2.5-1.5B-Instruct"),
     rollout=RolloutConfig(problems_per_step=64, group_size=8, max_new_tokens=768, max_turns=4, reply_tokens=256),
     algo=AlgoConfig("rloo", clip_high=0.28, normalize="constant", minibatches=2),
+    sampler=fastest_sampler(),
     optim=OptimConfig(lr=1e-6, warmup_steps=5),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50, temperature=1.0),
 )

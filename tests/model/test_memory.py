@@ -29,7 +29,7 @@ from rlvr.config import (
 from rlvr.launch import execute, launch
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.logprobs.critic import Critic
-from rlvr.model.memory.estimate import Estimate, Shape, shape_of, wanted_tokens
+from rlvr.model.memory.estimate import Estimate, Shape, shape_of
 from rlvr.model.memory.plan import (
     STAGES,
     advice,
@@ -49,16 +49,6 @@ from tests.helpers.verifiers import sums
 
 GIB = 2**30
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB"
-
-
-def training_bytes(e: Estimate) -> int:
-    """The peak while a microbatch is trained on."""
-    return e.fixed_bytes(GPU) + wanted_tokens(e.config) * e.token
-
-
-def sampling_bytes(e: Estimate) -> int:
-    """The peak while the torch sampler runs, with completions of full length: no gradients, but a cache."""
-    return e.resident - e.gradients // e.shards + e.autocast_copy + e.cache()
 
 
 def with_lora(config: Config) -> Config:
@@ -92,7 +82,6 @@ def test_countdown_by_hand() -> None:
     estimate = Estimate(QWEN_3B, config)
     assert estimate.resident == 18 * 3_085_938_688 + 2 * (embeddings + norms)
     assert estimate.resident / 1e9 == pytest.approx(56.2, abs=0.05)
-    assert sampling_bytes(estimate) < 76e9
     chosen = choose_checkpointing(QWEN_3B, config, memory=GPU)
     assert chosen.model.gradient_checkpointing
     assert make_plan(QWEN_3B, chosen, memory=GPU).peak < 0.9 * GPU

@@ -229,7 +229,7 @@ def shapes() -> None:
     for name, shape in SHAPES.items():
         for gpus in (1, 8, 16):
             cells = [cell(make_plan(shape, way, memory=memory, shards=gpus)) for way in ways.values()]
-            cells[2:] = cells[2:] if gpus == 1 else ["", ""]  # not with weights in shards
+            cells[1:] = cells[1:] if gpus == 1 else ["", "", ""]  # not with weights in shards
             print(f"| {name} | {gpus} |", " | ".join(cells), "|")
         print(f"  {name} on one GPU: {advice(shape, config, memory=memory, gpus=1, shards=1)}")
 

@@ -45,7 +45,7 @@ PROMPT, ROWS = 4, 4
 STAGES = ("training", "sampling")
 KINDS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
-    "bfloat16": {"weights": "bfloat16"},
+    "bfloat16": {"dtype": "bfloat16"},
     "lora": {"dtype": "float32", "lora_rank": 16},
 }
 

@@ -46,6 +46,7 @@ from rlvr.core.types import Problem, Verdict
 from rlvr.model.cpu.processor import has_bfloat16
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
+from rlvr.model.memory.estimate import MICROBATCH
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rollout.rollout import rollout, verify
@@ -294,7 +295,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     fastest = "bfloat16" if has_bfloat16() else "float32"
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default=fastest, help="type of our computation")
-    microbatch = OptimConfig().tokens_per_microbatch
+    microbatch = MICROBATCH
     parser.add_argument("--microbatch", type=int, default=microbatch, help="tokens in our forward passes at once")
     parser.add_argument("--digits", type=int, nargs="+", default=[1, 2, 3], help="of the operands")
     parser.add_argument("--sft-steps", type=int, default=250)

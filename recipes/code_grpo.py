@@ -3,8 +3,8 @@
 A prompt gives the task in words and one of its tests; the reward is 1 where the program passes all of them in the
 sandbox. Problems whose tests a program could talk its way around are left out. The default is
 Qwen/Qwen2.5-Coder-1.5B-Instruct, trained in full with Dr. GRPO's loss. 25 GB are held throughout (fp32 weights 6,
-gradients 6, AdamW 12), about 37 GB at the peak (rlvr/model/memory/estimate.py): a GPU of 40 GB or more.
-`--model.lora-rank 32 --optim.lr 2e-5` needs about 14 GB.
+gradients 6, AdamW 12), on a GPU of 40 GB or more; `rlvr doctor --plan code_grpo` says what else there is, and whether
+activations are recomputed. `--model.lora-rank 32 --optim.lr 2e-5` fits a GPU of 24 GB.
 
 What to expect: these defaults have not been run on a GPU here, and 374 problems are few, so that gains beyond the first
 epochs (6 steps each) are memory as much as skill: look at held-out pass@1, and at HumanEval, which the run never sees.
@@ -20,14 +20,24 @@ epochs (6 steps each) are memory as much as skill: look at held-out pass@1, and 
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    fastest_sampler,
+)
 
 CONFIG = Config(
     run=RunConfig(task="mbpp", steps=120, out_dir=Path("runs/code_grpo"), save_every=30),
-    model=ModelConfig(name="Qwen/Qwen2.5-Coder-1.5B-Instruct", gradient_checkpointing=True),
+    model=ModelConfig(name="Qwen/Qwen2.5-Coder-1.5B-Instruct"),
     rollout=RolloutConfig(problems_per_step=64, group_size=8, max_new_tokens=512),
     algo=AlgoConfig("dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
-    optim=OptimConfig(lr=1e-6, warmup_steps=5, tokens_per_microbatch=16384),
+    sampler=fastest_sampler(),
+    optim=OptimConfig(lr=1e-6, warmup_steps=5),
     eval=EvalConfig(num_problems=250, samples=4, k=(1, 4), every=30, temperature=1.0),
 )
 

@@ -15,14 +15,24 @@ turns/count fall and credit/return_1 rise.
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    fastest_sampler,
+)
 
 CONFIG = Config(
     run=RunConfig(task="higher_lower", steps=150, out_dir=Path("runs/game_rloo"), save_every=50),
     model=ModelConfig(name="Qwen/Qwen2.5-0.5B-Instruct"),
     rollout=RolloutConfig(problems_per_step=32, group_size=8, max_new_tokens=512, max_turns=7, turn_tokens=128),
     algo=AlgoConfig("rloo", credit="turn", clip_high=0.28, normalize="constant"),
-    optim=OptimConfig(lr=1e-6, warmup_steps=5, tokens_per_microbatch=16384),
+    sampler=fastest_sampler(),
+    optim=OptimConfig(lr=1e-6, warmup_steps=5),
     eval=EvalConfig(num_problems=128, samples=4, k=(1, 4), every=50, temperature=1.0),
 )
 

@@ -81,10 +81,12 @@ def sum_gradients(parameters: Iterable[Tensor], accelerator: Accelerator) -> Non
 
     for p in parameters:
         if p.grad is None:
-            p.grad = torch.zeros_like(p)
+            p.grad = torch.zeros_like(p, dtype=p.grad_dtype)
         if isinstance(p, DTensor):
             continue
-        if bucket and (bucket[0].dtype != p.dtype or sum(q.numel() for q in bucket) + p.numel() > BUCKET_ELEMENTS):
+        if bucket and (
+            bucket[0].grad_dtype != p.grad_dtype or sum(q.numel() for q in bucket) + p.numel() > BUCKET_ELEMENTS
+        ):
             flush()
         bucket.append(p)
     if bucket:

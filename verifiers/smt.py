@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from rlvr.core.cores import count_cores
 from rlvr.core.printable import in_one_line
 from rlvr.core.registry import register
 from rlvr.core.types import (
@@ -140,7 +141,7 @@ class SmtVerifier:
         check_seconds("verifier smt: timeout", timeout, most=3600)
         check_count("verifier smt: memory_mb", memory_mb, least=256)
         check_count("verifier smt: slots", slots, least=0)
-        self._path, self._slots = path, slots or os.cpu_count() or 1
+        self._path, self._slots = path, slots or count_cores()
         self._limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb, file_kb=1024)
 
     def open_answers(self, reference: Any) -> bool:

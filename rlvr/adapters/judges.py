@@ -241,7 +241,7 @@ def judge(
     verifier: str | None = None,
     *,
     task: str | None = None,
-    workers: int = 2,
+    workers: int = 0,
     timeout: float = 10.0,
     error_budget: float | None = None,
     **options: Any,

@@ -168,6 +168,11 @@ class Flag:
         return Literal[words] if words else self.setting.hint
 
     @property
+    def switches(self) -> bool:
+        """Return whether it is turned on and off, without a value."""
+        return self.hint in (bool, bool | None)
+
+    @property
     def takes(self) -> float:
         """Return the number of words that it takes."""
         if typing.get_origin(self.hint) is not tuple:
@@ -262,7 +267,7 @@ class Flags:
                 continue
             flag, on = self.find(token)
             taken = [token.partition("=")[2]] if "=" in token else []
-            if flag.hint is bool:
+            if flag.switches:
                 given[flag.name], switch = on is read_switch(flag, token, taken, words), token
                 continue
             switch, options = "", flag.setting.name.endswith("option")
@@ -297,7 +302,7 @@ class Flags:
             return self.known[name], True
         group, _, leaf = name.rpartition(".")
         for positive in (f"{group}.{leaf.removeprefix('no-')}".lstrip("."), name.removeprefix("no-")):
-            if positive in self.known and self.known[positive].hint is bool:
+            if positive in self.known and self.known[positive].switches:
                 return self.known[positive], False
         group, _, leaf = name.partition(".")
         setting = leaf.removeprefix("no-").replace("-", "_") or (SELECTORS[group].field if group in SELECTORS else "")
@@ -567,6 +572,6 @@ def describe_flag(flags: Flags, flag: Flag, wrap: Callable[..., str]) -> list[st
     value = value_of(flags.values, flag)
     shown = " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
     group, dot, leaf = flag.name.rpartition(".")
-    takes = f", --{group}{dot}no-{leaf}" if flag.hint is bool else f" {describe_type(flag.hint)}"
+    takes = f", --{group}{dot}no-{leaf}" if flag.switches else f" {describe_type(flag.hint)}"
     default = "" if flag.name in flags.required else f" (default: {shown})"
     return [f"  {flag.label}{takes}{default}", wrap(text, initial_indent=" " * 6, subsequent_indent=" " * 6)]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rlvr.config.settings import SECONDS
+from rlvr.core.cores import bound_cores, cpu_quota
 
 from .arguments import parse
 
@@ -37,7 +38,7 @@ LEVELS = {
 FULL_LEVEL, LOWEST_LEVEL = 3, 2
 # Dependencies of rlvr that generated programs use; they import the packages of this environment.
 PROMISED = ("numpy", "sympy")
-LIMITS = {"cpu": Path("/sys/fs/cgroup/cpu.max"), "memory": Path("/sys/fs/cgroup/memory.max")}
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,9 @@ def check_python() -> Finding:
 
 def check_cores() -> Finding:
     """Count the cores this process may use, by CPU affinity and by the cgroup's quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota(_read(LIMITS["cpu"]))
+    allowed, quota = bound_cores(), cpu_quota()
     found = f"{allowed}" + (f", limited to {quota:g} by the cgroup" if quota is not None and quota < allowed else "")
     return Finding("cores", found)
-
-
-def cpu_quota(text: str) -> float | None:
-    """Return the cores that cpu.max of a cgroup ("QUOTA PERIOD", or "max PERIOD") allows; None: no limit."""
-    quota, _, period = text.partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
 def check_memory() -> Finding:
@@ -101,7 +95,7 @@ def check_memory() -> Finding:
         return Finding("memory", "unknown: psutil is not installed")
     memory = psutil.virtual_memory()
     found = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} available"
-    cap = _read(LIMITS["memory"])
+    cap = _read(MEMORY_LIMIT)
     if cap.isdigit() and int(cap) < memory.total:
         found += f", limited to {int(cap) / GIB:.1f} by the cgroup"
     return Finding("memory", found)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Annotated, Any, TextIO
 
-from rlvr.config.settings import SECONDS, WORKERS
+from rlvr.config.settings import SECONDS, WORKERS_OR_CORES
 from rlvr.core.files.jsonl import is_same_file, read_objects
 from rlvr.core.files.write import check_replaceable, name_in_errors
 from rlvr.core.printable import in_one_line, kind_of
@@ -47,8 +47,9 @@ class GradeArgs:
     """Registered name, or module:attribute."""
     verifier_option: tuple[str, ...] = ()
     """Options of the verifier, as key=value."""
-    workers: Annotated[int, WORKERS] = 2
-    """Worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)."""
+    workers: Annotated[int, WORKERS_OR_CORES] = 0
+    """Worker processes for the verifier, unless it runs in process (isolate = False or verify_batch). 0: one for each
+    core, at least 2."""
     timeout: Annotated[float, SECONDS] = 10.0
     """Time limit for one completion in a worker process, in seconds."""
     output: Path | None = None

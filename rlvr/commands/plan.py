@@ -73,7 +73,7 @@ def show_plan(config: Config, machine: Machine) -> int:
 
     shards, memory = shards_of(config, machine), int(machine.gib * GIB)
     task = task_of(config)
-    from rlvr.model.memory.plan import STAGES, advice, longest_row, make_plan, shape_of_config
+    from rlvr.model.memory.plan import STAGES, advice, choose_checkpointing, longest_row, make_plan, shape_of_config
     from rlvr.model.text.context import run_limit  # torch takes seconds, for which a wrong name does not wait
 
     settings, trust = settings_for(config, task), config.model.trust_remote_code
@@ -84,6 +84,8 @@ def show_plan(config: Config, machine: Machine) -> int:
     }
     if not gpu and config.model.dtype == "auto":
         config = replace(config, model=replace(config.model, dtype="float32"))
+    if gpu:
+        config = choose_checkpointing(shape, config, memory=memory, **rows)
     plan = make_plan(shape, config, memory=memory, shards=shards, gpu=gpu, **rows)
     each = f"GiB on each of {machine.gpus} GPUs" if machine.gpus > 1 else "GiB"
     table = Table(f"{each}, {shards} shards" if shards > 1 else each, *STAGES)
@@ -97,6 +99,7 @@ def show_plan(config: Config, machine: Machine) -> int:
     console = Console()
     console.print(table)
     say = f"{shape.parameters / 1e9:.2f}B weights, microbatches of {plan.tokens} tokens"
+    say += ", gradient checkpointing" if config.model.gradient_checkpointing else ""
     if rows["turns"]:
         say += f", rows of up to {longest_row(config, **rows)} with replies"
     if plan.host:

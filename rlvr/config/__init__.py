@@ -9,7 +9,15 @@ have; reward_model.py and pipeline.py the settings of `rlvr rm` and `rlvr pipeli
 from .algo import AlgoConfig
 from .model import CriticConfig, ModelConfig, OptimConfig
 from .run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
-from .sampler import SAMPLERS, EngineConfig, SamplerConfig, TorchSamplerConfig, VLLMConfig, VLLMServerConfig
+from .sampler import (
+    SAMPLERS,
+    EngineConfig,
+    SamplerConfig,
+    TorchSamplerConfig,
+    VLLMConfig,
+    VLLMServerConfig,
+    fastest_sampler,
+)
 from .training import Config, to_json
 
 __all__ = [
@@ -30,5 +38,6 @@ __all__ = [
     "TorchSamplerConfig",
     "VLLMConfig",
     "VLLMServerConfig",
+    "fastest_sampler",
     "to_json",
 ]

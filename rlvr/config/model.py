@@ -38,10 +38,11 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """Model to train: a GGUF file, or the hub name or folder of a causal LM or of a LoRA adapter (merged into its base;
     with lora_rank trained further). tiny: a small randomly initialised model for the task's alphabet."""
     weights: Annotated[Literal["float32", "bfloat16"], ADVANCED, WITH_ALL_WEIGHTS] = "float32"
-    """What trained weights and their gradients are stored in. bfloat16: half of their memory, and a float32 copy in
-    the optimizer's state, in which small updates add up."""
-    gradient_checkpointing: Annotated[bool, RESUMABLE] = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """What trained weights are stored in. bfloat16: half of their memory, and a float32 copy in the optimizer's state,
+    in which small updates add up. Gradients add up in float32."""
+    gradient_checkpointing: Annotated[bool | None, RESUMABLE] = None
+    """Recompute activations in the backward pass: less memory, about a third slower. None: on a GPU where, by the plan
+    of its memory, microbatches of 8,192 tokens have no room without it."""
     chat_template: Annotated[Path | None, ADVANCED] = None
     """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
     need one that leaves earlier turns as they are."""
@@ -131,8 +132,9 @@ class OptimConfig(Group):
     """Bound on how far the updates of one step may move the policy: the KL divergence per token between the policies
     before and after, on the step's own tokens. Beyond it the rest of the step's updates are left out (PPO's target_kl),
     and a warning is given, as where a single update moves it so far. 0: no bound."""
-    tokens_per_microbatch: Annotated[int, COUNT, RESUMABLE] = 16384
-    """Tokens per forward and backward pass (gradient accumulation): trades memory for speed, same result."""
+    tokens_per_microbatch: Annotated[int | None, COUNT, RESUMABLE] = None
+    """Tokens per forward and backward pass (gradient accumulation): trades memory for speed, same result. On a GPU
+    fewer, where its memory is short. None: 16,384, or on a GPU as many as leave a tenth of its memory free."""
 
 
 # Settings of the group `critic`, which exists with algorithms that train one (PPO).

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from .settings import ADVANCED, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, RESUMABLE, SECONDS, WORKERS, Group, Rules, Used
@@ -122,3 +125,20 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "vllm-server": VLLMServerConfig,
 }
 """The settings' class of each sampler, by the word of `--sampler`."""
+
+
+def fastest_sampler(gpu_memory_utilization: float = 0.4) -> SamplerConfig:
+    """Return the sampler that a recipe for GPUs takes: vLLM in this process where a GPU and vLLM are, else torch.
+
+    vLLM sleeps while the trainer trains. It works with one training process, so that several sample with torch.
+    """
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    if alone and has_nvidia_gpu() and importlib.util.find_spec("vllm") is not None:
+        return VLLMConfig(sleep=1, gpu_memory_utilization=gpu_memory_utilization)
+    return TorchSamplerConfig()
+
+
+def has_nvidia_gpu(devices: Path = Path("/dev")) -> bool:
+    """Return whether this process may see a GPU, without the seconds that it takes to import torch."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(devices.glob("nvidia[0-9]*"))

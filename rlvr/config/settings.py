@@ -75,6 +75,7 @@ LEARNING_RATE = Bound(0, 1)
 ADAM_DECAY = Bound(0, 1 - 1e-9)  # AdamW divides by 1 - beta
 SECONDS = Bound(0, 10**6, above=True)  # threading accepts no more than some centuries
 WORKERS = Bound(1, 1024)
+WORKERS_OR_CORES = Bound(0, 1024)
 # Below, logits divided by it leave float32; above, every token is as likely as any other.
 TEMPERATURE = Bound(0.001, 1000)
 GREEDY_OR_TEMPERATURE = Bound(0.001, 1000, or_zero=True)

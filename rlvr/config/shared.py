@@ -22,6 +22,7 @@ from .settings import (
     SEED,
     TEMPERATURE,
     WORKERS,
+    WORKERS_OR_CORES,
     Group,
     Rules,
     Used,
@@ -158,8 +159,8 @@ class SamplingSettings(LengthSettings):
 class VerifierSettings(Group):
     """How verifiers are run."""
 
-    workers: Annotated[int, WORKERS, ADVANCED, RESUMABLE] = 2
-    """Worker processes for the verifier."""
+    workers: Annotated[int, WORKERS_OR_CORES, ADVANCED, RESUMABLE] = 0
+    """Worker processes for the verifier. 0: one for each core, at least 2."""
     timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 10.0
     """Seconds allowed to verify one completion; after that its worker is killed, and the score is 0 unless the verifier
     hangs on everything."""

@@ -121,6 +121,11 @@ def algo_rules(config: Config) -> Rules:
             "would have no effect; leave them out",
         ),
         (
+            shards == 1 or config.model.weights == "float32",
+            f"model.weights bfloat16 with model.shard {shards}: shards are float32, the copy that updates add up in, "
+            "and are gathered in bfloat16; leave model.weights out",
+        ),
+        (
             shards == 1 or (o.name == "adamw" and not o.offload),
             f"optim.{'offload' if o.offload else f'name {o.name}'} with model.shard {shards}: this optimizer does not "
             "support sharding; leave one of them out",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ipaddress
 import json
@@ -12,12 +13,13 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx2
 
@@ -30,6 +32,7 @@ FIRST_DELAY, LONGEST_DELAY, LONGEST_RETRY_AFTER = 0.1, 5.0, 30.0
 QUOTED = 300  # characters of a server's answer that a message quotes
 READ_FOR_QUOTES = 100_000  # bytes of it that are read for them
 T = TypeVar("T")
+C = TypeVar("C", httpx2.Client, httpx2.AsyncClient)
 
 for _name in ("httpx2", "httpcore2"):
     if logging.getLogger(_name).level == logging.NOTSET:  # a line for every request where the root logger shows INFO
@@ -94,7 +97,8 @@ class JSONClient:
         self.timeout = timeout
         self.retries = retries
         self._open = partial(open_client, base, sent)
-        self._connections = Connections(self._open())
+        self._connections = Connections(self._open(httpx2.Client))
+        self._in_loop: LoopConnections | None = None
 
     def get(self, path: str, *, timeout: float | None = None) -> Any:
         """Return the JSON of a GET, None for an empty body. Raises the same as `post`."""
@@ -107,6 +111,14 @@ class JSONClient:
         """
         content = json.dumps(body).encode()
         return self._call(Request("POST", path, content, timeout or self.timeout, idempotent))
+
+    async def post_in_loop(self, path: str, body: Any, *, timeout: float | None = None) -> Any:
+        """Do as an idempotent `post` without retries: one event loop has any number of them under way in its thread."""
+        request = Request("POST", path, json.dumps(body).encode(), timeout or self.timeout, idempotent=True)
+        self._in_loop = self._in_loop or LoopConnections(self._open(httpx2.AsyncClient))
+        with self._raise_lost(request) as limits:
+            response = await self._in_loop.send(request, self.url, limits, self._connections.closed)
+        return decode(response, self._locate(path), self._secrets)
 
     def read(self, path: str, answer: Any, take: Callable[[Any], T], schema: str = "the expected schema") -> T:
         """Return `take(answer)`, which reads values from the response to `path`.
@@ -122,6 +134,8 @@ class JSONClient:
     def close(self) -> None:
         """End requests in other threads and refuse later ones. All of them raise ServerLost."""
         self._connections.close()
+        if self._in_loop is not None:
+            self._in_loop.close()
 
     def _call(self, request: Request) -> Any:
         for left in range(self.retries if request.idempotent else 0, -1, -1):
@@ -135,21 +149,27 @@ class JSONClient:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _attempt(self, request: Request) -> Any:
-        where = self._locate(request.path)
         connections = self._own_connections()
+        with self._raise_lost(request) as limits:
+            response = connections.send(request, self.url, limits)
+        return decode(response, self._locate(request.path), self._secrets)
+
+    @contextmanager
+    def _raise_lost(self, request: Request) -> Iterator[httpx2.Timeout]:
+        """Give a request's time limits, and raise ServerLost for the errors of a connection."""
+        where = self._locate(request.path)
         limits = httpx2.Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout), pool=None)
         try:
-            response = connections.send(request, self.url, limits)
+            yield limits
         except httpx2.ConnectTimeout as error:
             raise ServerLost(f"{where} is unreachable: no connection within {limits.connect:g} s") from error
         except httpx2.TimeoutException as error:
             raise ServerSilent(f"{where} timed out after {request.timeout:g} s") from error
         except (httpx2.RequestError, OSError) as error:
-            if connections.closed.is_set():
+            if self._connections.closed.is_set():
                 raise ServerLost(f"{where}: the client was closed") from error
             problem = "is unreachable" if isinstance(error, httpx2.ConnectError) else "failed"
             raise ServerLost(f"{where} {problem}: {one_line(str(error)) or type(error).__name__}") from error
-        return decode(response, where, self._secrets)
 
     def _locate(self, path: str) -> str:
         return f"the {self.name} {self.url}{path}"
@@ -158,7 +178,7 @@ class JSONClient:
         """Return this process's connections. On inherited ones a forked process would read its parent's responses."""
         inherited = self._connections
         if inherited.pid != os.getpid():
-            self._connections = Connections(self._open())
+            self._connections = Connections(self._open(httpx2.Client))
             inherited.abandon()
             if inherited.closed.is_set():
                 self._connections.close()
@@ -251,14 +271,94 @@ class Connections:
             self.client.close()
 
 
+class LoopConnections:
+    """An httpx client of the running event loop whose requests another thread can end."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self.client, self.loop = client, asyncio.get_running_loop()
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def send(
+        self, request: Request, base: str, timeout: httpx2.Timeout, closed: threading.Event
+    ) -> httpx2.Response:
+        """Return the response, read to its end. Raises httpx2.RequestError, ConnectionError once `closed` is set."""
+        if closed.is_set():
+            raise ConnectionError("the client was closed")
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._under_way.add(task)
+        connected: list[str] = []
+
+        async def trace(event: str, info: dict[str, Any]) -> None:
+            if event.endswith("connect_tcp.complete"):
+                connected.append(event)
+
+        ask = partial(
+            self.client.request,
+            request.method,
+            base + request.path,
+            content=request.content,
+            timeout=timeout,
+            extensions={"trace": trace},
+        )
+        try:
+            try:
+                return await ask()
+            except (httpx2.RemoteProtocolError, httpx2.NetworkError):
+                if connected or closed.is_set():
+                    raise
+                return await ask()  # an idle connection was closed as it was used again
+        except asyncio.CancelledError:
+            if closed.is_set():
+                raise ConnectionError("the client was closed") from None
+            raise
+        finally:
+            self._under_way.discard(task)
+
+    def close(self) -> None:
+        """End the requests under way, and free the sockets."""
+        with suppress(RuntimeError):  # the loop has been closed
+            self.loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        for task in self._under_way:
+            task.cancel()
+        self._ending = self.loop.create_task(self.client.aclose())
+
+
+class EventLoop:
+    """An event loop in a daemon thread, which other threads give coroutines to."""
+
+    def __init__(self, name: str = "rlvr-http") -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the loop; return its future, whose `cancel` ends it."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def close(self) -> None:
+        """End the thread, once the coroutines that are left have ended."""
+
+        async def wait_for_all() -> None:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            if left:
+                await asyncio.wait(left, timeout=CONNECT_SECONDS)
+
+        self.start(wait_for_all()).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
 def shut_down(opened: socket.socket) -> None:
     """Wake up whoever waits for this socket: it reads an end of file."""
     with suppress(OSError):
         socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket's, which changes the object being read
 
 
-def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
-    """Return an httpx client without a limit on connections.
+def open_client(base: httpx2.URL, headers: Mapping[str, str], kind: type[C]) -> C:
+    """Return an httpx client of a kind, without a limit on connections.
 
     Raises ValueError if the environment names certificates that cannot be read or a proxy that cannot be used.
     """
@@ -271,7 +371,7 @@ def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
             f"{one_line(str(error))}; expected a file in PEM format"
         ) from error
     try:
-        return httpx2.Client(
+        return kind(
             headers=dict(headers),
             auth=(base.username, base.password) if base.userinfo else None,
             verify=verify,

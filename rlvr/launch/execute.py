@@ -29,7 +29,7 @@ from rlvr.model.cpu.processor import tuned_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.pretrained import pick_device
 from rlvr.model.memory.estimate import gpu_memory, shape_of
-from rlvr.model.memory.plan import warning_of_plan
+from rlvr.model.memory.plan import choose_checkpointing, model_settings, shape_of_config, warning_of_plan
 from rlvr.model.optim.health import check_weights
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh
@@ -79,6 +79,7 @@ def execute(session: Session) -> list[dict[str, Any]]:
     if config.run.dry_run:
         dry_run(config, session.task, session.display.say)
         return []
+    session.config = choose_by_plan(config, session.task)
     load(session)
 
     # The folder's lock is held to the end, so that no second run writes there.
@@ -93,6 +94,20 @@ def execute(session: Session) -> list[dict[str, Any]]:
             finish(session, evaluations)
     session.accelerator.end_training()
     return evaluations
+
+
+def choose_by_plan(config: Config, task: Task) -> Config:
+    """Return the config with what it leaves to the plan of its memory, on a GPU; the run's folder has what was told."""
+    memory = gpu_memory(pick_device(config.model.device))
+    if memory is None or config.model.gradient_checkpointing is not None or config.model.name == "tiny":
+        return config
+    settings = model_settings(config)
+    try:
+        shape = shape_of_config(settings, trust_remote_code=config.model.trust_remote_code)
+    except ValueError:  # of a model whose config has other names no plan can be made
+        return config
+    turns, context = task.environment is not None, run_limit(config, settings)
+    return choose_checkpointing(shape, config, memory=memory, turns=turns, context=context)
 
 
 def load(session: Session) -> None:

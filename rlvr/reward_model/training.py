@@ -87,8 +87,8 @@ class TrainableRewardModel:
     """A reward model with what training needs.
 
     model: what is trained, with LoRA adapters where they are used. classifier: computes scores with it. renderer: makes
-    token ids of a prompt and a completion. dtype: of the computation (autocast unless float32). Where the weights are
-    sharded, empty is the model without weights, and mesh that of the ranks.
+    token ids of a prompt and a completion. dtype: of the computation (see `computing`). Where the weights are sharded,
+    empty is the model without weights, and mesh that of the ranks.
     """
 
     model: Any
@@ -127,10 +127,15 @@ class TrainableRewardModel:
         texts = [text for pair in pairs for text in pair[:2]]
 
         def compute() -> Tensor:
-            with torch.autocast(self.classifier.device.type, self.dtype, enabled=self.dtype is not torch.float32):
+            with self.computing():
                 return self.classifier.logits(texts)
 
         return within(self.model, compute).view(-1, 2)
+
+    def computing(self) -> torch.autocast:
+        """Return the context of passes: autocast, unless the dtype is float32 or the weights are gathered in it."""
+        needed = self.dtype is not torch.float32 and self.mesh is None
+        return torch.autocast(self.device.type, self.dtype, enabled=needed)
 
     def gather(self) -> TrainableRewardModel:
         """Return the model with full weights. A sharded model gives a copy, and every rank must call this."""
@@ -189,7 +194,7 @@ def load_trainer(
     trained.to(device)
     empty = None if mesh is None else copy_without_weights(trained)
     if mesh is not None:
-        shard_model(trained, model, mesh)
+        shard_model(trained, model, mesh, dtype)
     return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype, empty, mesh)
 
 
@@ -364,7 +369,7 @@ def score_completions(
                 texts[pair.key, text] = trainer.renderer.encode(pair.prompt, text)
     classifier = trainer.classifier
     scorer = Scorer(classifier, label=0, device=classifier.device, batch_size=batch_size, offload=False)
-    with torch.autocast(classifier.device.type, trainer.dtype, enabled=trainer.dtype is not torch.float32):
+    with trainer.computing():
         scores = [values[0] for values in scorer.score(list(texts.values()))]
     if not all(map(math.isfinite, scores)):
         raise ValueError("the trained model's scores are not finite; lower --optim.lr")

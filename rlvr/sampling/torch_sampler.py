@@ -429,7 +429,7 @@ class TorchSampler(Sampler):
     def __init__(self, policy: Policy, *, batch_size: int = 512, cache_gib: float | None = None) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
-        self.given, self.policy = policy, policy.gather()
+        self.given, self.policy = policy, policy.gather(dtype=policy.dtype)
         self.batch_size, self.cache_gib = batch_size, cache_gib
         self.threads = torch.get_num_threads()
         self.decoders = Decoders(policy.trial_model, policy.trial, policy.packs, policy.dtype)
@@ -440,7 +440,7 @@ class TorchSampler(Sampler):
         Every rank must call this.
         """
         if policy.mesh is not None:
-            self.policy = policy.gather()
+            self.policy = policy.gather(dtype=policy.dtype)
 
     def sleep(self) -> None:
         """Free the gathered weights of a sharded policy."""

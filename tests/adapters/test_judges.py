@@ -170,7 +170,7 @@ def test_verifiers_of_whole_batches_are_refused_for_single_verdicts(adapt):
 
 def test_settings_are_refused_before_the_first_verdict():
     """And the share of verdicts without score is limited where that is asked for."""
-    for given in ({"workers": 0}, {"timeout": -1.0}, {"error_budget": 2.0}):
+    for given in ({"workers": -1}, {"timeout": -1.0}, {"error_budget": 2.0}):
         with pytest.raises(ValueError, match=next(iter(given)).replace("_", " ") + "|" + next(iter(given))):
             judge("math", **given)
     with pytest.raises(ValueError, match="two problems have the id 'p'"):

@@ -75,14 +75,6 @@ def test_without_a_network_the_hub_is_called_unreachable(monkeypatch):
     assert "switched off" in doctor.check_hub(1.0).found
 
 
-@pytest.mark.parametrize(
-    ("text", "cores"), [("200000 100000", 2.0), ("50000 100000", 0.5), ("max 100000", None), ("", None)]
-)
-def test_quota_of_a_cgroup_in_cores(text, cores):
-    """cpu.max holds quota and period; max means no limit."""
-    assert doctor.cpu_quota(text) == cores
-
-
 def test_a_broken_vllm_is_told_from_a_missing_one(tmp_path, monkeypatch):
     """vLLM is imported, in a process of its own: what its metadata says does not count."""
     (tmp_path / "vllm.py").write_text("raise ImportError('built for another torch')")

@@ -200,7 +200,7 @@ def test_the_log_says_who_judged():
         ("", ["--verifier-option", "extrakt=strict"], "did you mean extract?"),
         ("", ["--verifier", "json_schema"], "expected an object"),
         ("", ["--timeout", "0"], "--timeout 0"),
-        ("", ["--workers", "0"], "--workers 0"),
+        ("", ["--workers", "-1"], "--workers -1"),
         ("", ["--out-dir", "."], "current folder"),
         ("", ["--out-dir", "run"], "no run of this kind wrote"),
         ("config.json", [], "config.json"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import json
 import math
 import pickle
+import runpy
 import typing
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from rlvr.config import (
     SFTConfig,
     TorchSamplerConfig,
     VLLMServerConfig,
+    sampler,
     to_json,
 )
 from rlvr.config.reward_model import PairsConfig, RewardConfig
@@ -293,3 +296,35 @@ def test_a_config_survives_pickle_replace_and_json(name, sampler):
     assert pickle.loads(pickle.dumps(config)) == config
     assert dataclasses.replace(config) == config
     assert read_config(json.loads(to_json(config))) == config
+
+
+GPU_RECIPES = ("math_grpo", "code_grpo", "countdown_grpo", "tool_math", "game_rloo")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "vllm", "ranks", "name"),
+    [(True, True, 1, "vllm"), (False, True, 1, "torch"), (True, False, 1, "torch"), (True, True, 8, "torch")],
+)
+def test_recipes_for_gpus_sample_with_vllm_where_it_works(monkeypatch, gpu, vllm, ranks, name):
+    """In one process on a GPU, where vLLM is installed; it sleeps while the trainer trains."""
+    monkeypatch.setattr(sampler, "has_nvidia_gpu", lambda: gpu)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *rest: (vllm or None) if n == "vllm" else real(n, *rest))
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    for recipe in GPU_RECIPES:
+        module = importlib.import_module(f"rlvr.recipes.{recipe}")
+        config = runpy.run_path(module.__file__)["CONFIG"]
+        assert (config.sampler.name, config.sampler.name == "torch" or config.sampler.sleep == 1) == (name, True)
+        config.check()
+
+
+def test_a_gpu_is_found_by_its_device(tmp_path, monkeypatch):
+    """Without torch; one that is hidden from the process is none."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert not sampler.has_nvidia_gpu(tmp_path)
+    (tmp_path / "nvidiactl").touch()
+    assert not sampler.has_nvidia_gpu(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert sampler.has_nvidia_gpu(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not sampler.has_nvidia_gpu(tmp_path)

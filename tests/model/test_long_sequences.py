@@ -20,7 +20,8 @@ from rlvr.model.forward.passes import hidden_states
 from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import _score, token_logprobs
-from rlvr.model.memory.estimate import Estimate, Shape, fitting_tokens, shape_of, tokens_that_fit
+from rlvr.model.memory.estimate import Estimate, Shape, fitting_tokens, shape_of, tokens_that_fit, usable_share
+from rlvr.model.memory.plan import ENOUGH, choose_checkpointing
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.training.checkpoint.checkpoint import optimizer_tensors
 from tests.helpers.models import make_model, make_tokens
@@ -102,7 +103,9 @@ def test_microbatches_are_cut_by_memory() -> None:
     """A GPU of 80 GB takes the recipes' microbatches, one of 40 GB fewer tokens of a 3B model; a CPU sets no bound."""
     for name, shape in (("countdown_grpo", QWEN_3B), ("math_grpo", QWEN_15B)):
         config = importlib.import_module(f"rlvr.recipes.{name}").CONFIG
-        assert tokens_that_fit(shape, config, GPU) >= config.optim.tokens_per_microbatch
+        config = choose_checkpointing(shape, config, memory=GPU)
+        assert tokens_that_fit(shape, config, GPU, usable_share(config)) > ENOUGH
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, gradient_checkpointing=True))
     small = tokens_that_fit(QWEN_15B, config, 42_900_000_000)
     estimate = Estimate(QWEN_15B, config)
     assert estimate.fixed_bytes(42_900_000_000) + small * estimate.token <= 39_000_000_000

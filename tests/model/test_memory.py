@@ -33,6 +33,7 @@ from rlvr.model.memory.estimate import Estimate, Shape, shape_of
 from rlvr.model.memory.plan import (
     STAGES,
     advice,
+    choose_checkpointing,
     known_models,
     known_settings,
     make_plan,
@@ -50,38 +51,27 @@ GIB = 2**30
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB"
 
 
-def training_bytes(e: Estimate) -> int:
-    """The peak while a microbatch is trained on."""
-    return e.fixed_bytes(GPU) + e.config.optim.tokens_per_microbatch * e.token
-
-
-def sampling_bytes(e: Estimate) -> int:
-    """The peak while the torch sampler runs, with completions of full length: no gradients, but a cache."""
-    return e.resident - e.gradients // e.shards + e.autocast_copy + e.cache()
-
-
-def peak(shape: Shape, config: Config) -> str:
-    """The larger of the two peaks, in GB."""
-    e = Estimate(shape, config)
-    return str(round(max(training_bytes(e), sampling_bytes(e)) / 1e9))
-
-
 def with_lora(config: Config) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, lora_rank=32))
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("countdown_grpo", QWEN_3B), ("math_grpo", QWEN_15B), ("code_grpo", QWEN_15B)]
+    ("name", "shape"),
+    [("countdown_grpo", QWEN_3B), ("math_grpo", QWEN_15B), ("code_grpo", QWEN_15B), ("tool_math", QWEN_15B)],
 )
 def test_figures_of_the_recipes(name: str, shape: Shape) -> None:
-    """What is held, the peak, and the 1.5B model's peak with LoRA, as the recipe's settings give them."""
+    """What is held, and the GPUs that the run and the 1.5B model with LoRA fit, with a twentieth to spare."""
     recipe = importlib.import_module(f"rlvr.recipes.{name}")
     text = " ".join(recipe.__doc__.split())
     assert re.search(r"(\d+) GB are held throughout", text)[1] == str(
         round(Estimate(shape, recipe.CONFIG).resident / 1e9)
     )
-    expected = [peak(shape, recipe.CONFIG), peak(QWEN_15B, with_lora(recipe.CONFIG))]
-    assert re.findall(r"about (\d+) GB", text) == expected
+    turns = name == "tool_math"
+    runs = [(shape, recipe.CONFIG), (QWEN_15B, with_lora(recipe.CONFIG))]
+    for size, (model, config) in zip(re.findall(r"GPU of (\d+) GB", text), runs, strict=True):
+        memory = int(0.95 * int(size) * GIB)
+        chosen = choose_checkpointing(model, config, memory=memory, turns=turns)
+        assert make_plan(model, chosen, memory=memory, turns=turns).fits
 
 
 def test_countdown_by_hand() -> None:
@@ -92,8 +82,9 @@ def test_countdown_by_hand() -> None:
     estimate = Estimate(QWEN_3B, config)
     assert estimate.resident == 18 * 3_085_938_688 + 2 * (embeddings + norms)
     assert estimate.resident / 1e9 == pytest.approx(56.2, abs=0.05)
-    assert training_bytes(estimate) < 76e9
-    assert sampling_bytes(estimate) < 76e9
+    chosen = choose_checkpointing(QWEN_3B, config, memory=GPU)
+    assert chosen.model.gradient_checkpointing
+    assert make_plan(QWEN_3B, chosen, memory=GPU).peak < 0.9 * GPU
 
 
 def tensors(*models: Policy | Critic) -> int:
@@ -176,7 +167,7 @@ def test_parts_of_a_plan_are_what_the_tensors_take(tmp_path, model: dict, name: 
         *([("critic, its optimizer", critic.parameters(), critic.optimizer)] if critic else []),
     ):
         for weight in weights:
-            weight.grad = torch.zeros_like(weight)
+            weight.grad = torch.zeros_like(weight, dtype=weight.grad_dtype)
         if kind == "optimizer":
             assert sum(weight.grad.nbytes for weight in weights) == plan["gradients"].training
         optimizer.step()
@@ -214,7 +205,7 @@ def test_a_7b_run_by_hand() -> None:
     assert training["weights in bfloat16"] == 2 * n
     assert not make_plan(QWEN_7B, RUN, memory=79 * GIB).fits
     short = items(with_settings(RUN, model={"weights": "bfloat16"}), "training")
-    assert (short["weights"], short["gradients"], short["optimizer"]) == (2 * n, 2 * n, 12 * n)
+    assert (short["weights"], short["gradients"], short["optimizer"]) == (2 * n, 4 * n, 12 * n)
     assert short["reference"] == 2 * n
     assert "weights in bfloat16" not in short
 
@@ -244,23 +235,35 @@ def test_the_optimizers_state(settings: dict, each: float) -> None:
 def test_shards_divide_what_is_held(shards: int) -> None:
     """Weights, gradients, states and reference; what a pass gathers comes on top."""
     whole, part = (items(RUN, "training", shards=count) for count in (1, shards))
-    for name in ("weights", "gradients", "optimizer", "reference"):
+    for name in ("weights", "gradients", "optimizer"):
         assert part[name] == whole[name] // shards
+    assert part["reference"] == 2 * QWEN_7B.parameters // shards
+    assert "weights in bfloat16" not in part
     sampling = items(RUN, "sampling", shards=shards)
-    # The sampler's whole copy beside the shards, and the layers that were gathered last.
-    assert sampling["gathered weights"] == pytest.approx(whole["weights"] + 4 * 2 * LAYER, abs=100)
-    assert items(RUN, "update", shards=shards)["gathered weights"] == pytest.approx(4 * 2 * LAYER, abs=100)
+    # The sampler's whole copy in bfloat16 beside the shards, and the layers that were gathered last.
+    assert sampling["gathered weights"] == pytest.approx(2 * QWEN_7B.parameters + 2 * 2 * LAYER, abs=100)
+    assert items(RUN, "update", shards=shards)["gathered weights"] == pytest.approx(2 * 2 * LAYER, abs=100)
+
+
+@pytest.mark.parametrize(("gpus", "gib"), [(8, 84), (16, 56)])
+def test_a_32b_run_in_shards(gpus: int, gib: int) -> None:
+    """16 bytes a weight over the GPUs; in bfloat16 embeddings, LM head and five layers, and no copy of all weights."""
+    config = dataclasses.replace(RUN, sampler=VLLMServerConfig(url="http://127.0.0.1:8000"), algo=AlgoConfig("grpo"))
+    plan = make_plan(QWEN_32B, config, memory=79 * GIB, shards=gpus)
+    held = sum(item.training for item in plan.items if item.name in ("weights", "gradients", "optimizer"))
+    assert held == pytest.approx(16 * QWEN_32B.parameters / gpus, rel=1e-6)
+    assert plan.peak / GIB == pytest.approx(gib, abs=1)
 
 
 @pytest.mark.parametrize(
     ("settings", "each", "gradients"),
-    [({}, 4, 4), ({"model": {"weights": "bfloat16"}}, 2, 2), ({"model": {"lora_rank": 32}}, 2, 0)],
+    [({}, 2, 4), ({"model": {"dtype": "float32"}}, 4, 4), ({"model": {"lora_rank": 32}}, 2, 0)],
 )
 def test_what_a_pass_of_shards_gathers(settings: dict, each: int, gradients: int) -> None:
     """Whole: embeddings, LM head and five layers; then gradients of a layer and of the head, at the end of both."""
     config = with_settings(RUN, **settings, optim={"tokens_per_microbatch": 1})
     plan = items(config, "training", shards=8)
-    adapters = 4 * QWEN_7B.adapters(32) / QWEN_7B.parameters if "lora_rank" in settings.get("model", {}) else 0
+    adapters = 2 * QWEN_7B.adapters(32) / QWEN_7B.parameters if "lora_rank" in settings.get("model", {}) else 0
     assert plan["gathered weights"] == pytest.approx((each + adapters) * (2 * HEAD + 5 * LAYER), rel=1e-3)
     summed = 2 * 2 * HEAD * gradients  # more than the head's and a layer's
     if gradients:
@@ -298,7 +301,7 @@ def test_advice_makes_a_run_fit(gib: int) -> None:
     ("gpus", "settings", "told"),
     [
         (8, {}, "it fits with --model.shard 8"),
-        (2, {}, "it fits with --model.weights bfloat16 --model.shard 2"),
+        (2, {}, "it fits with --model.weights bfloat16 --optim.offload"),
         (8, {"optim": {"offload": True}}, "it fits with --model.weights bfloat16"),
     ],
 )
@@ -307,6 +310,7 @@ def test_shards_are_advised_where_there_are_gpus(gpus: int, settings: dict, told
     config = with_settings(RUN, **settings)
     assert advice(QWEN_7B, config, memory=79 * GIB, gpus=gpus, shards=1) == told
     short = with_settings(config, model={"weights": "bfloat16" if "bfloat16" in told else "float32"})
+    short = with_settings(short, optim={"offload": config.optim.offload or "offload" in told})
     assert make_plan(QWEN_7B, short, memory=79 * GIB, shards=gpus if "shard" in told else 1).fits
 
 
@@ -332,6 +336,40 @@ def test_microbatches_are_cut_before_a_run_does_not_fit() -> None:
     assert cut
     assert all(plan.fits for plan in cut)
     assert not plans[-1].fits
+
+
+@pytest.mark.parametrize(
+    ("gib", "settings", "recomputed", "tokens"),
+    [
+        (80, {}, False, 16384),
+        (80, {"rollout": {"max_new_tokens": 16000}}, True, 16384),  # one row has no room otherwise
+        (40, {}, True, 12200),  # fewer than 8,192 without it; a tenth of the memory stays free
+        (40, {"optim": {"tokens_per_microbatch": 2048}}, False, 2048),
+        (80, {"model": {"lora_rank": 32}}, False, 16384),
+        (80, {"model": {"gradient_checkpointing": True}}, True, 16384),
+        (24, {"model": {"gradient_checkpointing": False}}, False, 1174),
+    ],
+)
+def test_the_plan_chooses_checkpointing_unless_told(gib: int, settings: dict, recomputed: bool, tokens: int) -> None:
+    """For 1.5B without a reference, sampled elsewhere: activations are kept where 8,192 tokens of them have room."""
+    config = Config(model=ModelConfig(dtype="bfloat16"), sampler=VLLMServerConfig(url="http://127.0.0.1:8000"))
+    config = with_settings(config, rollout={"max_new_tokens": 1024})
+    config = with_settings(config, **settings)
+    chosen = choose_checkpointing(QWEN_15B, config, memory=gib * GIB)
+    assert chosen.model.gradient_checkpointing is recomputed
+    assert make_plan(QWEN_15B, chosen, memory=gib * GIB).tokens == pytest.approx(tokens, rel=0.15)
+    assert dataclasses.replace(chosen, model=config.model) == config
+
+
+def test_a_run_asks_the_plan_of_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the model's config, before its weights are loaded; on a CPU nothing is chosen."""
+    load_policy(ModelConfig(device="cpu"), corpus=["0123456789+="]).save(tmp_path)
+    config = with_settings(tiny(tmp_path), model={"name": str(tmp_path)})
+    assert execute.choose_by_plan(config, sums()) is config
+    monkeypatch.setattr(execute, "gpu_memory", lambda device: 80 * GIB)
+    assert execute.choose_by_plan(config, sums()).model.gradient_checkpointing is False
+    monkeypatch.setattr(execute, "gpu_memory", lambda device: 4 * GIB)
+    assert execute.choose_by_plan(config, sums()).model.gradient_checkpointing is True
 
 
 def test_a_run_that_may_not_fit_is_warned_of() -> None:

@@ -25,8 +25,7 @@ from rlvr.model.load.policy import load_policy
 from rlvr.model.load.pretrained import holds_every_weight, weight_files
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.logprobs.scoring import token_logprobs
-from rlvr.model.optim.optimizer import MASTER
-from rlvr.model.optim.sharding import check_shard, full, local, make_mesh
+from rlvr.model.optim.sharding import check_shard, full, local, make_mesh, within
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import save_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
@@ -48,7 +47,6 @@ from tests.helpers.sharded import (
     largest_difference,
     load,
     make_run,
-    state,
     tiny_policy,
     trained_parts,
     weights,
@@ -231,7 +229,10 @@ def share_here(tensors) -> float:
 
 
 def test_adapters_are_trained_on_frozen_shards(tmp_path: Path) -> None:
-    """LoRA in bfloat16: adapters' gradients within 2 % of one process's; the reference is the model without them."""
+    """LoRA in bfloat16: adapters' gradients within 5 % of one process's, whose residual stream is float32.
+
+    The reference is the model without them.
+    """
     model = {"lora_rank": 4, "dtype": "bfloat16"}
     batch = uneven_batch(10)
 
@@ -261,7 +262,7 @@ def test_adapters_are_trained_on_frozen_shards(tmp_path: Path) -> None:
     for found, scored in run_processes(2, work):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
-            assert float((found[name] - value).norm()) <= 0.02 * float(value.norm()), name
+            assert float((found[name] - value).norm()) <= 0.05 * float(value.norm()), name
         torch.testing.assert_close(scored, before, atol=1e-2, rtol=0)
 
 
@@ -343,37 +344,58 @@ def test_one_shard_is_the_whole_model() -> None:
     assert tiny_policy().mesh is None
 
 
-SHORT = {"weights": "bfloat16", "dtype": "auto"}
+SHORT = {"dtype": "bfloat16"}
 
 
-@pytest.mark.parametrize("algo", [{"kl_coef": 0.1}, {"name": "ppo"}], ids=["reference", "critic"])
-def test_short_weights_train_in_shards_as_in_replicas(tmp_path: Path, algo: dict) -> None:
-    """The same bits of weights and copies after three steps; a process holds half of the copies."""
+def test_shards_are_gathered_in_the_dtype_of_the_computation(tmp_path: Path) -> None:
+    """Without autocast: logprobs and gradients are those of one process with weights in bfloat16.
 
-    def work(rank: int) -> list:
-        found = []
-        for shard in (1, 2):
-            run = make_run(tmp_path / f"{shard}", shard, model=SHORT, algo=algo, optim={"tokens_per_microbatch": 4096})
-            start = weights(run.learner.policy)
-            train(run)
-            optimizer = run.learner.optimizer
-            here = sum(local(held[MASTER]).numel() for held in optimizer.state.values())
-            found.append((start, weights(run.learner.policy), state(optimizer), here))
-        return found
+    Gradients of both ranks, of microbatches and of the LM head's chunks add up in float32.
+    """
+    batch = uneven_batch(10)
+    rows = {"tokens_per_microbatch": 1}
+    one = make_run(tmp_path, model={"weights": "bfloat16", "dtype": "bfloat16"}, optim=rows)
+    one.learner.accelerator = ALONE
+    with torch.no_grad():
+        scored = token_logprobs(one.learner.policy, batch.tokens, batch.mask)[0]
+    accumulate_gradient(one.learner, batch)
+    expected = gradients(one.learner.policy)
 
-    for (start, whole, states, everything), (_, parts, states_in_parts, half) in run_processes(2, work):
-        assert {value.dtype for value in whole.values()} == {torch.bfloat16}
-        assert largest_difference(whole, start) > 1e-3
-        assert are_equal(whole, parts)
-        assert are_equal(states, states_in_parts)
-        assert half == pytest.approx(everything / 2, rel=0.02)
+    def work(rank: int) -> tuple:
+        run = make_run(tmp_path, 2, model=SHORT, optim=rows)
+        policy = run.learner.policy
+        for weight in policy.parameters():
+            local(weight).data.copy_(local(weight).to(torch.bfloat16))
+        with torch.no_grad():
+            found = token_logprobs(policy, batch.tokens, batch.mask)[0]
+        layer = policy.causal.base_model.layers[0]
+        seen: list = []
+        layer.mlp.register_forward_pre_hook(lambda *_: seen.append(layer.mlp.gate_proj.weight.dtype))
+        layer.mlp.register_forward_pre_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+        within(policy.model, lambda: policy.causal(batch.tokens[:, :4]))
+        accumulate_gradient(run.learner, batch)
+        copy = policy.gather(dtype=policy.dtype)
+        return found, seen, gradients(policy), {weight.dtype for weight in copy.parameters()}
+
+    for found, seen, slopes, dtypes in run_processes(2, work):
+        assert (seen, dtypes) == ([torch.bfloat16, False], {torch.bfloat16})
+        assert torch.equal(found, scored)
+        assert {value.dtype for value in slopes.values()} == {torch.float32}
+        assert largest_difference(slopes, expected, relative=True) < 1e-5
 
 
-@pytest.mark.parametrize("optim", [{"name": "adamw8bit"}, {"offload": True}])
-def test_other_states_are_refused_in_shards(optim: dict) -> None:
+REFUSED = {
+    "optim.name adamw8bit": {"optim": {"name": "adamw8bit"}},
+    "optim.offload": {"optim": {"offload": True}},
+    "model.weights bfloat16": {"model": {"weights": "bfloat16"}},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_states_are_refused_in_shards(name: str) -> None:
     """In one line that names both settings."""
-    config = with_settings(Config(), model={"shard": 2}, optim=optim)
-    with pytest.raises(ValueError, match=r"^optim\.(name adamw8bit|offload) with model\.shard 2: "):
+    config = with_settings(with_settings(Config(), model={"shard": 2}), **REFUSED[name])
+    with pytest.raises(ValueError, match=f"^{re.escape(name)} with model\\.shard 2: "):
         config.check()
 
 
@@ -381,7 +403,7 @@ PPO = {"algo": {"name": "ppo"}, "critic": {"lr": 1e-3}}
 
 
 @pytest.mark.parametrize("writers", [1, 2], ids=["written whole", "written in shards"])
-@pytest.mark.parametrize("chosen", [PPO, {"model": SHORT}], ids=["critic", "short weights"])
+@pytest.mark.parametrize("chosen", [PPO, {"model": SHORT}], ids=["critic", "bfloat16"])
 def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, chosen: dict, writers: int) -> None:
     """By 1, 2 and 3 to the bit, whoever wrote them; the step after it is the same up to the order of the sums."""
     settings = {**chosen, "run": {"save_every": 2}, "optim": {"tokens_per_microbatch": 4096}}
@@ -405,7 +427,6 @@ def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, chosen:
     written, after = run_processes(writers, write)[0]
     names = {path.name for path in checkpoint_folder(tmp_path / "run", 2).iterdir()}
     assert {"model.safetensors"} | ({"critic.safetensors"} if chosen is PPO else set()) <= names
-    assert chosen is PPO or any(name.endswith(MASTER) for name in written)
     assert ("optimizer" if writers > 1 else "optimizer.safetensors") in names
     copies = {count: shutil.copytree(tmp_path / "run", tmp_path / f"by {count}") for count in (1, 2, 3)}
     for count in copies:

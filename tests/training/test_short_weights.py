@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr.algo.batch import Batch
 from rlvr.config import ModelConfig
 from rlvr.launch import execute, launch
 from rlvr.model.load.policy import load_policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim import optimizer as optim
 from rlvr.model.optim.optimizer import Slabs
+from rlvr.training.run import Run
+from rlvr.training.sft.sft import accumulate
+from tests.helpers.processes import run_processes
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import make_run, with_settings
 
@@ -76,11 +80,35 @@ def test_weights_are_stored_in_bfloat16(tmp_path: Path, kind: str) -> None:
     assert short.packs
 
 
-def test_gradients_and_the_reference_are_as_short(tmp_path: Path) -> None:
-    """One update: gradients have the weights' dtype, the frozen copy takes two bytes a weight."""
+def test_the_reference_is_as_short(tmp_path: Path) -> None:
+    """The frozen copy takes two bytes a weight."""
     run = make_run(tmp_path, model={"weights": "bfloat16", "dtype": "auto"}, reference=True)
     assert run.learner.reference is not None
     assert {weight.dtype for weight in run.learner.reference.model.parameters()} == {torch.bfloat16}
-    tokens = torch.tensor([[3, 4, 5, 6]])
-    token_logprobs(run.learner.policy, tokens, torch.arange(4)[None] > 1)[0].sum().backward()
-    assert {weight.grad.dtype for weight in run.learner.policy.parameters()} == {torch.bfloat16}
+
+
+def accumulated(run: Run, tokens: torch.Tensor) -> list[torch.Tensor]:
+    """The gradients of the negative log-likelihood of rows, each row a microbatch."""
+    mask = torch.arange(tokens.shape[1]).expand_as(tokens) > 1
+    count, width = tokens.shape
+    zeros, lengths = torch.zeros(tokens.shape), torch.full((count,), width)
+    batch = Batch(tokens, mask, mask, zeros, torch.ones(count), lengths, torch.arange(count))
+    for weight in run.learner.policy.parameters():
+        weight.grad = None
+    accumulate(run.learner.policy, batch, run.learner.accelerator, tokens_per_microbatch=width)
+    return [weight.grad.clone() for weight in run.learner.policy.parameters()]
+
+
+def test_gradients_add_up_in_float32(tmp_path: Path) -> None:
+    """Over 16 microbatches, on one process or two: the sum of those of single rows, without rounding to bfloat16."""
+    tokens = torch.randint(3, 10, (16, 6), generator=torch.Generator().manual_seed(0))
+    model = {"weights": "bfloat16", "dtype": "auto"}
+    run = make_run(tmp_path, model=model)
+    rows = [accumulated(run, row[None]) for row in tokens]
+    expected = [torch.stack(parts).double().mean(0) for parts in zip(*rows, strict=True)]
+    one = accumulated(run, tokens)
+    assert {gradient.dtype for gradient in one} == {torch.float32}
+    both = run_processes(2, lambda rank: accumulated(make_run(tmp_path, model=model), tokens))
+    for found in (one, *both):
+        for gradient, exact in zip(found, expected, strict=True):
+            assert (gradient - exact).norm() < 1e-5 * exact.norm()

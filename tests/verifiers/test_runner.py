@@ -237,9 +237,9 @@ def test_budget_waits_for_a_fair_sample():
         runner.verify(pairs_of(10))
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"timeout": 0}, {"memory_mb": -1}, {"error_budget": 1.5}])
+@pytest.mark.parametrize("wrong", [{"workers": -1}, {"timeout": 0}, {"memory_mb": -1}, {"error_budget": 1.5}])
 def test_settings_are_checked(wrong):
-    """A pool without workers would wait for ever."""
+    """In one line that names what is expected."""
     with pytest.raises(ValueError, match="expected"):
         Runner(fail, **wrong)
 

@@ -237,6 +237,25 @@ def test_no_worker_outlives_a_killed_parent(poison, tmp_path, completion):
 TIMEOUT = 1.0
 
 
+def rests(problem: Problem, completion: str) -> bool:
+    """A verifier that hangs on some completions without computing."""
+    if completion.startswith("hang"):
+        time.sleep(600)
+    return True
+
+
+def test_hanging_programs_wait_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless told otherwise a worker runs for each core: of 20 on 16 cores two wait in turn, and not ten."""
+    monkeypatch.setattr("rlvr.verifiers.runner.runner.count_cores", lambda: 16)
+    pairs = [(Problem("p", "", "", {}), f"hang {i}" if i % 5 == 0 else f"{i}") for i in range(100)]
+    with Runner(rests, timeout=2.0) as runner:
+        start = time.perf_counter()
+        verdicts = runner.verify(pairs)
+        seconds = time.perf_counter() - start
+    assert [v.status for v in verdicts] == ["timeout" if i % 5 == 0 else "correct" for i in range(100)]
+    assert seconds < 12, seconds  # with two workers 20
+
+
 def computes(problem: Problem, completion: str) -> bool:
     """Use half of the time limit, of a processor."""
     until = time.process_time() + TIMEOUT / 2

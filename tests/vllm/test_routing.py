@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import torch
 
 from rlvr.config import VLLMServerConfig
-from rlvr.core.http import ServerLost
+from rlvr.core.http import EventLoop, ServerLost
 from rlvr.core.types import RunError
 from rlvr.sampling.vllm import servers as routing
 from rlvr.sampling.vllm.engine import Batch, Output, Request, start_failure
@@ -45,7 +50,8 @@ def route(requests: list[Request], servers: list[str], ask: Callable = answer, o
         return ask(server, wanted)
 
     with ThreadPoolExecutor(64) as pool:
-        router = Router(note_request, lambda: servers, on_loss or (lambda server, error: servers.remove(server)), pool)
+        lose = on_loss or (lambda server, error: servers.remove(server))
+        router = Router(partial(pool.submit, note_request), lambda: servers, lose)
         batch = Batch(requests)
         router.sample(batch)
         return batch.in_order(), asked
@@ -127,7 +133,7 @@ def test_lost_requests_go_elsewhere_and_come_once():
 
     requests = [request(p, 10, seed) for p in range(6) for seed in range(4)]
     with ThreadPoolExecutor(64) as pool:
-        router = Router(ask, lambda: servers, lose, pool)
+        router = Router(partial(pool.submit, ask), lambda: servers, lose)
         batch = Batch(requests, lambda index, output: handed.append(index))
         router.sample(batch)
     assert [output.token_ids for output in batch.in_order()] == [(p, seed) for p in range(6) for seed in range(4)]
@@ -146,8 +152,10 @@ def test_errors_of_others_end_the_sampling():
         route([request(0, 1)], ["a"], refuse)
     with pytest.raises(RunError, match="no vLLM server is left"):
         route([request(0, 1)], [])
-    with ThreadPoolExecutor(4) as pool, pytest.raises(KeyError):
-        Router(answer, lambda: ["a"], lambda s, e: None, pool).sample(Batch([request(0, 1)], lambda i, o: {}[i]))
+    with ThreadPoolExecutor(4) as pool:
+        router = Router(partial(pool.submit, answer), lambda: ["a"], lambda s, e: None)
+        with pytest.raises(KeyError):
+            router.sample(Batch([request(0, 1)], lambda i, o: {}[i]))
     assert route([], ["a"]) == ([], [])
 
 
@@ -157,14 +165,67 @@ def test_a_long_answer_has_more_time(tokens, seconds, monkeypatch):
     given = []
     server = Server("http://127.0.0.1:1", 600.0)
 
-    def post(path, body, *, idempotent, timeout):
+    async def post(path, body, *, timeout):
         given.append(timeout)
         raise ServerLost("no server")
 
-    monkeypatch.setattr(server.client, "post", post)
+    monkeypatch.setattr(server.client, "post_in_loop", post)
     with pytest.raises(ServerLost):
-        server.sample(request(0, tokens), "run-1")
+        asyncio.run(server.sample(request(0, tokens), "run-1"))
     assert given == [seconds]
+
+
+AT_ONCE = 300
+
+
+class AllTogether:
+    """A server that answers when AT_ONCE requests are under way."""
+
+    async def start(self) -> int:
+        """Listen, and return the port."""
+        self.all_there = asyncio.Barrier(AT_ONCE)
+        self.listening = await asyncio.start_server(self.answer, "127.0.0.1", 0, backlog=512)
+        return self.listening.sockets[0].getsockname()[1]
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(re.search(rb"(?i)content-length: (\d+)", head)[1]))
+        with suppress(asyncio.BrokenBarrierError):
+            await self.all_there.wait()
+            logprobs, spans = {"content": [{"logprob": -1.0}]}, [{"version": "run-1"}]
+            choice = {"token_ids": [5], "logprobs": logprobs, "finish_reason": "length", "weight_versions": spans}
+            body = json.dumps({"choices": [choice]}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            await writer.drain()
+        writer.close()
+
+    async def end(self) -> None:
+        await self.all_there.abort()
+        self.listening.close()
+
+
+def test_one_thread_has_hundreds_of_requests_at_a_server():
+    """So many that a thread for each would be the larger part of the work; the client's end ends those under way."""
+    serving, asking, together = EventLoop(), EventLoop(), AllTogether()
+    server = Server(f"http://127.0.0.1:{serving.start(together.start()).result()}", 60.0)
+
+    def send(to: Server, wanted: Request):
+        return asking.start(to.sample(wanted, "run-1"))
+
+    before, threads = threading.active_count(), []
+    requests = [request(0, 1, seed) for seed in range(AT_ONCE)]
+    router = Router(send, lambda: [server], lambda s, e: None)
+    router.sample(Batch(requests, lambda i, output: threads.append(threading.active_count())))
+    assert len(threads) == AT_ONCE
+    assert max(threads) <= before
+    alone = send(server, request(0, 1))
+    threading.Timer(0.2, server.close).start()
+    for future in (alone, send(server, request(0, 1))):
+        with pytest.raises(ServerLost, match="the client was closed"):
+            future.result(10)
+    asking.close()
+    serving.start(together.end()).result()
+    serving.close()
 
 
 @pytest.mark.parametrize(

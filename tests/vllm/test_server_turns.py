@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -170,14 +171,14 @@ def test_a_rollout_stays_with_the_server_that_knows_its_context(rows):
         return Output((1,), (0.0,), None)
 
     with ThreadPoolExecutor(8) as pool:
-        Router(ask, lambda: ["a", "b", "c"], lambda server, error: None, pool).sample(Rows(rows, 4))
+        Router(partial(pool.submit, ask), lambda: ["a", "b", "c"], lambda server, error: None).sample(Rows(rows, 4))
     assert [len(set(servers)) for servers in asked.values()] == [1] * rows
     assert len({servers[0] for servers in asked.values()}) == min(rows, 3)
 
 
 def test_a_context_moves_where_waiting_would_cost_more(monkeypatch):
     """Worked out by hand: a context of 20 tokens, at its server 0, 19, 21 or 60 tokens under way, elsewhere none."""
-    router = Router(lambda server, request: None, lambda: ["a", "b"], lambda server, error: None, None)
+    router = Router(lambda server, request: None, lambda: ["a", "b"], lambda server, error: None)
     router.homes[7] = "a"
     turn = [(7, Request([1] * 20, 0, 5, 1.0, 1.0, 0))]
     chosen = []

@@ -217,11 +217,11 @@ def _pairs(pairs: Iterable[Asked]) -> list[tuple[Problem, str]]:
 
 
 def verify_math_batch(
-    pairs: Iterable[Asked], *, workers: int = 2, timeout: float = 5.0, **options: Any
+    pairs: Iterable[Asked], *, workers: int = 0, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
     """Return the verdicts on (reference, completion) or (reference, completion, prompt), in order.
 
-    Long answers go to a pool of `workers` processes, with `timeout` seconds for each.
+    Long answers go to a pool of `workers` processes (0: one for each core), with `timeout` seconds for each.
     """
     from ..runner import Runner
 
@@ -230,7 +230,7 @@ def verify_math_batch(
 
 
 async def verify_math_async(
-    pairs: Iterable[Asked], *, workers: int = 2, timeout: float = 5.0, **options: Any
+    pairs: Iterable[Asked], *, workers: int = 0, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
     """Return what `verify_math_batch` does, without blocking the event loop."""
     from ..runner import Runner

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
+from rlvr.core.cores import count_cores
 from rlvr.core.printable import in_one_line
 from rlvr.core.registry import register
 from rlvr.core.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
@@ -77,7 +77,7 @@ class ProofVerifier:
             raise ValueError("verifier proof: project, url and replay are for language lean")
         if url and (path or project or not replay):
             raise ValueError("verifier proof: path, project and replay are for a Lean on this machine, not for a url")
-        self._slots = slots or os.cpu_count() or 1
+        self._slots = slots or count_cores()
         self._known: Cache[tuple[Statement, str], Verdict] = Cache(_KEPT)
         self._language = language
         limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from rlvr.core import after_fork
+from rlvr.core.cores import count_cores
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import UNSCORED, Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
@@ -72,11 +73,12 @@ MOST_TIMEOUT = 10**6  # seconds
 class Runner:
     """Runs a verifier over (problem, completion) pairs. Use it as a context manager, or call `close`.
 
-    The verifier runs in `workers` processes that can be killed. timeout: seconds for an item, from its dispatch.
-    memory_mb: memory for an item, beyond what a worker holds at its start. recycle_after: a worker is replaced after so
-    many items. Each worker has a copy of the verifier, made when the Runner is made. Workers do not share state: a
-    counter or a cache that a call changes stays in that worker. Workers are not forked from the caller, which may hold
-    a GPU and threads. A verifier defined in a script, a notebook or a function is sent to them by value.
+    The verifier runs in `workers` processes that can be killed; 0: one for each core, at least 2. timeout: seconds for
+    an item, from its dispatch. memory_mb: memory for an item, beyond what a worker holds at its start. recycle_after: a
+    worker is replaced after so many items. Each worker has a copy of the verifier, made when the Runner is made.
+    Workers do not share state: a counter or a cache that a call changes stays in that worker. Workers are not forked
+    from the caller, which may hold a GPU and threads. A verifier defined in a script, a notebook or a function is sent
+    to them by value.
 
     Traits of the verifier (rlvr.core.traits.VerifierTraits) change this. With `isolate = False` it runs in the caller's
     thread, where nothing can stop it. With `verify_batch` it has its own concurrency and deadlines. Each of its
@@ -91,13 +93,13 @@ class Runner:
         self,
         verifier: Verifier,
         *,
-        workers: int = 2,
+        workers: int = 0,
         timeout: float = 10.0,
         memory_mb: int = 2048,
         recycle_after: int = 20_000,
         error_budget: float | None = None,
     ) -> None:
-        check_count("workers", workers, most=MOST_SLOTS)
+        check_count("workers", workers, least=0, most=MOST_SLOTS)
         check_seconds("timeout", timeout, most=MOST_TIMEOUT)
         check_count("memory_mb", memory_mb)
         check_count("recycle_after", recycle_after)
@@ -108,6 +110,7 @@ class Runner:
         self._pickled = pickle_verifier(verifier) if runs_in_pool(verifier) else b""
         self.counts: Counter[Status] = Counter()
         self.budget = None if error_budget is None else ErrorBudget(error_budget)
+        workers = workers or max(count_cores(), 2)  # two on one core: a verification that sleeps leaves it free
         self._settings = {"workers": workers, "memory_mb": memory_mb, "recycle_after": recycle_after}
         self._parts = {
             name: Runner(part, timeout=timeout, **self._settings) for name, part in self._traits.components.items()

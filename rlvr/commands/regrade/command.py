@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from rlvr.config import Config
-from rlvr.config.settings import SECONDS, WORKERS
+from rlvr.config.settings import SECONDS, WORKERS_OR_CORES
 from rlvr.config.shared import TaskSettings
 from rlvr.config.training import read_config
 from rlvr.core.files.jsonl import parse_object
@@ -97,8 +97,8 @@ class RegradeArgs:
     out_dir: Path | None = None
     """Output folder for verdicts.jsonl, disagreements.jsonl and result.json. None: regrade-VERIFIER in the run's. A
     regrading that is already in it is resumed."""
-    workers: Annotated[int, WORKERS] = 2
-    """Worker processes for the verifier, unless it runs in process."""
+    workers: Annotated[int, WORKERS_OR_CORES] = 0
+    """Worker processes for the verifier, unless it runs in process. 0: one for each core, at least 2."""
     timeout: Annotated[float, SECONDS] = 10.0
     """Time limit for one completion in a worker process, in seconds."""
 

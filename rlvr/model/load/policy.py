@@ -154,9 +154,12 @@ class Policy(Rendering):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Context for forward passes in `dtype`; of a LoRA policy's reference, without the adapter."""
+        """Context for forward passes in `dtype`; of a LoRA policy's reference, without the adapter.
+
+        Weights in shards are gathered in that dtype, and need no autocast.
+        """
         with ExitStack() as stack:
-            if self.dtype is not torch.float32:
+            if self.dtype is not torch.float32 and self.mesh is None:
                 stack.enter_context(torch.autocast(self.device.type, self.dtype))
             if self.adapter_off:
                 stack.enter_context(self.model.disable_adapter())
@@ -194,15 +197,15 @@ class Policy(Rendering):
                 setattr(module, name, buffer.to(torch.device(mesh.device_type)))
         self._blank = copy_without_weights(self.model)
         self.trial.follow(self._blank)
-        shard_model(self.model, self.causal, mesh)
+        shard_model(self.model, self.causal, mesh, self.dtype)
         self.mesh = mesh
 
     def copy_shards(self, *, frozen: bool = False) -> Policy:
-        """Return a second policy in shards with the same weights; frozen: in the dtypes that `shorten` gives them."""
+        """Return a second policy in shards with the same weights; frozen: in the dtype of the computation."""
         assert self.mesh is not None
         model = copy.deepcopy(self._blank)
         if frozen:
-            shorten(model.requires_grad_(False), self.dtype)
+            store_weights(model.requires_grad_(False), self.dtype)
         made = self._like(model, mesh=self.mesh)
         allocate(made.model, self.device)
         with torch.no_grad():
@@ -210,14 +213,14 @@ class Policy(Rendering):
                 local(weight).copy_(local(own))
         return made
 
-    def gather(self, *, keep: bool = True, device: str | None = None) -> Policy:
+    def gather(self, *, keep: bool = True, device: str | None = None, dtype: torch.dtype | None = None) -> Policy:
         """Gather the full weights. If they are in shards, returns a copy, and every rank must call this.
 
-        device: of the copy. With `keep` False the copy, which another rank wants, has no weights here.
+        device, dtype: of the copy. With `keep` False the copy, which another rank wants, has no weights here.
         """
         if self.mesh is None:
             return self
-        weights = gather_weights(self.model, keep=keep, device=device)
+        weights = gather_weights(self.model, keep=keep, device=device, dtype=dtype)
         return self._like(with_weights(self._blank, weights) if keep else self._blank, adapter_off=self.adapter_off)
 
     def snapshot(self) -> Policy | None:
@@ -323,7 +326,7 @@ def load_policy(
     if config.gradient_checkpointing:
         recompute_activations(model, lora=bool(config.lora_rank))
     # transformers recomputes activations only in training mode; without dropout the modes differ in nothing else.
-    model.train(config.gradient_checkpointing)
+    model.train(bool(config.gradient_checkpointing))
     trial = None
     if mesh is None:
         model = model.to(device)

@@ -30,6 +30,8 @@ SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
 # of gradients, a layer's before they are summed.
 GATHERED, LEFT, SUMMED = 3, 2, 1
 PROMPT = 150  # tokens of a prompt; the result hardly depends on it
+# Where the settings do not say: the most tokens of a microbatch, and the share of a GPU's memory that it leaves free.
+MICROBATCH, MARGIN = 16384, 0.1
 
 
 @dataclass(frozen=True)
@@ -140,13 +142,13 @@ class Estimate:
 
     @property
     def weight_bytes(self) -> int:
-        """A trained weight, and its gradient."""
+        """A trained weight. Its gradient has float32."""
         return BF16 if self.config.model.weights == "bfloat16" and not self.config.model.lora_rank else FP32
 
     @property
     def stream(self) -> int:
-        """A number of the residual stream, which has the dtype of the embeddings."""
-        return self.number if self.config.model.lora_rank else self.weight_bytes
+        """A number of the residual stream, which has the dtype of the embeddings; shards are gathered in `number`."""
+        return self.number if self.config.model.lora_rank or self.shards > 1 else self.weight_bytes
 
     @property
     def num_trained(self) -> int:
@@ -158,12 +160,17 @@ class Estimate:
     def weights(self) -> int:
         """The policy's weights; with LoRA those of the model have the computation's dtype."""
         frozen = self.shape.parameters * self.number if self.config.model.lora_rank else 0
-        return self.gradients + frozen
+        return self.trained + frozen
+
+    @property
+    def trained(self) -> int:
+        """The policy's trained weights, or the critic's."""
+        return self.num_trained * self.weight_bytes
 
     @property
     def gradients(self) -> int:
         """The policy's gradients, or the critic's, which come after them."""
-        return self.num_trained * self.weight_bytes
+        return self.num_trained * FP32
 
     @property
     def state(self) -> int:
@@ -176,7 +183,7 @@ class Estimate:
         """The reference policy; with LoRA it is the model without the adapter."""
         if not self.config.algo.needs_reference or self.config.model.lora_rank:
             return 0
-        wide = self.shape.wide
+        wide = self.shape.wide if self.shards == 1 else 0
         return wide * self.weight_bytes + (self.shape.parameters - wide) * min(self.weight_bytes, self.number)
 
     @property
@@ -189,37 +196,40 @@ class Estimate:
 
     @property
     def autocast_copy(self) -> int:
-        """Autocast's copy of float32 weights, which lasts through a pass."""
-        return (
-            self.shape.parameters * BF16 if not self.config.model.lora_rank and self.number < self.weight_bytes else 0
-        )
+        """Autocast's copy of float32 weights, which lasts through a pass. Shards need none."""
+        if self.config.model.lora_rank or self.shards > 1 or self.number >= self.weight_bytes:
+            return 0
+        return self.shape.parameters * BF16
 
     @property
     def resident(self) -> int:
         """What is held on a GPU through a backward pass, whatever the batch."""
         weights, state = self.weights + self.gradients + self.reference, self.state
         if self.critic is not None:
-            weights, state = weights + self.critic.gradients, state + self.critic.state
+            weights, state = weights + self.critic.trained, state + self.critic.state
         return (weights + (0 if self.config.optim.offload else state)) // self.shards
 
     @property
     def bucket(self) -> int:
-        """What an update takes on top: a bucket of float32 gradients, and of a state that is offloaded."""
-        each: float = FP32 if self.weight_bytes < FP32 else 0
-        if self.config.optim.offload:
-            each += MOMENTS[self.config.optim.name] + each
-        return int(each * min(BUCKET, self.num_trained))
+        """What an update takes on top: a bucket of a state that is offloaded."""
+        share = min(BUCKET / (self.num_trained or 1), 1)
+        return int(share * self.state) if self.config.optim.offload else 0
 
     @property
     def gather_buffer(self) -> int:
         """Whole weights in a pass of a model in shards: embeddings, LM head, some layers."""
         weights = self.shape.root + (GATHERED + LEFT) * self.shape.layer
-        return int(self._each(self.weights) * weights) if self.shards > 1 else 0
+        return int(self._each(self.whole) * weights) if self.shards > 1 else 0
+
+    @property
+    def whole(self) -> int:
+        """All weights of a model in shards, adapters too, as they are gathered."""
+        return self.number * (self.shape.parameters + self.shape.adapters(self.config.model.lora_rank))
 
     @property
     def left(self) -> int:
         """The layers that FSDP leaves gathered between the passes."""
-        return int(self._each(self.weights) * LEFT * self.shape.layer) if self.shards > 1 else 0
+        return int(self._each(self.whole) * LEFT * self.shape.layer) if self.shards > 1 else 0
 
     @property
     def reduce_buffer(self) -> int:
@@ -232,7 +242,7 @@ class Estimate:
 
         Those of embeddings and LM head, and the same as they are summed up.
         """
-        return 0 if self.shards == 1 or self.config.model.lora_rank else 2 * self.shape.root * self.weight_bytes
+        return 0 if self.shards == 1 or self.config.model.lora_rank else 2 * self.shape.root * FP32
 
     def _each(self, total: int) -> float:
         return total / (self.shape.parameters or 1)
@@ -240,7 +250,7 @@ class Estimate:
     @property
     def _head(self) -> int:
         """The gradient of the LM head."""
-        return 0 if self.config.model.lora_rank else self.shape.head * self.weight_bytes
+        return 0 if self.config.model.lora_rank else self.shape.head * FP32
 
     def chunk(self, memory: int | None, tokens: int | None = None) -> int:
         """Return what a chunk of logits takes, and the LM head's gradient that is added to; memory None: on a CPU."""
@@ -294,9 +304,9 @@ class Estimate:
         The trained weights and the optimizer's state, the critic's too, and a reference policy that is reset. Of a
         model in shards that is its part of the state, and all weights, gathered.
         """
-        weights, state = self.gradients if self.shards == 1 else self.weights, self.state
+        weights, state = self.trained if self.shards == 1 else self.weights, self.state
         if self.critic is not None:
-            weights, state = weights + self.critic.gradients, state + self.critic.state
+            weights, state = weights + self.critic.trained, state + self.critic.state
         return weights + (self.reference if self.config.algo.reference_every else 0) + state // self.shards
 
     def cache(self, row: int | None = None) -> int:
@@ -316,9 +326,19 @@ class Estimate:
 
 
 def microbatch_tokens(policy: Trained, config: Config) -> int:
-    """Return the most tokens of a microbatch: optim.tokens_per_microbatch, or fewer where the GPU's memory is short."""
-    tokens = config.optim.tokens_per_microbatch
+    """Return the most tokens of a microbatch: `wanted_tokens`, or fewer where the GPU's memory is short."""
+    tokens = wanted_tokens(config)
     return min(tokens, fitting_tokens(policy, config) or tokens)
+
+
+def wanted_tokens(config: Config) -> int:
+    """Return the most tokens of a microbatch where memory does not matter."""
+    return config.optim.tokens_per_microbatch or MICROBATCH
+
+
+def usable_share(config: Config) -> float:
+    """Return the share of a GPU's memory that microbatches may fill: all of it where the settings say how large."""
+    return 1.0 if config.optim.tokens_per_microbatch else 1 - MARGIN
 
 
 def fitting_tokens(policy: Trained, config: Config) -> int | None:
@@ -330,7 +350,7 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     memory = gpu_memory(policy.device)
     if memory is None or (shape := shape_of(policy)) is None:
         return None
-    return tokens_that_fit(shape, config, memory, 1 - engine_share(config))
+    return tokens_that_fit(shape, config, memory, usable_share(config) - engine_share(config))
 
 
 def gpu_memory(device: torch.device) -> int | None:

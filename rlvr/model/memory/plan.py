@@ -20,12 +20,13 @@ from rlvr.config.settings import carry
 
 from ..load.gguf import find_converted
 from ..load.pretrained import check_decoder, load_errors_as_value_error
-from .estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of
+from .estimate import PROMPT, SPARE, Estimate, Shape, engine_share, shape_of, usable_share, wanted_tokens
 
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take
 MOST_GPUS = 1024
 GIB = 2**30
+ENOUGH = 8192  # tokens of a microbatch; more make a step little faster
 LORA_RANK = 32  # of the adapters that are advised
 
 
@@ -78,7 +79,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a run on GPUs of `memory` bytes, its weights and their state cut into `shards`.
 
-    A microbatch has at most optim.tokens_per_microbatch tokens, fewer where memory is short, and at least one row.
+    A microbatch has at most `wanted_tokens` tokens, fewer where memory is short, and at least one row.
     gpu False: a run on a CPU, whose microbatches are never cut by memory. turns: rollouts have several turns, and rows
     hold the replies; context: the model's context length, which bounds the rows.
     """
@@ -87,9 +88,10 @@ def make_plan(
     engine = engine_item(config, memory)
     items += [engine] if engine is not None else []
     items += [throughout("context, fragments", SPARE)] if gpu else []
-    tokens, longest = config.optim.tokens_per_microbatch, longest_row(config, turns, context)
+    tokens, longest = wanted_tokens(config), longest_row(config, turns, context)
     if gpu:
-        room = memory - max(e.chunk(memory), e.reduce_buffer) - sum(item.training for item in items)
+        taken = max(e.chunk(memory), e.reduce_buffer) + sum(item.training for item in items)
+        room = int(usable_share(config) * memory) - taken
         tokens = min(tokens, room // e.token)
     tokens = max(tokens, longest)
     kept = tokens * e.activations
@@ -112,6 +114,23 @@ def make_plan(
     return Plan(tuple(items), memory, tokens, host)
 
 
+def choose_checkpointing(
+    shape: Shape, config: Config, *, memory: int, turns: bool = False, context: int | None = None
+) -> Config:
+    """Return the config with model.gradient_checkpointing as it says or, where it does not, as the plan has it.
+
+    It is off where a GPU of `memory` bytes has room for microbatches of ENOUGH tokens and of one row without it.
+    """
+    if config.model.gradient_checkpointing is not None:
+        return config
+    kept, recomputed = (
+        replace(config, model=replace(config.model, gradient_checkpointing=chosen)) for chosen in (False, True)
+    )
+    plan = make_plan(shape, kept, memory=memory, shards=config.model.shard, turns=turns, context=context)
+    has_room = plan.total("training") <= usable_share(config) * memory
+    return kept if has_room and plan.tokens >= min(ENOUGH, wanted_tokens(config)) else recomputed
+
+
 def longest_row(config: Config, turns: bool, context: int | None) -> int:
     """Return the tokens of the longest row, its prompt of PROMPT tokens; with `turns` replies are counted."""
     sampled = config.rollout.max_new_tokens
@@ -129,7 +148,7 @@ def held_items(e: Estimate) -> list[Item]:
         throughout("reference", e.reference // e.shards),
     ]
     if e.critic is not None:
-        items.append(throughout("critic, its optimizer", (e.critic.gradients + here * e.critic.state) // e.shards))
+        items.append(throughout("critic, its optimizer", (e.critic.trained + here * e.critic.state) // e.shards))
     return items
 
 
@@ -140,7 +159,7 @@ def passing_items(e: Estimate) -> list[Item]:
     items = [Item("weights in bfloat16", samples * copy, copy, 0)] if copy else []
     if e.shards > 1:
         # The torch sampler has a whole copy beside the shards.
-        items.append(Item("gathered weights", samples * e.weights + e.left, e.gather_buffer, e.left))
+        items.append(Item("gathered weights", samples * e.whole + e.left, e.gather_buffer, e.left))
     if e.bucket:
         items.append(Item("bucket of the update", 0, 0, e.bucket))
     return items
@@ -177,7 +196,8 @@ def changes(config: Config, shards: int) -> list[Change]:
         found.append(("--model.gradient-checkpointing", model(gradient_checkpointing=True)))
     if getattr(config.sampler, "sleep", 1) == 0 and config.sampler.name == "vllm" and not config.sampler.max_staleness:
         found.append(("--sampler.sleep 1", lambda c: replace(c, sampler=carry(c.sampler, type(c.sampler), sleep=1))))
-    if not config.model.lora_rank and config.model.weights != "bfloat16" and config.model.dtype != "float32":
+    stored_wide = not config.model.lora_rank and config.model.weights != "bfloat16" and shards == 1
+    if stored_wide and config.model.dtype != "float32":
         found.append(("--model.weights bfloat16", model(weights="bfloat16")))
     if config.optim.name == "adamw" and shards == 1:
         found.append(("--optim.name adamw8bit", optim(name="adamw8bit")))
@@ -205,7 +225,7 @@ def advice(
     def fits(changed: Config, count: int = 1) -> bool:
         return make_plan(shape, changed, memory=memory, shards=count, turns=turns, context=context).fits
 
-    shardable = config.optim.name == "adamw" and not config.optim.offload
+    shardable = config.optim.name == "adamw" and not config.optim.offload and config.model.weights == "float32"
     counts = [shards, *([gpus] if shardable and gpus > shards else [])]
     for flags, changed, count in combinations(config, counts):
         if fits(changed, count):
@@ -235,11 +255,11 @@ def warning_of_plan(
     if not plan.fits:
         told = advice(shape, config, memory=memory, gpus=gpus, shards=shards, turns=turns, context=context)
         return f"by its plan the run needs {plan.peak / GIB:.1f} of the GPU's {memory / GIB:.1f} GiB: {told}"
-    asked, row = config.optim.tokens_per_microbatch, longest_row(config, turns, context)
+    asked, row = wanted_tokens(config), longest_row(config, turns, context)
     if plan.tokens < min(asked, 2 * row):
         return (
-            f"the GPU's {memory / GIB:.1f} GiB have room for microbatches of one row of up to {row} tokens, and "
-            f"optim.tokens_per_microbatch is {asked}; what saves memory: `rlvr doctor --plan`"
+            f"the GPU's {memory / GIB:.1f} GiB have room for microbatches of one row of up to {row} tokens, where "
+            f"they would have {asked}; what saves memory: `rlvr doctor --plan`"
         )
     return ""
 

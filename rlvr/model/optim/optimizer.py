@@ -22,7 +22,7 @@ from rlvr.config.model import EIGHT_BIT_EXTRA
 
 from .sharding import full
 
-# Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
+# Elements that are updated at once: with their masters and moments less than half a GiB in float32.
 BUCKET = 2**25
 BLOCK = 256  # elements that share a scale of their 8-bit moments
 SMALLEST = 4096  # elements of the smallest weight whose moments have 8 bits, as in bitsandbytes
@@ -34,10 +34,12 @@ SMALLEST_SLAB, LARGEST_SLAB, ALIGNED = 2**26, 2**32, 256
 def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.Optimizer:
     """Return AdamW over the trainable parameters; its learning rate is set at each step.
 
-    Weights stored in fewer than 32 bits are updated through a float32 copy in the optimizer's state. Raises ValueError
-    as `check_optimizer` does.
+    Weights stored in fewer than 32 bits are updated through a float32 copy in the optimizer's state, and from here on
+    their gradients add up in float32. Raises ValueError as `check_optimizer` does.
     """
     weights = list(parameters)
+    for weight in weights:
+        weight.grad_dtype = torch.float32  # autograd casts what a pass adds before it is added
     if config.name == "adamw" and not config.offload and all(weight.dtype is torch.float32 for weight in weights):
         return torch.optim.AdamW(
             weights, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True

@@ -2,7 +2,9 @@
 
 Each decoder layer is gathered while it computes. Embeddings, norms and LM head are gathered together for the whole of a
 pass, so that the chunks of the LM head, and their recomputation, need no further gather: every pass of the trainer runs
-`within` the model. All ranks must run the same number of passes; rlvr.algo.batch plans them.
+`within` the model. All ranks must run the same number of passes; rlvr.algo.batch plans them. Shards are cast to the
+dtype of the computation before they are gathered, and gradients to float32 before they are summed: a pass needs no
+autocast, and shards of float32 weights are what an update adds to.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -60,31 +62,44 @@ def decoder_layers(causal: Any) -> list[nn.Module]:
     return list(max(lists, key=lambda found: sum(weight.numel() for weight in found.parameters()), default=()))
 
 
-def shard_model(model: Any, causal: Any, mesh: DeviceMesh) -> None:
+def shard_model(model: Any, causal: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
     """Cut a model's weights into shards, in place; a rank keeps its own. `causal`: transformers' model within it.
 
-    The weights must be equal on all ranks, or on the meta device (see `allocate`).
+    dtype: of the computation; a classifier's head computes in float32. The weights must be equal on all ranks, or on
+    the meta device (see `allocate`).
     """
     layers = decoder_layers(causal)
     if is_llama_like(causal):
         for layer in layers:
             layer.packed_pass = MethodType(decoder_layer, layer)  # type: ignore[assignment]
     for layer in layers:
-        shard_module(layer, mesh)
+        shard_module(layer, mesh, dtype)
         if hasattr(layer, "packed_pass"):
             register_fsdp_forward_method(layer, "packed_pass")
-    model.pass_within = MethodType(lambda self, call: call(), model)
-    shard_module(model, mesh)
+    if hasattr(causal, "score"):
+        shard_module(causal.score, mesh)
+    model.pass_within = MethodType(run_pass, model)
+    shard_module(model, mesh, dtype)
     register_fsdp_forward_method(model, "pass_within")
 
 
-def shard_module(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Cut the weights of a module that are not in shards yet. Gradients are summed over the ranks, not averaged.
+def run_pass(model: Any, call: Callable[[], T]) -> T:
+    """Return call(). The gradients of the weights that are gathered for it add up in float32, over chunks of logits."""
+    for weight in model.parameters():
+        if weight.requires_grad and not isinstance(weight, DTensor):
+            weight.grad_dtype = torch.float32
+    return call()
+
+
+def shard_module(module: nn.Module, mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> None:
+    """Cut the weights of a module that are not in shards yet; they are gathered in a dtype. Gradients are summed over
+    the ranks in float32, not averaged.
 
     The loss carries the whole minibatch's denominator. A plain sum is all that gloo knows, and on NCCL the
     pre-multiplied sum that a division needs zeroes bfloat16 (github.com/pytorch/pytorch/issues/190747).
     """
-    fully_shard(module, mesh=mesh)
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    fully_shard(module, mesh=mesh, mp_policy=policy)
     assert isinstance(module, FSDPModule)
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
@@ -149,14 +164,17 @@ def with_weights(model: Any, weights: Mapping[str, Tensor]) -> Any:
 
 
 @torch.no_grad()
-def gather_weights(model: Any, *, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
+def gather_weights(
+    model: Any, *, keep: bool = True, device: str | None = None, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
     """Return the whole weights of a sharded model by name, one gathered after the other; every rank must call this.
 
-    device: to which each is moved. With `keep` False nothing is kept: another rank wants them.
+    device: to which each is moved. dtype: of the result, to which shards are cast; None: their own. With `keep` False
+    nothing is kept: another rank wants them.
     """
     found = {}
     for name, weight in model.named_parameters():
-        whole = full(weight).detach()
+        whole = full(weight.detach().to(dtype or weight.dtype))
         if keep:
             found[name] = whole if device is None else whole.to(device)
         del whole

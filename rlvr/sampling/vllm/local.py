@@ -6,11 +6,14 @@ import gc
 import importlib
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,19 +39,64 @@ from .engine import (
 from .weights import engine_weights, write_config
 from .worker import reload
 
+T = TypeVar("T")
+
+
+class EngineThread:
+    """A thread that makes all calls into vLLM. It ends with `close`, or with the process.
+
+    vLLM keeps the CUDA stream of the thread that sampled first, and a run samples in its main thread and beside it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, args=(device,), name="rlvr-engine", daemon=True).start()
+
+    def _run(self, device: torch.device) -> None:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # a thread begins with the first GPU
+        while (call := self._calls.get()) is not None:
+            future, work = call
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+            del call, future, work  # or a model would be held until the next call
+
+    def call(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+        """Return work(), run in the thread after the calls before it.
+
+        stop: ends `work` early; it is called where this thread is interrupted while it waits, and then waits on.
+        """
+        future: Future[T] = Future()
+        self._calls.put((future, work))
+        try:
+            return future.result()
+        except BaseException:
+            if stop is not None and not future.done():
+                stop()
+                wait([future])
+            raise
+
+    def close(self) -> None:
+        """End the thread after its last call."""
+        self._calls.put(None)
+
 
 class LocalEngine(Engine):
-    """vLLM in this process."""
+    """vLLM in this process, in a thread of its own: there the methods of `Requests` are called too."""
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
         self.config = config
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # vLLM's, about torch's names
-            self._start(import_vllm(), policy)
-        self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
         self.sleeping = False
         self._interrupted = threading.Event()
+        self._thread = EngineThread(policy.device)
+        vllm = import_vllm()
         try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # vLLM's, about torch's names
+                self._thread.call(partial(self._start, vllm, policy))
+            self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
             self.load(policy)
         except BaseException:
             self.close()
@@ -73,6 +121,10 @@ class LocalEngine(Engine):
                 torch.set_num_threads = set_num_threads
 
     def sample(self, requests: Requests) -> None:
+        stopped = threading.Event()
+        self._thread.call(partial(self._sample, requests, stopped), stopped.set)
+
+    def _sample(self, requests: Requests, stopped: threading.Event) -> None:
         engine, more = self.llm.llm_engine, threading.Event()
         under_way: dict[str, tuple[int, str]] = {}
         requests.on_more(more.set)
@@ -82,7 +134,7 @@ class LocalEngine(Engine):
                 taken = requests.take()
                 if taken:
                     under_way |= self._enqueue(taken)
-                if self._interrupted.is_set():
+                if self._interrupted.is_set() or stopped.is_set():
                     raise Interrupted("sampling was interrupted")
                 if under_way:
                     for request_output in step(engine):
@@ -121,6 +173,9 @@ class LocalEngine(Engine):
 
     def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Load weights in place, each as it is asked for, and reset the prefix cache. A sleeping engine wakes up."""
+        self._thread.call(partial(self._push, weights))
+
+    def _push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         with self._waking():
             self.llm.collective_rpc(reload, args=(weights,))
         self.reset_cache()
@@ -130,7 +185,7 @@ class LocalEngine(Engine):
 
         Tested on CPUs only, where vLLM frees nothing.
         """
-        self.llm.sleep(level=level)
+        self._thread.call(partial(self.llm.sleep, level=level))
         self.sleeping = True
 
     @contextmanager
@@ -151,9 +206,14 @@ class LocalEngine(Engine):
             raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
     def close(self) -> None:
-        self.llm.llm_engine.engine_core.shutdown()
-        del self.llm
-        gc.collect()
+        self._thread.call(self._end)
+        self._thread.close()
+
+    def _end(self) -> None:
+        if hasattr(self, "llm"):
+            self.llm.llm_engine.engine_core.shutdown()
+            del self.llm
+            gc.collect()
 
 
 def step(engine: Any) -> Any:

@@ -44,7 +44,8 @@ class VLLMSampler(Sampler):
         config = config or VLLMConfig()
         if config.sleep and policy.device.type != "cuda":
             raise ValueError(
-                f"sampler.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0"
+                f"sampler.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0, or "
+                "--sampler torch"
             )
         self.policy = policy
         self.config = config

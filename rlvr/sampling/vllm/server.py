@@ -100,7 +100,7 @@ class Server:
         except UnexpectedResponse as error:
             raise ServerLost(str(error)) from error
 
-    def sample(self, request: Request, version: str) -> Output:
+    async def sample(self, request: Request, version: str) -> Output:
         """Return the output of a request, sampled from the weights of a version.
 
         Raises StaleWeights where it comes from others, ServerLost where none comes.
@@ -109,7 +109,7 @@ class Server:
         body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
         timeout = self.timeout * max(1.0, request.max_new_tokens / TIMED_TOKENS)
         # The seed decides: a second time gives the same.
-        answer = self.client.post(path, body, idempotent=True, timeout=timeout)
+        answer = await self.client.post_in_loop(path, body, timeout=timeout)
         output, versions = self.read(path, answer, read_answer)
         if versions != [version]:
             shown = " and ".join(map(repr, versions)) or "none"

@@ -11,12 +11,13 @@ import atexit
 import itertools
 import os
 import queue
+import resource
 import secrets
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor, distributed
 
 from rlvr.config import VLLMServerConfig
-from rlvr.core.http import ServerLost
+from rlvr.core.http import EventLoop, ServerLost
 from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy
 
@@ -48,7 +49,8 @@ from .weights import engine_weights, write_config
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
 LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
-CONNECTIONS = 256  # requests that a server has at once; its own scheduler batches them
+CONNECTIONS = 1024  # requests that a server has at once, as many as vLLM batches on a large GPU
+OTHER_FILES = 1024  # that a run has open beside its connections
 S = TypeVar("S")
 R = TypeVar("R")
 Numbered = tuple[int, Request]
@@ -103,21 +105,20 @@ class Router(Generic[S]):
     was used before is a further turn of a rollout: the server of the turn before has its context in the prefix cache;
     at another one the whole context counts as tokens more.
 
-    ask: `ask(server, request)` in a thread of `pool`; it raises ServerLost for a server that is lost. servers: returns
-    those that are there. on_loss: `on_loss(server, error)` in the calling thread, once or more often; afterwards
-    `servers()` lacks it, or on_loss raises. The lost requests go to others: a completion depends on its seed alone.
-    check: called now and then; ends all by raising.
+    send: `send(server, request)` returns the future of the output, which raises ServerLost for a server that is lost.
+    servers: returns those that are there. on_loss: `on_loss(server, error)` in the calling thread, once or more often;
+    afterwards `servers()` lacks it, or on_loss raises. The lost requests go to others: a completion depends on its seed
+    alone. check: called now and then; ends all by raising.
     """
 
     def __init__(
         self,
-        ask: Callable[[S, Request], Output],
+        send: Callable[[S, Request], Future[Output]],
         servers: Callable[[], Sequence[S]],
         on_loss: Callable[[S, ServerLost], None],
-        pool: Executor,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self.ask, self.servers, self.on_loss, self.pool, self.check = ask, servers, on_loss, pool, check
+        self.send, self.servers, self.on_loss, self.check = send, servers, on_loss, check
         self.requests: dict[S, int] = {}  # under way
         self.tokens: dict[S, int] = {}  # that they may cost
         self.homes: dict[int, S] = {}  # who sampled last under a number
@@ -125,7 +126,7 @@ class Router(Generic[S]):
     def sample(self, requests: Requests) -> None:
         """Sample requests as they come; see Engine.
 
-        Raises RunError without servers, and what `ask` raises besides ServerLost, `on_loss`, and `requests`.
+        Raises RunError without servers, and what `send`'s futures raise besides ServerLost, `on_loss`, and `requests`.
         """
         waiting: deque[list[Numbered]] = deque()
         under_way: dict[Future[Output], tuple[S, int, Request]] = {}
@@ -172,7 +173,7 @@ class Router(Generic[S]):
             for number, request in waiting.popleft():
                 self._count(server, request, 1)
                 self.homes[number] = server
-                future = self.pool.submit(self.ask, server, request)
+                future = self.send(server, request)
                 under_way[future] = (server, number, request)
                 sent.append(future)
         return sent
@@ -286,10 +287,11 @@ class ServersEngine(Engine):
         self.starter: Starter | None = None
         self._interrupted = threading.Event()
         self._stack = ExitStack()
+        self._loop = EventLoop()
+        self._stack.callback(self._loop.close)
         self._stack.callback(self._close_clients)
-        self._pool = ThreadPoolExecutor(CONNECTIONS * max(len(config.url), config.servers))
-        self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        self._router = Router(self._ask, lambda: self.servers, self._lose, self._pool, self._check_interrupted)
+        allow_open_files(OTHER_FILES + CONNECTIONS * max(len(config.url), config.servers))
+        self._router = Router(self._send, lambda: self.servers, self._lose, self._check_interrupted)
         atexit.register(self.close)
         try:
             urls, run, self.max_model_len = on_first(lambda: self._open_servers(policy))
@@ -314,7 +316,7 @@ class ServersEngine(Engine):
             outputs = []
             for server in list(self.servers):
                 try:
-                    outputs.append(self._ask(server, request))
+                    outputs.append(self._send(server, request).result())
                 except ServerLost as error:
                     self._lose(server, error)
             return outputs
@@ -383,8 +385,8 @@ class ServersEngine(Engine):
         known = {server.url: server for server in self.servers}
         self.servers[:] = [known.get(url) or Server(url, self.config.timeout) for url in dict.fromkeys(urls)]
 
-    def _ask(self, server: Server, request: Request) -> Output:
-        return server.sample(request, self.version)
+    def _send(self, server: Server, request: Request) -> Future[Output]:
+        return self._loop.start(server.sample(request, self.version))
 
     def _push_from(self, source: Source) -> list[str]:
         """Let the first rank push what its `source` yields; repeat while a server is lost during it. Return the URLs.
@@ -445,19 +447,14 @@ class ServersEngine(Engine):
         """Ask each server for its logprobs of the text; return those that do not have the weights, or are lost."""
         request = Request(self.text, seed=0, max_new_tokens=1, temperature=0.0, top_p=1.0, top_k=0, scores_prompt=True)
 
-        def ask(server: Server) -> Output | ServerLost:
-            try:
-                return self._ask(server, request)
-            except StaleWeights as error:
-                return ServerLost(str(error))
-            except ServerLost as error:
-                return error
-
         failed: dict[Server, ServerLost] = {}
-        for server, answer in zip(self.servers, list(self._pool.map(ask, self.servers)), strict=True):
-            if isinstance(answer, ServerLost):
-                failed[server] = answer
-            elif reason := self.proof.judge(server.url, answer.prompt_logprobs):
+        for server, future in [(server, self._send(server, request)) for server in self.servers]:
+            try:
+                reason = self.proof.judge(server.url, future.result().prompt_logprobs)
+            except (StaleWeights, ServerLost) as error:
+                failed[server] = ServerLost(str(error))
+                continue
+            if reason:
                 failed[server] = ServerLost(f"{server.name} does not have the weights of push {self.pushes}: {reason}")
         return failed
 
@@ -509,6 +506,14 @@ class ServersEngine(Engine):
     def _check_interrupted(self) -> None:
         if self._interrupted.is_set():
             raise Interrupted("sampling was interrupted")
+
+
+def allow_open_files(count: int) -> None:
+    """Raise this process's limit on open files to `count`, or to what the system allows it: connections are files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def warn_of_lost(text: str, kind: str) -> None:

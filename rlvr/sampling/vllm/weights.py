@@ -16,6 +16,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, revert_weight_conversion
 
 from rlvr.model.load.policy import Policy
+from rlvr.model.optim.sharding import full
 
 LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
 
@@ -34,24 +35,25 @@ def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     adapters = _adapters(causal)
     for names in _convert_groups(causal, held):
         for name, value in _convert(
-            causal, {name: gather_whole(_add_adapters(held[name], adapters.get(name, ()))) for name in names}
+            causal,
+            {name: gather_whole(_add_adapters(held[name], adapters.get(name, ())), policy.dtype) for name in names},
         ):
             if not (tied and name == "lm_head.weight"):
                 yield name, value
             del value  # or it would be there while the next is made
     if tied:
         # Engines hold a separate copy of the head, which a push without it would leave unchanged.
-        yield "lm_head.weight", gather_whole(embedding.weight.detach())
+        yield "lm_head.weight", gather_whole(embedding.weight.detach(), policy.dtype)
 
 
-def gather_whole(value: Tensor) -> Tensor:
-    """Gather a sharded tensor, and wait until it is there; return any other as it is.
+def gather_whole(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Gather a sharded tensor in a dtype, and wait until it is there; return any other as it is.
 
     Every rank must call this for the same tensor. It waits because the reader may run on another stream.
     """
     if not isinstance(value, DTensor):
         return value
-    gathered: Tensor = value.full_tensor()
+    gathered = full(value.to(dtype))
     if gathered.is_cuda:
         torch.cuda.synchronize(gathered.device)
     return gathered

@@ -219,7 +219,7 @@ def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
     """Set missing gradients to zero where a minibatch has no rows: AdamW would skip weights whose gradient is None."""
     if not len(minibatch):
         for weight in parameters:
-            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            weight.grad = torch.zeros_like(weight, dtype=weight.grad_dtype) if weight.grad is None else weight.grad
 
 
 def stat_names(learner: Learner, minibatch: Batch) -> list[str]:

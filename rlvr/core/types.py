@@ -14,7 +14,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlvr.core.printable import kind_of
+from .printable import kind_of
 
 Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
 Message = Mapping[str, str]

@@ -7,10 +7,10 @@ each, four updates a step, a critic of the policy's size, the KL divergence in t
 
 What differs here: advantages are not divided by their standard deviation, which would scale the KL term with the
 rewards, and the entropy bonus (.001) is left out, since it computes the entropy of every token. By its plan it fits a
-GPU of 40 GB; it has not been run on one yet.
+GPU of 40 GB; it has not been run on one yet. Without the hub, put data=FOLDER (with train.jsonl and test.jsonl) in the
+place of `dataset` and `config` in a copy of this file.
 
     rlvr train qwen2_5_0_5b_gsm8k
-    rlvr train qwen2_5_0_5b_gsm8k --run.data path/to/gsm8k    # train.jsonl and test.jsonl
 """
 
 import re

@@ -82,11 +82,12 @@ def show_plan(config: Config, machine: Machine) -> int:
         "turns": config.run.environment is not None or (task is not None and task.environment is not None),
         "context": run_limit(config, settings),
     }
+    machine_has: dict[str, Any] = {"memory": memory, "gpus": machine.gpus}
     if not gpu and config.model.dtype == "auto":
         config = replace(config, model=replace(config.model, dtype="float32"))
     if gpu:
-        config = choose_checkpointing(shape, config, memory=memory, **rows)
-    plan = make_plan(shape, config, memory=memory, shards=shards, gpu=gpu, **rows)
+        config = choose_checkpointing(shape, config, **machine_has, **rows)
+    plan = make_plan(shape, config, **machine_has, shards=shards, gpu=gpu, **rows)
     each = f"GiB on each of {machine.gpus} GPUs" if machine.gpus > 1 else "GiB"
     table = Table(f"{each}, {shards} shards" if shards > 1 else each, *STAGES)
     for column in table.columns[1:]:
@@ -111,7 +112,7 @@ def show_plan(config: Config, machine: Machine) -> int:
         return 0
     console.print(f"does not fit: {verdict}", highlight=False)
     if gpu:
-        told = advice(shape, config, memory=memory, gpus=machine.gpus, shards=shards, **rows)
+        told = advice(shape, config, **machine_has, shards=shards, **rows)
         console.print(told, highlight=False, soft_wrap=True)
     return 1
 

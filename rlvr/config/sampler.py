@@ -58,10 +58,15 @@ class EngineSettings(SamplerSettings):
     by --algo.importance."""
     max_model_len: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 0
     """Maximum tokens of prompt and completion together. 0: the model's own limit."""
-    gpu_memory_utilization: Annotated[float, POSITIVE_SHARE, OWN_ENGINE, RESUMABLE] = 0.4
-    """Fraction of GPU memory for vLLM, weights included; the trainer uses the rest."""
+    gpu_memory_utilization: Annotated[float | None, POSITIVE_SHARE, OWN_ENGINE, RESUMABLE] = None
+    """Fraction of GPU memory for vLLM, weights included. None: 0.4 beside the trainer, which uses the rest, and 0.9 of
+    GPUs of its own."""
     sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 25
     """Weight updates between checks that vLLM's logprobs match the trainer's. 0: check at start-up only."""
+
+    def share(self, *, apart: bool) -> float:
+        """Return the fraction of GPU memory for vLLM; apart: it has GPUs of its own."""
+        return self.gpu_memory_utilization or (0.9 if apart else 0.4)
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
 """The settings' class of each sampler, by the word of `--sampler`."""
 
 
-def fastest_sampler(gpu_memory_utilization: float = 0.4) -> SamplerConfig:
+def fastest_sampler(gpu_memory_utilization: float | None = None) -> SamplerConfig:
     """Return the sampler that a recipe for GPUs takes: vLLM in this process where a GPU and vLLM are, else torch.
 
     vLLM sleeps while the trainer trains. It works with one training process, so that several sample with torch.

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from transformers.utils.logging import disable_progress_bar
 
@@ -107,7 +108,8 @@ def choose_by_plan(config: Config, task: Task) -> Config:
     except ValueError:  # of a model whose config has other names no plan can be made
         return config
     turns, context = task.environment is not None, run_limit(config, settings)
-    return choose_checkpointing(shape, config, memory=memory, turns=turns, context=context)
+    gpus = torch.cuda.device_count()
+    return choose_checkpointing(shape, config, memory=memory, gpus=gpus, turns=turns, context=context)
 
 
 def load(session: Session) -> None:
@@ -226,7 +228,8 @@ def warn_of_memory(session: Session, limit: int | None) -> None:
     memory = gpu_memory(session.policy.device)
     if memory is None or (shape := shape_of(session.policy)) is None:
         return
-    gpus, turns = session.accelerator.num_processes, session.task.environment is not None
+    gpus = max(session.accelerator.num_processes, torch.cuda.device_count())
+    turns = session.task.environment is not None
     if told := warning_of_plan(shape, session.config, memory=memory, gpus=gpus, turns=turns, context=limit):
         session.reporter.warn(told, "memory")
 

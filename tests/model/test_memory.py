@@ -415,6 +415,15 @@ def test_an_engine_takes_its_share_unless_it_sleeps() -> None:
     assert items(cached, "sampling")["sampler's cache, logits"] >= GIB
 
 
+def test_servers_on_gpus_of_their_own_take_nothing_of_the_trainers() -> None:
+    """The plan of one GPU has the engine beside the trainer; of several, servers that a run starts are elsewhere."""
+    started = dataclasses.replace(RUN, sampler=VLLMServerConfig())
+    inside = dataclasses.replace(RUN, sampler=VLLMConfig())
+    assert items(started, "sampling")["vLLM"] == items(inside, "sampling", gpus=8)["vLLM"] == int(0.4 * 79 * GIB)
+    assert "vLLM" not in items(started, "sampling", gpus=8)
+    assert "vLLM" not in items(dataclasses.replace(RUN, sampler=VLLMServerConfig(url="http://a:1")), "sampling")
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_shape_is_read_from_the_config_alone(tmp_path: Path, tied: bool) -> None:
     """That of the loaded policy, from a model on the meta device."""

@@ -27,7 +27,7 @@ from rlvr.sampling.vllm.server import (
     share_gpus,
     visible_gpus,
 )
-from rlvr.sampling.vllm.servers import Router, group_by_prompt, place_servers
+from rlvr.sampling.vllm.servers import Router, Starter, group_by_prompt, place_servers
 from rlvr.sampling.vllm.transfer import address_towards, meeting_address
 
 
@@ -353,3 +353,13 @@ def test_servers_are_on_gpus_of_no_rank(ranks, index, expected, monkeypatch):
             place_servers(torch.device("cuda", index), config)
     else:
         assert place_servers(torch.device("cuda", index), config) == (list(expected), "rlvr_nccl")
+
+
+@pytest.mark.parametrize(("gpus", "told", "share"), [(1, None, 0.4), (4, None, 0.9), (1, 0.25, 0.25), (4, 0.25, 0.25)])
+def test_a_server_fills_a_gpu_of_its_own(monkeypatch, policy, gpus, told, share):
+    """Beside the trainer it has .4 of the memory; unless told otherwise."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr(type(policy), "device", torch.device("cuda", 0))
+    with Starter(policy, VLLMServerConfig(gpu_memory_utilization=told)) as starter:
+        assert starter.options["gpu_memory_utilization"] == share

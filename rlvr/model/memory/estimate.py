@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from rlvr.config import Config, TorchSamplerConfig
+from rlvr.config import Config, TorchSamplerConfig, VLLMServerConfig
 
 from ..logprobs.scoring import logit_bytes
 from ..optim.optimizer import BLOCK, BUCKET
@@ -350,7 +350,8 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     memory = gpu_memory(policy.device)
     if memory is None or (shape := shape_of(policy)) is None:
         return None
-    return tokens_that_fit(shape, config, memory, usable_share(config) - engine_share(config))
+    share = engine_share(config, torch.cuda.device_count(), training=True)
+    return tokens_that_fit(shape, config, memory, usable_share(config) - share)
 
 
 def gpu_memory(device: torch.device) -> int | None:
@@ -358,15 +359,17 @@ def gpu_memory(device: torch.device) -> int | None:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
-def engine_share(config: Config) -> float:
-    """Return the share of the GPU's memory that the sampler's engine has while the trainer trains.
+def engine_share(config: Config, gpus: int, *, training: bool) -> float:
+    """Return the share of a trainer's GPU that the sampler's engine has while it samples, or during the training.
 
-    0 for one that sleeps, which gives its memory back, and for a server that runs elsewhere.
+    0 for one that sleeps meanwhile, for servers that run elsewhere, and for those that the run starts where the machine
+    has several GPUs.
     """
     sampler = config.sampler
-    if isinstance(sampler, TorchSamplerConfig) or sampler.sleep or getattr(sampler, "url", None):
+    if isinstance(sampler, TorchSamplerConfig) or (training and sampler.sleep):
         return 0.0
-    return sampler.gpu_memory_utilization
+    apart = isinstance(sampler, VLLMServerConfig) and (bool(sampler.url) or gpus > 1)
+    return 0.0 if apart else sampler.share(apart=False)
 
 
 def tokens_that_fit(shape: Shape, config: Config, memory: int, share: float = 1.0) -> int:

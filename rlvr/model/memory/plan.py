@@ -76,16 +76,18 @@ def make_plan(
     gpu: bool = True,
     turns: bool = False,
     context: int | None = None,
+    gpus: int = 1,
 ) -> Plan:
     """Return the plan of a run on GPUs of `memory` bytes, its weights and their state cut into `shards`.
 
     A microbatch has at most `wanted_tokens` tokens, fewer where memory is short, and at least one row.
     gpu False: a run on a CPU, whose microbatches are never cut by memory. turns: rollouts have several turns, and rows
-    hold the replies; context: the model's context length, which bounds the rows.
+    hold the replies; context: the model's context length, which bounds the rows. gpus: of the machine, some of which
+    servers may have for themselves.
     """
     e = Estimate(shape, config, shards)
     items = [*held_items(e), *passing_items(e)]
-    engine = engine_item(config, memory)
+    engine = engine_item(config, memory, gpus)
     items += [engine] if engine is not None else []
     items += [throughout("context, fragments", SPARE)] if gpu else []
     tokens, longest = wanted_tokens(config), longest_row(config, turns, context)
@@ -115,7 +117,7 @@ def make_plan(
 
 
 def choose_checkpointing(
-    shape: Shape, config: Config, *, memory: int, turns: bool = False, context: int | None = None
+    shape: Shape, config: Config, *, memory: int, gpus: int = 1, turns: bool = False, context: int | None = None
 ) -> Config:
     """Return the config with model.gradient_checkpointing as it says or, where it does not, as the plan has it.
 
@@ -126,7 +128,7 @@ def choose_checkpointing(
     kept, recomputed = (
         replace(config, model=replace(config.model, gradient_checkpointing=chosen)) for chosen in (False, True)
     )
-    plan = make_plan(shape, kept, memory=memory, shards=config.model.shard, turns=turns, context=context)
+    plan = make_plan(shape, kept, memory=memory, shards=config.model.shard, gpus=gpus, turns=turns, context=context)
     has_room = plan.total("training") <= usable_share(config) * memory
     return kept if has_room and plan.tokens >= min(ENOUGH, wanted_tokens(config)) else recomputed
 
@@ -165,13 +167,10 @@ def passing_items(e: Estimate) -> list[Item]:
     return items
 
 
-def engine_item(config: Config, memory: int) -> Item | None:
-    """Return vLLM's share of a GPU; None where it has none."""
-    sampler = config.sampler
-    if isinstance(sampler, TorchSamplerConfig) or getattr(sampler, "url", None):
-        return None
-    while_training = int(engine_share(config) * memory)
-    return Item("vLLM", int(sampler.gpu_memory_utilization * memory), while_training, while_training)
+def engine_item(config: Config, memory: int, gpus: int) -> Item | None:
+    """Return vLLM's share of a trainer's GPU; None where it has none."""
+    sampling, training = (int(engine_share(config, gpus, training=stage) * memory) for stage in (False, True))
+    return Item("vLLM", sampling, training, training) if sampling else None
 
 
 def throughout(name: str, count: int) -> Item:
@@ -223,7 +222,7 @@ def advice(
     """
 
     def fits(changed: Config, count: int = 1) -> bool:
-        return make_plan(shape, changed, memory=memory, shards=count, turns=turns, context=context).fits
+        return make_plan(shape, changed, memory=memory, shards=count, gpus=gpus, turns=turns, context=context).fits
 
     shardable = config.optim.name == "adamw" and not config.optim.offload and config.model.weights == "float32"
     counts = [shards, *([gpus] if shardable and gpus > shards else [])]
@@ -251,7 +250,7 @@ def warning_of_plan(
     not refused. turns, context: see `make_plan`.
     """
     shards = config.model.shard
-    plan = make_plan(shape, config, memory=memory, shards=shards, turns=turns, context=context)
+    plan = make_plan(shape, config, memory=memory, shards=shards, gpus=gpus, turns=turns, context=context)
     if not plan.fits:
         told = advice(shape, config, memory=memory, gpus=gpus, shards=shards, turns=turns, context=context)
         return f"by its plan the run needs {plan.peak / GIB:.1f} of the GPU's {memory / GIB:.1f} GiB: {told}"

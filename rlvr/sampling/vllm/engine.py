@@ -217,12 +217,12 @@ def require_vllm() -> None:
         raise ValueError(MISSING)
 
 
-def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:
-    """Return vLLM's engine arguments, the same in this process and for a server."""
+def start_options(policy: Policy, config: EngineConfig, *, apart: bool = False) -> dict[str, Any]:
+    """Return vLLM's engine arguments, the same in this process and for a server. apart: it has GPUs of its own."""
     options = server_options(
         dtype=str(policy.dtype).removeprefix("torch."),
         on_cpu=policy.device.type == "cpu",
-        gpu_memory_utilization=config.gpu_memory_utilization,
+        gpu_memory_utilization=config.share(apart=apart),
         max_model_len=config.max_model_len,
         tensor_parallel=config.tensor_parallel,
         trust_remote_code=policy.trust_remote_code,

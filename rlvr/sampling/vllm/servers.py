@@ -207,8 +207,8 @@ class Starter:
 
     def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
         self.config = config
-        self.options = start_options(policy, config)
         self.gpus, self.backend = place_servers(policy.device, config)
+        self.options = start_options(policy, config, apart=self.backend == "rlvr_nccl")
         self.processes: dict[str, tuple[ServerProcess, list[str]]] = {}  # by URL, with its GPUs
         self._numbers = itertools.count()
         self._stack = ExitStack()

@@ -48,7 +48,7 @@ def make_model(args: argparse.Namespace) -> tuple[Qwen2ForCausalLM, Any]:
     heads |= {} if args.hidden >= 512 else {"num_key_value_heads": args.hidden // 64}
     model = random_qwen(tokenizer, args.hidden, args.layers, args.vocabulary, **heads)
     for weight in model.parameters():
-        weight.grad = torch.zeros_like(weight)
+        weight.grad = torch.zeros_like(weight, dtype=weight.grad_dtype)
     return model, tokenizer
 
 

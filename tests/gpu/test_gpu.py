@@ -289,7 +289,7 @@ def test_a_state_in_page_locked_memory_changes_no_number(device, name: str) -> N
         optimizer = make_optimizer(weights, OptimConfig(name=name, offload=offload))
         for step in range(6):
             for weight in weights:
-                weight.grad = torch.randn(weight.shape).to(device, torch.bfloat16)
+                weight.grad = torch.randn(weight.shape).to(device, weight.grad_dtype)
             optimizer_step(optimizer, lr=1e-3 * (step + 1), max_grad_norm=1.0)
         state = {key: value.cpu() for key, value in optimizer_tensors(optimizer).items()}
         ends.append(state | {str(n): weight.detach().cpu() for n, weight in enumerate(weights)})

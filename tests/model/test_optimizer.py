@@ -46,7 +46,7 @@ def train(weights: list[torch.nn.Parameter], optimizer: torch.optim.Optimizer, s
         for weight in weights:
             target = torch.linspace(-1, 1, weight.numel()).view_as(weight)
             noise = torch.randn(weight.shape, generator=generator)
-            weight.grad = (weight.detach().float() - target + noise).to(weight.dtype)
+            weight.grad = (weight.detach().float() - target + noise).to(weight.grad_dtype)
         optimizer_step(optimizer, lr=1e-2, max_grad_norm=10.0)
 
 
@@ -116,13 +116,13 @@ def test_updates_far_below_the_weights_resolution_add_up(dtype: torch.dtype, lr:
     weight = torch.nn.Parameter(torch.ones(1000, dtype=dtype))
     optimizer = make_optimizer([weight], OptimConfig(lr=lr))
     for _ in range(50):
-        weight.grad = torch.full_like(weight, 1e-3)
+        weight.grad = torch.full_like(weight, 1e-3, dtype=weight.grad_dtype)
         optimizer_step(optimizer, lr=lr, max_grad_norm=1.0)
     assert torch.equal(weight, torch.ones_like(weight))
     master = optimizer.state[weight][MASTER]
     assert float((1 - master).mean()) == pytest.approx(50 * lr, rel=0.1)
     for _ in range(math.ceil(4e-3 / 1e-4)):
-        weight.grad = torch.full_like(weight, 1e-3)
+        weight.grad = torch.full_like(weight, 1e-3, dtype=weight.grad_dtype)
         optimizer_step(optimizer, lr=1e-4, max_grad_norm=1.0)
     assert bool((weight < 1).all())
 

@@ -50,7 +50,7 @@ def trained():
     policy = load_policy(ModelConfig(name="tiny", device="cpu"), corpus=["0123456789+="], seed=0)
     optimizer = make_optimizer(policy.parameters(), OptimConfig())
     for weight in policy.parameters():
-        weight.grad = torch.ones_like(weight)
+        weight.grad = torch.ones_like(weight, dtype=weight.grad_dtype)
     optimizer.step()
     return policy, optimizer
 

@@ -263,7 +263,7 @@ def test_adapters_are_trained_on_frozen_shards(tmp_path: Path) -> None:
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             assert float((found[name] - value).norm()) <= 0.05 * float(value.norm()), name
-        torch.testing.assert_close(scored, before, atol=1e-2, rtol=0)
+        torch.testing.assert_close(scored, before, atol=5e-2, rtol=0)
 
 
 def rows_here(weight) -> slice:

@@ -14,8 +14,6 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from .printable import kind_of
-
 Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
@@ -302,10 +300,10 @@ class Task:
     split_notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not callable(self.verifier):
+        if isinstance(self.verifier, str):
             raise TypeError(
-                f"the verifier of task {self.name!r} is {kind_of(self.verifier)}; expected a function of a problem and "
-                "a completion (rlvr.core.registry.make_verifier returns one by its name)"
+                f"the verifier of task {self.name!r} is a name, {self.verifier!r}; expected a verifier "
+                "(rlvr.core.registry.make_verifier returns one by its name)"
             )
 
 

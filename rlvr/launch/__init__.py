@@ -99,7 +99,7 @@ def put_names(
     """
     if not isinstance(task, Task | str | None):
         raise TypeError(f"task is {kind_of(task)}; expected a Task, or the name of a pack such as 'gsm8k'")
-    if not (verifier is None or isinstance(verifier, str) or callable(verifier)):
+    if not (verifier is None or isinstance(verifier, str) or callable(verifier) or hasattr(verifier, "verify_batch")):
         raise TypeError(f"verifier is {kind_of(verifier)}; expected a function, or the name of one such as 'math'")
     run = config.run
     if isinstance(task, str):

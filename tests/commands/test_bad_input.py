@@ -115,7 +115,7 @@ LIBRARY = {
     "no verifier 'mahts'": lambda: rlvr.launch.launch(
         Config(run=dataclasses.replace(OUT, verifier="mahts")), task=Task("mine", [Problem("a", "x")], [], accept_all)
     ),
-    "the verifier of task 'mine' is text": lambda: Task("mine", [Problem("a", "x")], [], "math"),
+    "the verifier of task 'mine' is a name, 'math'": lambda: Task("mine", [Problem("a", "x")], [], "math"),
     "for a pack that is named": lambda: rlvr.launch.launch(
         Config(run=dataclasses.replace(OUT, task_option=("num_train=3",))),
         task=Task("mine", [Problem("a", "x")], [], accept_all),

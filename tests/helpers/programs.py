@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,17 @@ runs_programs = pytest.mark.skipif(
 )
 
 ADD = "assert add(2, 3) == 5\nassert add(-1, 1) == 0\nassert add(10, 20) == 30\n"
+
+
+def make_files() -> Any:
+    """Return the module that makes files of HumanEval and MBPP."""
+    path = Path(__file__).parents[1] / "reference" / "make_code_files.py"
+    spec = importlib.util.spec_from_file_location("make_code_files", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def available(number: int) -> None:

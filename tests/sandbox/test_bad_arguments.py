@@ -58,11 +58,12 @@ def test_the_largest_limits_work(pool: Pool) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, math.nan, "2", 10**9])
 def test_the_number_of_slots(value: Any) -> None:
-    """A whole number from 1, for a pool, a cluster and a Runner."""
+    """A whole number from 1, for a pool, a cluster and a Runner, to which 0 says: one for each core."""
     with pytest.raises(ValueError, match=r"^slots .*expected a whole number from 1"):
         Pool(value)
-    with pytest.raises(ValueError, match=r"^workers .*expected a whole number from 1"):
-        Runner(lambda problem, completion: True, workers=value)
+    if value != 0:
+        with pytest.raises(ValueError, match=r"^workers .*expected a whole number from 0"):
+            Runner(lambda problem, completion: True, workers=value)
     if value != 10**9:
         with pytest.raises(ValueError, match=r"^batch .*expected a whole number from 1"):
             RayExecutor(1, batch=value)

@@ -13,8 +13,7 @@ from rlvr.core.types import Problem
 from rlvr.sandbox import Job, Limits, Pool, TestJob
 from rlvr.verifiers.unit_tests import UnitTests, program_of
 from tests.helpers.files import DataSets
-from tests.helpers.programs import runs_programs
-from tests.verifiers.test_unit_tests import make_files
+from tests.helpers.programs import make_files, runs_programs
 
 MANY = 100
 OPERATORS: Sequence[ast.operator] = (ast.Add(), ast.Sub(), ast.Mult(), ast.FloorDiv(), ast.Mod())

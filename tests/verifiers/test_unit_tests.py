@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from rlvr.verifiers.code import equality
 from rlvr.verifiers.code.plans import make_plan
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.files import DataSets
-from tests.helpers.programs import ADD, asserts, runs_programs
+from tests.helpers.programs import ADD, asserts, make_files, runs_programs
 
 CHECK = f"def check(candidate):\n    {ADD.strip().replace('add', 'candidate').replace(chr(10), chr(10) + '    ')}\n"
 
@@ -355,18 +354,6 @@ def test_calls_with_a_tolerance(value: Any, expected: Any, same: bool):
     for bad in (True, "1", -1e-5, 1):
         with pytest.raises(ValueError, match="reference tolerance"):
             make_plan({**reference, "tolerance": bad})
-
-
-def make_files() -> Any:
-    import importlib.util
-
-    path = Path(__file__).parents[1] / "reference" / "make_code_files.py"
-    spec = importlib.util.spec_from_file_location("make_code_files", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @runs_programs

@@ -146,6 +146,8 @@ class Link:
             return
         if sys.getrefcount(self._shared.values[number]) > 2:  # held by the table and by getrefcount itself
             raise values.PlainError("a value that cannot be changed in place")
+        if self._shared.number_of(value) is not None:
+            raise values.PlainError("a container under a second number")
         self._shared.drop(number)
         self._shared.enter(value, number)
 

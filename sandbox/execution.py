@@ -91,21 +91,27 @@ def run_tests(slot: Slot, tests: TestJob) -> Result:
     """Run tests beside a program, or in its process.
 
     Beside it they run again where they pass and the program has changed a container of theirs, from which they may
-    compute what they expect: then with all of these as they were.
+    compute what they expect: then with all of these as they were. The same checks must be executed and hold.
     """
     refused = _too_large(tests.job)
     if refused is not None:
         return refused
     if tests.together:
         return _run_together(slot, tests)
-    result, altered = _run_beside(slot, tests, keeps=False)
-    return _run_beside(slot, tests, keeps=True)[0] if result.tests_passed and altered else result
+    result, report = _run_beside(slot, tests, keeps=False)
+    if not (result.tests_passed and report.get("altered")):
+        return result
+    again, second = _run_beside(slot, tests, keeps=True)
+    if again.tests_passed and second.get("trace") != report.get("trace"):
+        detail = "the program changes which checks are executed"
+        return dataclasses.replace(again, tests_passed=False, detail=detail)
+    return again
 
 
-def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, bool]:
+def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, dict[str, Any]]:
     """Serve the program's functions in one sandbox and run the tests in another, joined by two pipes.
 
-    Return the result, and whether the program has changed a container of the tests.
+    Return the result, and what the tests have reported.
     """
     job = tests.job
     requests, replies = os.pipe(), os.pipe()
@@ -119,9 +125,9 @@ def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, boo
         tester.start((requests[1], replies[0]), results=True, waits=longer.seconds)
         supervise([tester, program])
         if not tester.status_bytes.startswith(b"R"):
-            return result_of(tester, ()), False
-        found, altered = _verdict(tester)
-        return _with_tests(result_of(program, ()), found), altered
+            return result_of(tester, ()), {}
+        report = _read_report(tester)
+        return _with_tests(result_of(program, ()), _verdict(report)), report
     finally:
         for run in (program, tester):
             run.close()
@@ -135,29 +141,30 @@ def _run_together(slot: Slot, tests: TestJob) -> Result:
     try:
         run.start(results=True)
         supervise([run])
-        return _with_tests(result_of(run, ()), _verdict(run)[0])
+        return _with_tests(result_of(run, ()), _verdict(_read_report(run)))
     finally:
         run.close()
 
 
-def _verdict(tester: Run) -> tuple[dict[str, Any], bool]:
-    """Return fields of the result as the tests report them, and whether the program has altered their containers.
-
-    A program in whose process they ran can forge both.
-    """
+def _read_report(tester: Run) -> dict[str, Any]:
+    """Return what tests report, {} if that cannot be read. A program in whose process they ran can forge it."""
     try:
         message = values.loads(tester.result_bytes)
     except values.PlainError:
-        message = None
-    if type(message) is not dict or type(message.get("passed")) is not bool:
-        return {"detail": "the tests did not finish"}, False
-    altered = bool(message.get("altered"))
+        return {}
+    return message if type(message) is dict else {}
+
+
+def _verdict(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the result as the tests report them."""
+    if type(message.get("passed")) is not bool:
+        return {"detail": "the tests did not finish"}
     checks = message.get("checks")
     counts = (*checks, message.get("number")) if type(checks) is list and len(checks) == 2 else ()
     known = all(type(count) is int and count >= 0 for count in counts) and counts and counts[0] <= counts[1]
     found: dict[str, Any] = {"tests_passed": message["passed"], "checks": counts if known else (0, 1, 1)}
     if message["passed"]:
-        return found, altered
+        return found
     error, calls = message.get("error"), message.get("text")
     found["detail"] = f"{error} at line {message.get('line')} of the tests"
     if error == "BuiltinRedefined":
@@ -166,7 +173,7 @@ def _verdict(tester: Run) -> tuple[dict[str, Any], bool]:
         found["detail"] = f"wrong answer of {calls}" if error == "AssertionError" else f"{calls} raised {error}"
     if message.get("too_large"):
         found |= {"status": RunStatus.OUTPUT_LIMIT, "detail": f"{found['detail']}, after a value that was too large"}
-    return found, altered
+    return found
 
 
 def _with_tests(result: Result, found: dict[str, Any]) -> Result:

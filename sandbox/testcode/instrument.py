@@ -1,11 +1,11 @@
-"""Count the checks of test code that are executed, leave out its calls of test runners, refuse unknown fixtures."""
+"""Note the checks of test code that are executed, leave out its calls of test runners, refuse unknown fixtures."""
 
 from __future__ import annotations
 
 import ast
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 # Statements that end a block.
@@ -37,7 +37,7 @@ def find_names(tree: ast.AST) -> tuple[set[str], set[str], set[str]]:
 
 # Names that tests may not have.
 PREFIX = "_judge_"
-CHECKED, FAILED, ERROR = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception"
+CHECKED, FAILED, ERROR, LOOP = f"{PREFIX}checked", f"{PREFIX}failed", f"{PREFIX}Exception", f"{PREFIX}loop"
 # A call that `mark_arguments` adds: `after(xs) == [1, 2]` looks at what the program has made of its argument.
 AFTER = f"{PREFIX}after"
 _LONGEST_TEXT = 160  # characters of calls
@@ -57,8 +57,9 @@ _FIXTURES = frozenset(
 def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
     """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises.
 
-    With the names of a program an assert that fails does not end the tests, but becomes a call of FAILED with the calls
-    of the program in it, as text; not where there is a `try` or a `with`, which may handle it.
+    It is given the number of the check in the code, from 0. Loops are put into the context LOOP. With the names of a
+    program an assert that fails does not end the tests, but becomes a call of FAILED with its number and the calls of
+    the program in it, as text; not where there is a `try` or a `with`, which may handle it.
     """
     rename_called_tests(tree)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
@@ -99,6 +100,24 @@ def is_check(node: ast.stmt) -> bool:
         call = node.value.value if isinstance(node.value, ast.Await) else node.value
         return isinstance(call, ast.Call) and (called_name(call).startswith("assert") or called_name(call) == "raises")
     return isinstance(node, ast.Assert) or (isinstance(node, ast.Try) and bool(node.handlers))
+
+
+def number_asserts(tree: ast.AST) -> list[int]:
+    """Return the numbers of the asserts among the checks of test code, but for those that always fail."""
+    checks = [node for node in _walk_in_order(tree) if isinstance(node, ast.stmt) and is_check(node)]
+    return [number for number, node in enumerate(checks) if isinstance(node, ast.Assert) and not always_fails(node)]
+
+
+def _walk_in_order(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _walk_in_order(child)
+
+
+def always_fails(node: ast.AST) -> bool:
+    """Whether a statement fails whenever it is executed: `raise`, `assert False`."""
+    never = isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and not node.test.value
+    return never or isinstance(node, ast.Raise)
 
 
 def can_fail(tree: ast.Module) -> bool:
@@ -149,21 +168,26 @@ def _calls(tree: ast.Module, name: str) -> bool:
 class _Instrument(ast.NodeTransformer):
     def __init__(self, mains: set[str], names: Collection[str] | None) -> None:
         self.mains, self.names, self.going_on = mains, names or (), names is not None
+        self.checks = 0
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Expr) and self._is_main_call(node.value):
             return ast.copy_location(ast.Pass(), node)
         checks = isinstance(node, ast.stmt) and is_check(node)
-        changed = self.generic_visit(node)
+        number = ast.Constant(self.checks)
+        self.checks += checks
+        changed: Any = self.generic_visit(node)
+        if isinstance(node, ast.For):
+            return ast.copy_location(ast.With([ast.withitem(ast.Name(LOOP, ast.Load()))], [changed]), node)
         if not checks:
             return changed
-        found: list[ast.stmt] = [changed, ast.copy_location(_call(CHECKED), node)]  # type: ignore[list-item]
+        found: list[ast.stmt] = [changed, ast.copy_location(_call(CHECKED, number), node)]
         if not (self.going_on and isinstance(node, ast.Assert)):
             return found
         calls = [part for part in ast.walk(node.test) if isinstance(part, ast.Call) and self._is_of_program(part.func)]
         text = ", ".join(map(ast.unparse, calls))
         short = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
-        handler = ast.ExceptHandler(ast.Name(ERROR, ast.Load()), None, [_call(FAILED, ast.Constant(short))])
+        handler = ast.ExceptHandler(ast.Name(ERROR, ast.Load()), None, [_call(FAILED, number, ast.Constant(short))])
         return ast.copy_location(ast.Try(found, [handler], [], []), node)
 
     def _is_of_program(self, func: ast.expr) -> bool:

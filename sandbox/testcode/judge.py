@@ -18,6 +18,37 @@ from . import collection, instrument
 _BUILTINS = frozenset(name for name in dir(builtins) if name[0] != "_")
 
 
+class _Checks:
+    """The checks of test code that were executed, by their numbers.
+
+    A check is written once and may be executed many times: it holds if it held each time. If a loop ends by an
+    exception, the program decides how often its checks are executed: then they do not hold. (`with` is a loop.)
+    """
+
+    def __init__(self, asserts: list[int]) -> None:
+        self.asserts = asserts
+        self.executed: list[int] = []
+        self.failed = set[int]()
+        self._loops: list[int] = []
+
+    def __enter__(self) -> None:
+        self._loops.append(len(self.executed))
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        begin = self._loops.pop()
+        if kind is not None:
+            self.failed.update(self.executed[begin:])
+
+    def number_all(self) -> list[int]:
+        """Return the checks that were executed, and the asserts that were not."""
+        return sorted({*self.asserts, *self.executed, *self.failed})
+
+    def find_next(self) -> int:
+        """Return the first check that does not hold, or was not executed; the last one if there is none."""
+        held = {*self.executed} - self.failed
+        return next((number for number in self.number_all() if number not in held), [0, *self.number_all()][-1])
+
+
 def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int) -> None:
     """Execute trusted test code that calls into a program, and report the verdict. Ends by `os._exit`.
 
@@ -26,20 +57,26 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     link = Link(requests, replies, keeps=job["keeps"])
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
-    checks: list[bool] = []
+    tree = ast.parse(job["test"])
+    checks = _Checks(instrument.number_asserts(tree))
     failures: list[tuple[str, int, str, int]] = []
+    answered = False
 
-    def note_failure(text: str) -> None:
+    def note_check(number: int) -> None:
+        nonlocal answered
+        answered = answered or link.answered > 0
+        checks.executed.append(number)
+
+    def note_failure(number: int, text: str) -> None:
         error = sys.exc_info()[1]
         assert error is not None
-        failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
+        checks.failed.add(number)
+        failures.append((type(error).__name__, _line_of(error), text, number))
 
     space = module.__dict__
     space.update({name: Named(link, name, "new" if name in job["classes"] else "call") for name in job["names"]})
-    space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), instrument.AFTER: link.after})
+    space.update({instrument.CHECKED: note_check, instrument.LOOP: checks, instrument.AFTER: link.after})
     space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
-    tree = ast.parse(job["test"])
-    written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
     read, bound, imported = instrument.find_names(tree)
     try:
         link.ask("watch", "", *sorted((read - bound - imported) & _BUILTINS - set(job["names"])))
@@ -48,13 +85,12 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
         for name, found in list(space.items()):
             if type(found) is types.FunctionType and name.startswith("test"):
                 found()
-        if link.ended or not (failures or any(checks)):
-            failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
+        if link.ended or not (failures or answered):
+            failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 0))
     except BaseException as error:
         text = str(error) if isinstance(error, BuiltinRedefined) else ""
-        failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
-    counts = len(checks), max(len(checks) + len(failures), written)
-    _report(verdict, failures[0] if failures else None, link.too_large, counts, altered=link.altered)
+        failures.append((type(error).__name__, _line_of(error), text, checks.find_next()))
+    _report(verdict, failures, link.too_large, checks, altered=link.altered)
     os._exit(0)
 
 
@@ -65,8 +101,8 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
     """
     sys.modules["__main__"] = sys.modules["solution"]
     names["__name__"] = "__main__"
-    checks: list[bool] = []
-    names[instrument.CHECKED] = lambda: checks.append(True)
+    checks = _Checks([])
+    names.update({instrument.CHECKED: checks.executed.append, instrument.LOOP: checks})
     before = dict(names)
     failures: list[BaseException] = []
     try:
@@ -76,10 +112,10 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
             collection.run_defined(own, failures.append)
     except BaseException as error:
         failures.append(error)
-    failure = (type(failures[0]).__name__, _line_of(failures[0])) if failures else None
-    failure = failure if failures or checks else ("NoAssertExecuted", 0)
+    found = [(type(error).__name__, _line_of(error), "", 0) for error in failures]
+    found = found if found or checks.executed else [("NoAssertExecuted", 0, "", 0)]
     end_copies()
-    _report(verdict, failure, False)
+    _report(verdict, found, False, _Checks([]))
 
 
 def _execute(tree: ast.Module, space: dict[str, Any], names: list[str] | None = None) -> None:
@@ -88,17 +124,16 @@ def _execute(tree: ast.Module, space: dict[str, Any], names: list[str] | None = 
 
 
 def _report(
-    verdict: int,
-    failure: tuple[Any, ...] | None,
-    too_large: bool,
-    counts: tuple[int, int] = (0, 1),
-    *,
-    altered: bool = False,
+    verdict: int, failures: list[tuple[str, int, str, int]], too_large: bool, checks: _Checks, *, altered: bool = False
 ) -> None:
-    """Report the first failure, if any: an exception's type, a line, calls in the assert and its number."""
-    error, line, text, number = (*failure, "", 1)[:4] if failure else ("", 0, "", 0)
-    found = {"error": error, "line": line, "text": text, "number": number, "checks": counts, "altered": altered}
-    service.send(verdict, {"passed": failure is None, "too_large": too_large, **found})
+    """Report the first failure, if any: an exception's type, a line, the calls in the assert and its number."""
+    error, line, text, number = (*failures, ("", 0, "", 0))[0]
+    every = checks.number_all()
+    held = len({*checks.executed} - checks.failed)
+    place = sum(other < number for other in every) + 1
+    found = {"error": error, "line": line, "text": text, "number": place, "checks": (held, max(1, len(every)))}
+    found |= {"passed": not failures, "too_large": too_large, "altered": altered}
+    service.send(verdict, {**found, "trace": str(hash(tuple(checks.executed)))})
 
 
 def _line_of(error: BaseException) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import copy
 import itertools
 import random
@@ -137,10 +138,10 @@ class _Tests:
         """Run the tests: up to the first assert that fails, or as a whole."""
         run = _Run(answer)
 
-        def check() -> None:
+        def check(number: int) -> None:
             run.checks += 1
 
-        def fail(text: str) -> None:
+        def fail(number: int, text: str) -> None:
             run.failures += 1
             if not whole:
                 raise SystemExit
@@ -148,6 +149,7 @@ class _Tests:
         if time.process_time() > self.until:
             return run
         space: dict[str, Any] = {"__name__": "__main__", "_judge_Exception": Exception, "_judge_failed": fail}
+        space["_judge_loop"] = contextlib.nullcontext()
         space |= {"_judge_after": lambda value: value, "_judge_checked": check, "print": lambda *args, **kwargs: None}
         for name in self.names:
             space[name] = _Function(run, name, self.methods, is_class=name in self.classes)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import gc
 import importlib
 import itertools
 import operator
 import os
 import sys
 import types
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque, namedtuple
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from . import values
@@ -83,6 +84,8 @@ _OF_EVERY_CLASS = frozenset(
 _OF_NAMED_TUPLES = frozenset(
     "_fields _field_defaults _make _replace _asdict __new__ __repr__ __getnewargs__ __match_args__ __replace__".split()
 )
+_NamedTuple = namedtuple("_NamedTuple", ["field"])
+_Field = type(_NamedTuple.field)
 _ERRORS = {id(kind): name for name, kind in vars(builtins).items() if isinstance(kind, type) and name == kind.__name__}
 _MADE_IN_PYTHON = 1 << 9  # the flag of types that are made while Python runs
 _MRO: Any = vars(type)["__mro__"]
@@ -99,21 +102,30 @@ def _is_known(kind: type) -> bool:
 def _is_plain(value: Any) -> bool:
     """Whether a value is data alone: of a known type, or of a class that adds nothing to one, or a named tuple."""
     kind = type(value)
+    if kind is types.MappingProxyType:
+        return type(gc.get_referents(value)[0]) is dict
     if _is_known(kind):
         return True
     own = list(itertools.takewhile(lambda base: not _is_known(base), _MRO.__get__(kind)))
     if own[-1] is object:
         return False
-    above = _MRO.__get__(kind)[len(own)]
-    if above not in _EXTENDED:
+    above = _MRO.__get__(kind)[len(own) :]
+    # Another class behind the builtin one has what that one lacks.
+    if above[0] not in _EXTENDED or above != _MRO.__get__(above[0]):
         return False
-    added = set[str]().union(*(vars(base) for base in own)) - _OF_EVERY_CLASS
-    fields = getattr(kind, "_fields", ())
-    if above is tuple and fields and type(fields) is tuple:
-        named = vars(own[-1])
-        if getattr(named.get("__repr__"), "__module__", "") == "collections":
-            added -= _OF_NAMED_TUPLES.union(fields)
-    return not added and not getattr(value, "__dict__", None)
+    *others, last = (set(vars(base)) - _OF_EVERY_CLASS for base in own)
+    if _is_named_tuple(value, vars(own[-1])):
+        last -= _OF_NAMED_TUPLES.union(vars(own[-1])["_fields"])
+    return not last.union(*others) and not getattr(value, "__dict__", None)
+
+
+def _is_named_tuple(value: Any, made: Mapping[str, Any]) -> bool:
+    """Whether `namedtuple` made a class with these attributes, and its fields are the items of the value."""
+    fields, text = made.get("_fields"), made.get("__repr__")
+    getters: list[Any] = [made.get(field) for field in fields] if type(fields) is tuple else [None]
+    if getattr(text, "__code__", None) is not _NamedTuple.__repr__.__code__ or not {*map(type, getters)} <= {_Field}:
+        return False
+    return all(map(operator.is_, (getter.__get__(value) for getter in getters), tuple.__iter__(value)))
 
 
 def _loses_its_context(value: Any) -> bool:
@@ -130,7 +142,9 @@ def _loses_its_context(value: Any) -> bool:
 
 
 def _is_number_of_numpy(kind: type) -> bool:
-    return any((base.__module__, base.__name__) == ("numpy", "generic") for base in kind.__mro__)
+    return not kind.__flags__ & _MADE_IN_PYTHON and any(
+        (base.__module__, base.__name__) == ("numpy", "generic") for base in kind.__mro__
+    )
 
 
 class _Reader(Iterator[Any]):

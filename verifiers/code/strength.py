@@ -32,6 +32,8 @@ from typing import Any
 
 from rlvr.sandbox.testcode.instrument import AFTER, PREFIX, called_name, find_names
 
+from .answers import Flow, MixedAnswers
+
 
 class WeakTests(Exception):
     """The reason why test code is weak."""
@@ -150,6 +152,10 @@ class _Check:
         self._refuse_changing(tree)
         self._refuse_read(tree)
         self._refuse_changed(tree)
+        try:
+            Flow(tree, names, self.objects, find_compared(tree, self.names | self.functions), CHANGING).check()
+        except MixedAnswers as error:
+            raise WeakTests(str(error)) from None
 
     def _refuse_unused(self, tree: ast.Module, functions: list[ast.FunctionDef]) -> None:
         """Refuse functions that only the program could call: it finds only those of prelude and setup."""

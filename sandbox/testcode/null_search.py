@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import copy
 import itertools
+import math
 import random
 import sys
 import time
@@ -18,13 +19,14 @@ from typing import Any
 
 CONSTANTS = (
     "None True False 0 1 -1 0.0 1.0 float('nan') float('inf') -float('inf') "
-    "'' 'a' b'' [] [0] [1] [float('nan')] () {} set()"
+    "'' 'a' b'' [] [0] [1] [float('nan')] () {} set() (0,0) (0,0,0) (0,0,0,0) ([],0) ('','') ([],[])"
 ).split()
 _Answer = Callable[[list[Any]], Any]
-_SECONDS = 1.0
+_SECONDS = 4.0
 # Of one test code: literals that are tried as answers, of them those that are tried in lists, and how long lists are.
 _MOST_VALUES, _MOST_ITEMS, _MOST_LENGTH = 200, 20, 50
 _LONGEST = 60  # characters
+_LONGEST_RANGE = 100_000
 _LARGEST = 1e15  # of numbers between which others are tried
 _EXCEPTIONS: dict[str, type[Exception]] = {
     name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
@@ -147,7 +149,7 @@ class _Tests:
                 raise SystemExit
 
         if time.process_time() > self.until:
-            return run
+            raise TimeoutError("these tests take too long")
         space: dict[str, Any] = {"__name__": "__main__", "_judge_Exception": Exception, "_judge_failed": fail}
         space["_judge_loop"] = contextlib.nullcontext()
         space |= {"_judge_after": lambda value: value, "_judge_checked": check, "print": lambda *args, **kwargs: None}
@@ -178,9 +180,11 @@ def find_null_program(test: str, names: list[str], classes: list[str]) -> str:
     for what, echo in ECHOES.items():
         if tests.run(_always(echo)).passes():
             return what
+    said = _texts_of(tests.tree)
     for raised in sorted({node.id for node in ast.walk(tests.tree) if isinstance(node, ast.Name)} & _EXCEPTIONS.keys()):
-        if tests.run(_always(_raising(_EXCEPTIONS[raised]))).passes():
-            return f"the exception {raised}"
+        for text in ("no", " ".join(said), *said[:_MOST_ITEMS]):
+            if tests.run(_always(_raising(_EXCEPTIONS[raised], text))).passes():
+                return f"the exception {raised}"
     return _find_by_name(tests)
 
 
@@ -218,19 +222,25 @@ def _values_of(tree: ast.Module, compared: Iterator[Any]) -> Iterator[Any]:
         found.setdefault(repr(value), value)
     values = list(found.values())[:_MOST_VALUES]
     yield from values
-    failures = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and "_judge_failed" in ast.dump(node.func)
-    ]
-    said = {id(part) for call in failures for part in ast.walk(call)}
-    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]
-    texts = list(dict.fromkeys(value for value in constants if type(value) is str))[:_MOST_VALUES]
-    yield from ("".join(texts), " ".join(texts), "123", range(1000), _items_of(tree))
+    texts, largest = _texts_of(tree), max((value for value in values if type(value) is int), default=0)
+    yield from ("".join(texts), " ".join(texts), [" ".join(texts)], "123", _items_of(tree))
+    yield range(min(max(largest + 1, 1000), _LONGEST_RANGE))
     yield from ([first, value] for first in (0, 1) for value in values)
     numbers = sorted({value for value in values if type(value) in (int, float) and abs(value) < _LARGEST})
     yield from ((one + other) / 2 for one, other in itertools.pairwise(numbers))
     for size in [number for number in numbers if type(number) is int and 0 < number < _MOST_LENGTH][:_MOST_ITEMS]:
         yield from ("a" * size, list(range(size)), set(range(size)), dict.fromkeys(range(size)))
         yield from ([value] * size for value in [1, *values[:_MOST_ITEMS]])
+
+
+def _texts_of(tree: ast.Module) -> list[str]:
+    """Return the texts in tests, but for those that say which assert fails."""
+    failures = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and "_judge_failed" in ast.dump(node.func)
+    ]
+    said = {id(part) for call in failures for part in ast.walk(call)}
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]
+    return list(dict.fromkeys(value for value in constants if type(value) is str))[:_MOST_VALUES]
 
 
 def _items_of(tree: ast.Module) -> dict[Any, Any]:
@@ -257,15 +267,21 @@ def returning(value: Any) -> _Answer:
     return lambda given: copy.deepcopy(value)
 
 
-def _raising(kind: type[Exception]) -> _Answer:
+def _raising(kind: type[Exception], text: str) -> _Answer:
     def answer(given: list[Any]) -> Any:
-        raise kind("no")
+        raise kind(text)
 
     return answer
 
 
 def _first(given: list[Any]) -> Any:
     return given[0] if given else None
+
+
+def _change(given: list[Any], name: str, *args: Any) -> None:
+    change = getattr(_first(given), name, None)
+    if change is not None:
+        change(*args)
 
 
 def _length(given: list[Any]) -> int:
@@ -285,7 +301,10 @@ ECHOES: dict[str, _Answer] = {
     "the argument and 0": lambda given: [_first(given), 0],
     "the argument, 0 and 0": lambda given: [_first(given), 0, 0],
     "the arguments": tuple,
+    "nothing, and empties the argument": lambda given: _change(given, "clear"),
+    "nothing, and appends to the argument": lambda given: _change(given, "append", None),
     "a list as long as the argument": lambda given: [0] * _length(given),
+    "a list as long as the argument, of NaN": lambda given: [math.nan] * _length(given),
     "letters as many as the argument": lambda given: "a" * _length(given),
     "digits as many as the argument": lambda given: "1" * _length(given),
     "characters as many as the argument": lambda given: ("aA1!" * _length(given))[: _length(given)],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib
 import io
 import itertools
 import sys
@@ -112,7 +113,7 @@ class Link:
             raise self._too_large()
         if "redefined" in answer:
             raise BuiltinRedefined(", ".join(map(str, answer["redefined"])))
-        decode = values.make_decoder(service.make_array, self._decode)
+        decode = values.make_decoder(_make_array, self._decode)
         try:
             for number, changes in answer["changed"]:
                 own = number >= 0
@@ -251,6 +252,34 @@ class Link:
         return self._after.get(number, self._shared.values[number])
 
 
+def _make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
+    """Return an array of numpy's with which tests compute as with plain numbers.
+
+    numpy lets numbers overflow, and finds that nothing differs from what has no items. So overflow raises, and an array
+    may be an EmptyArray.
+    """
+    importlib.import_module("numpy").seterr(over="raise", divide="raise", invalid="raise")
+    array = service.make_array(kind, shape, items)
+    return array if array.size else EmptyArray(array)
+
+
+class EmptyArray:
+    """An array without items. Nothing can be compared with it, and nothing computed."""
+
+    def __init__(self, array: Any) -> None:
+        self.shape, self.ndim, self.dtype, self.size = array.shape, array.ndim, array.dtype, 0
+        self.tolist = array.tolist
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(EmptyArray, self._array)
+
+    __getattr__ = __bool__ = _refuse
+
+
 def _make_exception(names: Any, about: Any) -> BaseException:
     """Return an exception of the builtin types that the program's has, with the arguments and text that came."""
     args: Any
@@ -377,12 +406,15 @@ def _make_operation(do: str, kind: type | None) -> Callable[..., Any]:
 
 
 # Python asks classes for these, not `__getattr__`.
-for _name in (
+_OPERATORS = (
     "eq ne lt le gt ge hash next add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow and "
     "rand or ror xor rxor matmul rmatmul neg pos invert abs int float complex index round reversed copy deepcopy "
-    "reduce_ex iadd isub imul enter exit len str repr format iter contains getitem setitem delitem call"
-).split():
+    "reduce_ex iadd isub imul enter exit str repr format contains getitem setitem delitem call"
+).split()
+for _name in _OPERATORS:
     setattr(Unknown, f"__{_name}__", _refuse)
+    setattr(EmptyArray, f"__{_name}__", _refuse)
+Unknown.__len__ = Unknown.__iter__ = _refuse  # type: ignore[attr-defined]
 # By the name of the operation what it must return.
 _OPERATIONS = {"len": int, "str": str, "repr": str, "format": str, "iter": Stream, "contains": bool}
 for _name, _answer in {**_OPERATIONS, "getitem": None, "setitem": None, "delitem": None}.items():

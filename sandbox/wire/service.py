@@ -128,8 +128,10 @@ def _is_named_tuple(value: Any, made: Mapping[str, Any]) -> bool:
     return all(map(operator.is_, (getter.__get__(value) for getter in getters), tuple.__iter__(value)))
 
 
-def _loses_its_context(value: Any) -> bool:
-    """Whether tests would compute otherwise with a value: with another zone, or another context of decimal numbers."""
+def _computes_otherwise(value: Any) -> bool:
+    """Whether a value decides how tests compute: by a zone, a context of decimal numbers, or half precision."""
+    if type(value).__name__ == "ndarray":
+        return bool(value.dtype.char == "e")
     if isinstance(value, (datetime.datetime, datetime.time)):
         return type(value.tzinfo) not in (type(None), datetime.timezone)
     decimal: Any = sys.modules.get("decimal")
@@ -300,13 +302,13 @@ class Server:
             return ["*", known]
         if kind is _Items:
             return ["y", encoder.items(value.items, depth)]
-        if _is_number_of_numpy(kind) and value.dtype.kind in "biufc" and value.dtype.char not in "gG":
+        if _is_number_of_numpy(kind) and value.dtype.kind in "biufc" and value.dtype.char not in "egG":
             return ["g", value.dtype.str, [], encoder.items([value.item()], depth)]
         if _is_number_of_numpy(kind) and value.dtype.kind in "US":
             return encoder.write(value.item(), depth)
         if isinstance(value, type) and values.is_known_type(value):
             return ["k", value.__name__]
-        if not _is_plain(value) or _loses_its_context(value) or self._overlaps(value):
+        if not _is_plain(value) or _computes_otherwise(value) or self._overlaps(value):
             return ["h", self._keep(value), callable(value)]
         written = encoder.write(value, depth)
         named = type(written) is list and written[0] == "N"

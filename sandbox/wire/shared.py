@@ -28,6 +28,8 @@ def contents(value: Any) -> list[Any] | bytes | None:
     if isinstance(value, bytearray):
         return bytes(value)
     kind = f"{type(value).__module__}.{type(value).__name__}"
+    if type(value).__name__ == "EmptyArray":
+        return b""
     if kind == "numpy.ndarray":
         return f"{value.dtype.str}{value.shape}".encode() + bytes(value.tobytes())
     if kind == "array.array":

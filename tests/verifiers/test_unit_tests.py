@@ -98,6 +98,41 @@ def test_the_share_passed_is_the_score_if_asked_for():
 
 
 @runs_programs
+@pytest.mark.parametrize(
+    ("tests", "program"),
+    [
+        ("for n in range(100):\n    assert f(n) == n * n", "if n > 8: raise ValueError\n    return n * n"),
+        ("for n in range(100):\n    assert f(n) == n * n", "if n > 8: raise SystemExit\n    return n * n"),
+        ("for x in f(3):\n    assert x > 0\nassert f(3) == [1, 2, 3]\nassert f(2) == [1, 2]", "return [1] * 10 ** 4"),
+        (
+            "def all_hold():\n    for n in range(9):\n        assert f(n) == n\nall_hold()",
+            "return n if n < 8 else 1 / 0",
+        ),
+    ],
+)
+def test_a_program_does_not_decide_how_many_asserts_hold(tests: str, program: str):
+    """partial: an assert that is written once counts once, and holds if it held each time, to the end of its loop."""
+    verifier = UnitTests(timeout=2, slots=1, partial=True)
+    try:
+        assert verdict(verifier, asserts(tests), f"def f(n):\n    {program}").score <= 1 / 3
+    finally:
+        verifier.close()
+
+
+@runs_programs
+def test_the_same_checks_are_executed_with_containers_as_they_were(verifier: UnitTests):
+    """A program that empties a list of the tests decides which of their checks are executed."""
+    tests = "xs = [3, 8]\nassert last(xs) == 8\nfor n in (1, 2):\n    if xs:\n        assert double(n) == 2 * n"
+    honest = "def last(xs): return xs[-1]\ndef double(n): return 2 * n"
+    assert verdict(verifier, asserts(tests), honest).correct
+    forged = "def last(xs):\n    xs.clear()\n    return 8\ndef double(n): return 0"
+    found = verdict(verifier, asserts(tests), forged)
+    assert not found.correct
+    forged = forged.replace("return 0", "return 2 * n")
+    assert verdict(verifier, asserts(tests), forged).reason.endswith("changes which checks are executed")
+
+
+@runs_programs
 def test_the_reason_names_the_test_and_not_the_answer(verifier: UnitTests):
     """What the model may be told must not hold the expected value."""
     reason = verdict(verifier, asserts("assert f(2) == 4711\n"), "def f(x): return x").reason

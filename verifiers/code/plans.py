@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import copy
 import inspect
 import itertools
 import operator
@@ -168,7 +169,7 @@ def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[An
     if len(cases) > 1:
         answers[repr(cases[0][1])] = null_search.returning(cases[0][1])
     for what, answer in (answers | null_search.ECHOES).items():
-        if all(same(answer(list(given)), expected) for given, expected in cases):
+        if all(same(answer(copy.deepcopy(list(given))), expected) for given, expected in cases):
             return what
     return ""
 
@@ -181,7 +182,7 @@ def plain_cases(tree: ast.Module) -> dict[str, list[tuple[Sequence[Any], Any]]]:
         *(node.body for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"),
     ]
     for node in itertools.chain(*bodies):
-        if isinstance(node, instrument.ENDS):
+        if not isinstance(node, ast.FunctionDef) and any(isinstance(part, instrument.ENDS) for part in ast.walk(node)):
             break
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Eq):
             call, *expected = node.test.left, *node.test.comparators

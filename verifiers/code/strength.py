@@ -1,8 +1,8 @@
 """Which test code is strong: in a sandbox of its own it means the same as in one process with the program.
 
 Containers that both have change together (`sandbox/wire/shared.py`), and an object of a class of the program stays
-there. So it does not matter what the tests do with answers. It matters what they use of Python: only what is listed
-here, since the rest may look at what a copy does not have, or take what cannot cross.
+there. So tests may compute with answers, but not hold one against another (`answers.py`). And they use of Python only
+what is listed here, since the rest may look at what a copy does not have, or take what cannot cross.
 
 If a program changes a container of the tests, it may change what it is compared with: `assert f(xs) == max(xs)`. Then
 the tests must pass a second time, with their own containers as they were (`Link.after`). What the program has made of

@@ -104,14 +104,17 @@ def is_check(node: ast.stmt) -> bool:
 
 def number_asserts(tree: ast.AST) -> list[int]:
     """Return the numbers of the asserts among the checks of test code, but for those that always fail."""
-    checks = [node for node in _walk_in_order(tree) if isinstance(node, ast.stmt) and is_check(node)]
+    checks = [node for node in _walk_statements(tree) if is_check(node)]
     return [number for number, node in enumerate(checks) if isinstance(node, ast.Assert) and not always_fails(node)]
 
 
-def _walk_in_order(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
+def _walk_statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements of a block and those in them, in the order of the code."""
     for child in ast.iter_child_nodes(node):
-        yield from _walk_in_order(child)
+        if isinstance(child, ast.stmt):
+            yield child
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield from _walk_statements(child)
 
 
 def always_fails(node: ast.AST) -> bool:
@@ -171,6 +174,8 @@ class _Instrument(ast.NodeTransformer):
         self.checks = 0
 
     def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr):  # there are no statements in it
+            return node
         if isinstance(node, ast.Expr) and self._is_main_call(node.value):
             return ast.copy_location(ast.Pass(), node)
         checks = isinstance(node, ast.stmt) and is_check(node)

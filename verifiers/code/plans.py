@@ -27,7 +27,15 @@ from rlvr.sandbox.wire import values
 
 from . import equality
 from .evalplus import read_cases, same_result
-from .strength import WeakTests, WithoutAnnotations, check_strong, find_classes, mark_arguments, split_condition
+from .strength import (
+    WeakTests,
+    WithoutAnnotations,
+    check_strong,
+    find_classes,
+    mark_arguments,
+    shortened,
+    split_condition,
+)
 
 _BUILTINS = frozenset(dir(builtins))
 # Module names by which tests import the program.
@@ -425,11 +433,12 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
         tree = name_entry(tree, entry)
     instrument.rename_called_tests(tree)
     try:
-        WithoutAnnotations(tree, names)
-        check_strong(tree, names, defined_in(ours))
-        classes = tuple(sorted(find_classes(tree, names)))
-        mark_arguments(tree, names)
-        return ast.unparse(ast.fix_missing_locations(tree)), classes
+        with shortened(tree):
+            WithoutAnnotations(tree, names)
+            check_strong(tree, names, defined_in(ours))
+            classes = tuple(sorted(find_classes(tree, names)))
+            mark_arguments(tree, names)
+        return ast.unparse(tree), classes
     except RecursionError:
         raise WeakTests("the test code is nested too deeply") from None
 

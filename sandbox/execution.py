@@ -98,17 +98,18 @@ def run_tests(slot: Slot, tests: TestJob) -> Result:
         return refused
     if tests.together:
         return _run_together(slot, tests)
-    result, report = _run_beside(slot, tests, keeps=False)
+    seed = int.from_bytes(os.urandom(8), "big")
+    result, report = _run_beside(slot, tests, seed, keeps=False)
     if not (result.tests_passed and report.get("altered")):
         return result
-    again, second = _run_beside(slot, tests, keeps=True)
+    again, second = _run_beside(slot, tests, seed, keeps=True)
     if again.tests_passed and second.get("trace") != report.get("trace"):
         detail = "the program changes which checks are executed"
         return dataclasses.replace(again, tests_passed=False, detail=detail)
     return again
 
 
-def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, dict[str, Any]]:
+def _run_beside(slot: Slot, tests: TestJob, seed: int, *, keeps: bool) -> tuple[Result, dict[str, Any]]:
     """Serve the program's functions in one sandbox and run the tests in another, joined by two pipes.
 
     Return the result, and what the tests have reported.
@@ -117,7 +118,8 @@ def _run_beside(slot: Slot, tests: TestJob, *, keeps: bool) -> tuple[Result, dic
     requests, replies = os.pipe(), os.pipe()
     longer = Limits(min(job.limits.seconds + 2, MOST_SECONDS), job.limits.memory_mb, job.limits.total_memory_mb)
     program = Run(slot.server("program"), "serve", _payload(job), encode("stdin", job.stdin, BYTES), job.limits)
-    payload = {"test": tests.test, "names": tests.names, "classes": tests.classes, "keeps": keeps}
+    payload: dict[str, Any] = {"test": tests.test, "names": tests.names, "classes": tests.classes}
+    payload |= {"keeps": keeps, "seed": seed}
     tester = Run(slot.server("pytest" if tests.uses_pytest else "tests"), "test", payload, b"", longer)
     try:
         # Each waits while the other one computes.

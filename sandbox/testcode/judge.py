@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import os
+import random
 import sys
 import traceback
 import types
@@ -25,8 +26,8 @@ class _Checks:
     exception, the program decides how often its checks are executed: then they do not hold. (`with` is a loop.)
     """
 
-    def __init__(self, asserts: list[int]) -> None:
-        self.asserts = asserts
+    def __init__(self, written: list[int]) -> None:
+        self.written = written
         self.executed: list[int] = []
         self.failed = set[int]()
         self._loops: list[int] = []
@@ -40,8 +41,8 @@ class _Checks:
             self.failed.update(self.executed[begin:])
 
     def number_all(self) -> list[int]:
-        """Return the checks that were executed, and the asserts that were not."""
-        return sorted({*self.asserts, *self.executed, *self.failed})
+        """Return the checks that are written, in order."""
+        return sorted({*self.written, *self.executed, *self.failed})
 
     def find_next(self) -> int:
         """Return the first check that does not hold, or was not executed; the last one if there is none."""
@@ -58,7 +59,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     tree = ast.parse(job["test"])
-    checks = _Checks(instrument.number_asserts(tree))
+    checks = _Checks(instrument.number_checks(tree))
     failures: list[tuple[str, int, str, int]] = []
     answered = False
 
@@ -78,6 +79,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     space.update({instrument.CHECKED: note_check, instrument.LOOP: checks, instrument.AFTER: link.after})
     space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
     read, bound, imported = instrument.find_names(tree)
+    random.seed(job["seed"])
     try:
         link.ask("watch", "", *sorted((read - bound - imported) & _BUILTINS - set(job["names"])))
         link.answered = 0

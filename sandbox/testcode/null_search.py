@@ -226,8 +226,16 @@ def _values_of(tree: ast.Module, compared: Iterator[Any]) -> Iterator[Any]:
     yield from ("".join(texts), " ".join(texts), [" ".join(texts)], "123", _items_of(tree))
     yield range(min(max(largest + 1, 1000), _LONGEST_RANGE))
     yield from ([first, value] for first in (0, 1) for value in values)
+    yield dict.fromkeys(_items_of(tree), 0)
     numbers = sorted({value for value in values if type(value) in (int, float) and abs(value) < _LARGEST})
     yield from ((one + other) / 2 for one, other in itertools.pairwise(numbers))
+    if numbers:
+        yield from (
+            numbers[-1] + 1,
+            numbers[0] - 1,
+            (numbers[0] - 1, numbers[-1] + 1),
+            [numbers[0] - 1, numbers[-1] + 1],
+        )
     for size in [number for number in numbers if type(number) is int and 0 < number < _MOST_LENGTH][:_MOST_ITEMS]:
         yield from ("a" * size, list(range(size)), set(range(size)), dict.fromkeys(range(size)))
         yield from ([value] * size for value in [1, *values[:_MOST_ITEMS]])
@@ -244,8 +252,9 @@ def _texts_of(tree: ast.Module) -> list[str]:
 
 
 def _items_of(tree: ast.Module) -> dict[Any, Any]:
-    """Return a dict of all items that the tests compare with constants: `f(1)['a'] == 2`."""
-    found: dict[Any, Any] = {}
+    """Return a dict of all items that the tests read, with those that they compare with: `f(1)['a'] == 2`."""
+    keys = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    found: dict[Any, Any] = {key.value: 0 for key in keys if isinstance(key, ast.Constant)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Subscript):
             key, value = node.left.slice, node.comparators[0]
@@ -300,6 +309,8 @@ ECHOES: dict[str, _Answer] = {
     "0 and the argument": lambda given: [0, _first(given)],
     "the argument and 0": lambda given: [_first(given), 0],
     "the argument, 0 and 0": lambda given: [_first(given), 0, 0],
+    "the argument and nothing": lambda given: (_first(given), []),
+    "nothing and the argument": lambda given: ([], _first(given)),
     "the arguments": tuple,
     "nothing, and empties the argument": lambda given: _change(given, "clear"),
     "nothing, and appends to the argument": lambda given: _change(given, "append", None),

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib
 import io
 import itertools
 import sys
 import weakref
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any
@@ -157,7 +158,7 @@ class Link:
         number = self._shared.number_of(value)
         if number in self._after and self._shared.values.get(number) is value:
             value = self._after[number]
-        if type(value) in (list, tuple):
+        if type(value) in (list, tuple, deque):
             items = list(map(self.after, value))
             return value if all(map(is_, items, value)) else type(value)(items)
         if type(value) is dict:
@@ -255,12 +256,31 @@ class Link:
 def _make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's with which tests compute as with plain numbers.
 
-    numpy lets numbers overflow, and finds that nothing differs from what has no items. So overflow raises, and an array
-    may be an EmptyArray.
+    numpy lets numbers overflow, finds that nothing differs from what has no items, and repeats an array of one item to
+    any length. So overflow raises, arrays of two shapes do not go together, and an array may be an EmptyArray.
     """
     importlib.import_module("numpy").seterr(over="raise", divide="raise", invalid="raise")
+    # Whole numbers of an array overflow in silence.
+    kind = f"{kind[:2]}8" if shape and kind[1] in "iu" else kind
     array = service.make_array(kind, shape, items)
-    return array if array.size else EmptyArray(array)
+    if not array.size:
+        return EmptyArray(array)
+    return _array_type()(shape, array.dtype, array) if shape else array
+
+
+@functools.cache
+def _array_type() -> Any:
+    numpy: Any = importlib.import_module("numpy")
+
+    def compute(self: Any, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if len({numpy.shape(each) for each in inputs} - {()}) > 1:
+            raise NotPlain("arrays of different shapes")
+        plain = [each.view(numpy.ndarray) if isinstance(each, numpy.ndarray) else each for each in inputs]
+        found = getattr(function, method)(*plain, **options)
+        return found.view(type(self)) if isinstance(found, numpy.ndarray) and found.shape else found
+
+    members = {"__array_ufunc__": compute, "__bool__": _refuse, "flat": property(_refuse), "__module__": "numpy"}
+    return type("ndarray", (numpy.ndarray,), members)
 
 
 class EmptyArray:

@@ -122,14 +122,19 @@ def test_a_program_does_not_decide_how_many_asserts_hold(tests: str, program: st
 @runs_programs
 def test_the_same_checks_are_executed_with_containers_as_they_were(verifier: UnitTests):
     """A program that empties a list of the tests decides which of their checks are executed."""
-    tests = "xs = [3, 8]\nassert last(xs) == 8\nfor n in (1, 2):\n    if xs:\n        assert double(n) == 2 * n"
-    honest = "def last(xs): return xs[-1]\ndef double(n): return 2 * n"
+    tests = "xs = [3, 8]\nfor n in xs:\n    assert double(xs, n) == 2 * n"
+    honest = "def double(xs, n): return 2 * n"
     assert verdict(verifier, asserts(tests), honest).correct
-    forged = "def last(xs):\n    xs.clear()\n    return 8\ndef double(n): return 0"
-    found = verdict(verifier, asserts(tests), forged)
-    assert not found.correct
-    forged = forged.replace("return 0", "return 2 * n")
+    forged = "def double(xs, n):\n    xs.clear()\n    return 2 * n"
     assert verdict(verifier, asserts(tests), forged).reason.endswith("changes which checks are executed")
+
+
+@runs_programs
+def test_tests_draw_the_same_numbers_when_they_run_again(verifier: UnitTests):
+    """Also how many they draw, and so how many checks are executed."""
+    tests = "import random\nfor _ in range(random.randint(5, 50)):\n    xs = random.sample(range(99), 5)"
+    honest = "def largest(xs):\n    xs.sort()\n    return xs[-1]"
+    assert verdict(verifier, asserts(f"{tests}\n    assert largest(xs) == max(xs)"), honest).correct
 
 
 @runs_programs

@@ -2,12 +2,14 @@
 
 An expected value must be the tests' own. `assert total() == sum(load())` shows only that two answers agree, and a
 program can see to that: `total` empties what `load` has returned. A *source* is an expression whose value the program
-decides: a call of it, a read of one of its objects, a variable bound to either, or a container that it was given once
-the tests have taken its contents for an answer (`assert xs == [1, 2]`). Tests are mixed if
+decides: a call of it, a read of one of its objects, a variable bound to either. Tests are mixed if
 
-- two sources meet, in a comparison, an operation but `+`, or a call of a builtin function. A variable may meet itself:
-  `assert r == sorted(r)` is about one answer;
-- a source decides which calls or checks are executed: `for x in load(): assert double(x) == 2 * x`.
+- two sources meet, in a comparison, an operation or a call of a builtin function. A variable may meet itself: `assert
+  r == sorted(r)` is about one answer;
+- a source decides which calls or checks are executed: `for x in load(): assert double(x) == 2 * x`;
+- a container that the program was given is read after that, since the program may have changed it. It may be read where
+  that very call is judged (`r = f(xs)`, `assert r == max(xs)`): then it counts as it was. And it may be held against
+  constants (`assert xs == [1, 2]`): then it is an answer.
 
 Variables are told apart by their names alone, wherever they are bound.
 """
@@ -18,9 +20,17 @@ import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from rlvr.sandbox.testcode.instrument import always_fails, called_name, is_check
+from rlvr.sandbox.testcode.instrument import always_fails, called_name, find_names, is_check
 
 Sources = frozenset[str]
+_NONE: Sources = frozenset()
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+# Functions and methods that give the items of what they are called with, not copies.
+_GIVING = frozenset("enumerate zip reversed iter next min max get setdefault pop popitem popleft values items".split())
+# Functions that hold the items of what they are called with against each other.
+_COMPARING = frozenset("set frozenset Counter min max zip".split())
+_CATCHING = frozenset(("Exception", "BaseException", "AssertionError"))
 
 
 class MixedAnswers(Exception):
@@ -30,19 +40,20 @@ class MixedAnswers(Exception):
 class Flow:
     """The sources of each expression of test code.
 
-    names: of the program. objects: variables that hold objects of its classes. compared: variables that an assert
-    holds against constants. changing: methods that change a container.
+    names: of the program; classes: those that the tests use as classes. objects: variables that hold objects of these.
+    changing: methods that change a container. `compared`, as nodes: variables of containers that the program was given,
+    where an assert holds what is in them against the tests' own values.
     """
 
     def __init__(
         self,
         tree: ast.Module,
         names: Collection[str],
+        classes: Collection[str],
         objects: Collection[str],
-        compared: Collection[ast.AST],
         changing: Collection[str],
     ) -> None:
-        self._asked, self._objects, self._changing = {*names, *objects}, objects, changing
+        self._asked, self._classes, self._objects, self._changing = {*names, *objects}, classes, objects, changing
         self._above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._nodes = [tree, *self._above]
         self._functions = {node.name: node for node in self._nodes if isinstance(node, ast.FunctionDef)}
@@ -51,73 +62,114 @@ class Flow:
         self._mixed = set[str]()
         # The tests' own functions that ask the program, or read what it has answered.
         self._asking = set[str]()
-        # Containers that the program was given, by the line from which they count as its answers.
-        self._taken = self._find_taken(compared)
+        self._aliases = self._find_aliases()
         while self._bind():
             pass
+        calls = [node for node in self._nodes if isinstance(node, ast.Call)]
+        requests = [call for call in calls if self._asks(call) and called_name(call) not in self._functions]
+        self._given = [(call, _NONE.union(*map(_refer, _arguments(call)))) for call in requests]
+        self.compared = self._find_compared()
+        self._measured = self._find_measured()
 
     def check(self) -> None:
-        """Raise MixedAnswers if two sources meet, or one decides what is executed."""
+        """Raise MixedAnswers if two sources meet, one decides what is executed, or a given container is read."""
         for node in self._nodes:
-            if isinstance(node, (ast.For, ast.comprehension)) and self._of(node.iter):
-                if any(map(self._asks, self._find_repeated(node))):
-                    raise MixedAnswers("an answer decides how often the program is called")
+            if isinstance(node, (ast.For, ast.comprehension)):
+                self._check_loop(node)
             elif isinstance(node, ast.If) and self._of(node.test):
                 inside = {part for each in (*node.body, *node.orelse) for part in ast.walk(each)}
                 if any(self._asks(part) or _decides(part) for part in inside):
                     raise MixedAnswers("an answer decides what is executed")
             elif isinstance(node, ast.Try):
                 self._check_try(node)
+            elif isinstance(node, ast.AugAssign):
+                held = [sources for name in _stored(node.target) for sources in self._bindings.get(name, ())]
+                if len(_NONE.union(*held)) > 1:
+                    raise MixedAnswers(f"answers of the program are combined: {ast.unparse(node):.80}")
             elif isinstance(node, ast.expr):
                 self._check_meeting(node)
+        self._check_reads()
 
-    def _find_repeated(self, loop: ast.For | ast.comprehension) -> set[ast.AST]:
-        """Return the nodes that are executed for each item of a loop."""
-        whole = self._above[loop]
-        once = [loop.iter]
-        if isinstance(whole, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) and not isinstance(
-            loop, ast.For
-        ):
-            once = [each.iter for each in whole.generators[: whole.generators.index(loop) + 1]]
-        parts = ast.walk(loop if isinstance(loop, ast.For) else whole)
-        return {*parts}.difference(*map(ast.walk, once))
+    def _find_measured(self) -> set[str]:
+        """Return the variables of which an assert looks at the length or at the whole: `len(r) == 2`, `r == [1]`."""
+        parts = {part for node in self._nodes if isinstance(node, ast.Assert) for part in ast.walk(node.test)}
+        compared = [side for part in parts if isinstance(part, ast.Compare) for side in (part.left, *part.comparators)]
+        measured = [
+            part.args[0] for part in parts if isinstance(part, ast.Call) and called_name(part) == "len" and part.args
+        ]
+        return {each.id for each in (*compared, *measured) if isinstance(each, ast.Name)}
+
+    def _check_loop(self, node: ast.For | ast.comprehension) -> None:
+        """Refuse calls that are made for each item of an answer, or where an answer says so."""
+        whole = self._above[node]
+        if isinstance(node, ast.comprehension) and isinstance(whole, _COMPREHENSIONS):
+            before = whole.generators[: whole.generators.index(node) + 1]
+            conditions = {part for each in node.ifs for part in ast.walk(each)}
+            inside = {*ast.walk(whole)}.difference(*(ast.walk(each.iter) for each in before))
+            chosen = bool(_NONE.union(*map(self._of, node.ifs))) and any(map(self._asks, inside - conditions))
+        else:
+            inside = {*ast.walk(node)}.difference(ast.walk(node.iter))
+            chosen = False
+        if chosen or (self._of(node.iter) and any(map(self._asks, inside))):
+            raise MixedAnswers("an answer decides how often the program is called")
+        checks = isinstance(node, ast.For) and any(map(_decides, inside))
+        if (checks or called_name(node.iter) == "zip") and not self._of(node.iter) <= self._measured:
+            raise MixedAnswers("a loop ends with an answer whose length no assert looks at")
 
     def _check_try(self, node: ast.Try) -> None:
         """Refuse checks that are left out where the program raises, or where it does not."""
         if not any(map(self._asks, ast.walk(node))):
             return
-        checks = [part for each in node.body for part in ast.walk(each) if _decides(part) and not always_fails(part)]
+        handlers = [part for handler in node.handlers for each in handler.body for part in ast.walk(each)]
+        kinds = {part.id for h in node.handlers if h.type for part in ast.walk(h.type) if isinstance(part, ast.Name)}
+        catches = bool(kinds & _CATCHING) and not node.orelse
+        checks = [part for each in node.body for part in ast.walk(each) if _decides(part)]
+        fails = [part for each in node.body for part in ast.walk(each) if always_fails(part)]
+        checks = checks + fails if catches else [part for part in checks if part not in fails]
         goes_on = not all(always_fails(handler.body[-1]) for handler in node.handlers)
-        handled = [part for handler in node.handlers for each in handler.body for part in ast.walk(each)]
         ends = always_fails((node.orelse or node.body)[-1])
-        if (checks and goes_on) or (
-            not ends and any((_decides(p) and not always_fails(p)) or self._asks(p) for p in handled)
-        ):
+        handled = any((_decides(part) and not always_fails(part)) or self._asks(part) for part in handlers)
+        twice = find_names(ast.Module(node.body, []))[1] & set[str]().union(*(find_names(each)[1] for each in handlers))
+        if (checks and goes_on) or (handled and not ends) or twice:
             raise MixedAnswers("an exception of the program decides what is executed")
 
     def _check_meeting(self, node: ast.expr) -> None:
+        above = self._above[node]
+        operands: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
-        elif isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add):
-            operands = [node.left, node.right]
-        elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
-            operands = node.values
-        elif isinstance(node, (ast.IfExp, ast.Subscript, ast.JoinedStr)):
+        elif isinstance(node, ast.BoolOp):
+            operands = [] if self._holds_where_all_hold(node) else node.values
+        elif isinstance(node, (ast.BinOp, ast.IfExp, ast.Subscript, ast.JoinedStr)):
             operands = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-        elif isinstance(node, ast.Call) and not self._asks(node) and called_name(node) not in self._functions:
+        elif isinstance(node, ast.Call) and not self._has_parameters(node):
             own = [node.func.value] if isinstance(node.func, ast.Attribute) else []
             operands = [*own, *node.args, *(keyword.value for keyword in node.keywords)]
-        else:
-            return
-        above = self._above[node]
-        if isinstance(above, ast.Expr) or self._asks(node):  # the value is not used
+        elif isinstance(node, _DISPLAYS) and isinstance(above, ast.Call) and not self._has_parameters(above):
+            operands = [] if self._asks(above) else [p for p in ast.iter_child_nodes(node) if isinstance(p, ast.expr)]
+        if isinstance(above, ast.Expr) or self._asks(node):  # the value is not used; arguments
             return
         sides = [sources for operand in operands if (sources := self._of(operand))]
-        met = frozenset[str]().union(*sides)
-        if len(sides) > 1 and not self._are_one(met):
-            raise MixedAnswers(
-                f"answers of the program are compared with each other, or combined: {ast.unparse(node):.80}"
-            )
+        several = called_name(node) in _COMPARING and any(sources & self._mixed for sources in sides)
+        if several or (len(sides) > 1 and not self._are_one(_NONE.union(*sides))):
+            text = ast.unparse(node)
+            raise MixedAnswers(f"answers of the program are compared with each other, or combined: {text:.80}")
+
+    def _has_parameters(self, call: ast.Call) -> bool:
+        """Whether a function of the tests is called in which each argument has a name of its own."""
+        function = self._functions.get(called_name(call))
+        return function is not None and not (function.args.vararg or function.args.kwarg)
+
+    def _holds_where_all_hold(self, node: ast.BoolOp) -> bool:
+        """Whether an `and` joins conditions of an assert, or of `all(...)` in one."""
+        part: ast.AST = node
+        while isinstance(part, _COMPREHENSIONS) or (isinstance(part, ast.BoolOp) and isinstance(part.op, ast.And)):
+            part = self._above[part]
+            if isinstance(part, ast.Call) and called_name(part) == "all":
+                part = self._above[part]
+            if isinstance(part, ast.Assert):
+                return True
+        return False
 
     def _are_one(self, met: Sources) -> bool:
         """Whether sources are a single answer: a variable, or parts of one."""
@@ -136,19 +188,16 @@ class Flow:
     def _of(self, node: ast.AST) -> Sources:
         """Return the sources of an expression."""
         if isinstance(node, ast.Name):
-            taken = node.lineno > self._taken.get(node.id, node.lineno)
-            return frozenset({node.id} if taken or node.id in self._bindings or node.id in self._objects else ())
-        if self._asks(node):
-            return frozenset({ast.unparse(node)})
-        if isinstance(node, ast.Lambda):
-            return frozenset()
-        return frozenset[str]().union(*map(self._of, ast.iter_child_nodes(node)))
+            return frozenset({node.id}) if node.id in self._bindings or node.id in self._objects else _NONE
+        if isinstance(node, ast.expr) and self._asks(node):
+            return frozenset({f"{ast.unparse(node)} at line {node.lineno}"})
+        return _NONE.union(*map(self._of, ast.iter_child_nodes(node)))
 
     def _asks(self, node: ast.AST) -> bool:
         """Whether a node is a call of the program, or a read of one of its objects, or calls a function that asks."""
         if not isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
             return False
-        if isinstance(node, ast.Call) and called_name(node) in self._asking and isinstance(node.func, ast.Name):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._asking:
             return True
         root: ast.expr = node
         while isinstance(root, (ast.Call, ast.Attribute, ast.Subscript)):
@@ -162,16 +211,19 @@ class Flow:
             deciding = self._find_deciding(node)
             for target, value, adds in self._find_bindings(node):
                 sources = self._of(value) | deciding
-                for name in _stored(target) if sources else ():
+                names = _stored(target) if sources else set()
+                # What is added to a container is in all that hold it.
+                for name in names.union(*map(self._find_same, names)) if adds else names:
                     found[name].append(sources)
-                    if adds or len(sources) > 1:
+                    # `last = r` in a loop: the answer of the round before.
+                    if adds or len(sources) > 1 or (isinstance(node, ast.Assign) and isinstance(value, ast.Name)):
                         self._mixed.add(name)
         before = len(self._bindings), len(self._asking)
         self._bindings = dict(found)
         for name, function in self._functions.items():
             own = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
             read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)} - own
-            if any(map(self._asks, ast.walk(function))) or read & (self._bindings.keys() | self._taken.keys()):
+            if any(map(self._asks, ast.walk(function))) or read & self._bindings.keys():
                 self._asking.add(name)
         return before != (len(self._bindings), len(self._asking))
 
@@ -186,19 +238,22 @@ class Flow:
         elif isinstance(node, ast.ExceptHandler) and node.name:
             yield ast.Name(node.name, ast.Store()), ast.Tuple(self._above[node].body), False  # type: ignore[attr-defined]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in self._changing:
+            if self._asks(node):
+                return
             yield node.func.value, ast.Tuple([*node.args, *(keyword.value for keyword in node.keywords)]), True
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._functions:
             arguments = self._functions[node.func.id].args
             parameters = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
             pairs = [*zip(parameters, node.args), *((k.arg or "", k.value) for k in node.keywords)]
-            if any(isinstance(each, ast.Starred) for each in node.args) or any(name == "" for name, _ in pairs):
+            starred = arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args)
+            if starred or any(name == "" for name, _ in pairs):
                 given = ast.Tuple([*node.args, *(k.value for k in node.keywords)])
                 pairs = [(each.arg, given) for each in ast.walk(arguments) if isinstance(each, ast.arg)]
             yield from ((ast.Name(name, ast.Store()), value, False) for name, value in pairs)
 
     def _find_deciding(self, node: ast.AST) -> Sources:
         """Return the sources that decide whether a node is executed."""
-        found = frozenset[str]()
+        found = _NONE
         while (below := node) in self._above and not isinstance(node, ast.FunctionDef):
             node = self._above[below]
             if isinstance(node, ast.For) and below is not node.iter:
@@ -206,39 +261,158 @@ class Flow:
             elif isinstance(node, ast.If) and below is not node.test:
                 found |= self._of(node.test)
             elif isinstance(node, ast.Try) and isinstance(below, ast.ExceptHandler):
-                found |= frozenset().union(*map(self._of, node.body))
+                found |= _NONE.union(*map(self._of, node.body))
         return found
 
     # Containers that the program was given.
 
-    def _find_taken(self, compared: Collection[ast.AST]) -> dict[str, int]:
-        """Return the line from which a container that the program was given counts as its answer, by variable."""
-        aliases = defaultdict[str, set[str]](set)
-        given = set[str]()
+    def _find_aliases(self) -> dict[str, set[str]]:
+        """Return for each variable those that may hold the same container, or one in it."""
+        found = defaultdict[str, set[str]](set)
         for node in self._nodes:
             for target, value, _ in self._find_bindings(node):
                 for one in _stored(target):
                     for other in _refer(value):
-                        aliases[one].add(other)
-                        aliases[other].add(one)
-            if isinstance(node, ast.Call) and (self._asks(node) or called_name(node) in self._functions):
-                given.update(*map(_refer, (*node.args, *(keyword.value for keyword in node.keywords))))
-        found: dict[str, int] = {}
-        for node in compared:
-            names = {node.id} if isinstance(node, ast.Name) else set()
-            while not names >= (more := names.union(*(aliases[name] for name in names))):
-                names = more
-            if given & names:
-                found |= {name: min(self._first_line(node), found.get(name, 1 << 30)) for name in names}
+                        found[one].add(other)
+                        found[other].add(one)
         return found
 
-    def _first_line(self, node: ast.AST) -> int:
-        """Return the line of a node, or the one before the outermost loop around it."""
-        line: int = node.lineno  # type: ignore[attr-defined]
+    def _find_same(self, name: str) -> set[str]:
+        names = {name}
+        while not names >= (more := names.union(*(self._aliases.get(each, ()) for each in names))):
+            names = more
+        return names
+
+    def _find_compared(self) -> set[ast.AST]:
+        given = _NONE.union(*(names for _, names in self._given)) - {*self._objects}
+        found: set[ast.AST] = set()
+        for node in self._nodes:
+            for part in split_condition(node.test) if isinstance(node, ast.Assert) else ():
+                inside = list(ast.walk(part))
+                names = [each for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+                groups = {frozenset(self._find_same(name.id)) for name in names}
+                shared = {group for group in groups if group & given}
+                calls = [
+                    each for each in inside if isinstance(each, ast.Lambda) or called_name(each) in self._functions
+                ]
+                if len(shared) == 1 and not calls and self._of(part) <= next(iter(shared)):
+                    found.update(name for name in names if name.id in next(iter(shared)))
+        return found
+
+    def _check_reads(self) -> None:
+        """Refuse what reads or changes a container that the program was given before."""
+        passed = {part for call, _ in self._given for each in _arguments(call) for part in ast.walk(each)}
+        for name, place in self._find_reads():
+            if not (place in self.compared or place in passed or name in self._objects):
+                changes = isinstance(place, ast.Name) and self._changes(place)
+                same = self._find_same(name)
+                before = [call for call, names in self._given if names & same and self._is_before(call, place, name)]
+                if before and (changes or not self._may_read(place, before)):
+                    raise MixedAnswers(f"{name} is read or changed after a call that may change it")
+
+    def _find_reads(self) -> Iterator[tuple[str, ast.expr]]:
+        """Yield each variable that is read or changed, and where; those that a function reads at its calls, too."""
+        for node in self._nodes:
+            if isinstance(node, ast.Name) and (isinstance(node.ctx, ast.Load) or self._changes(node)):
+                yield node.id, node
+            elif isinstance(node, ast.Call) and called_name(node) in self._functions:
+                function = self._functions[called_name(node)]
+                read, bound, _ = find_names(function)
+                yield from ((name, node) for name in read - bound)
+
+    def _changes(self, name: ast.Name) -> bool:
+        node: ast.AST = name
+        while isinstance(self._above[node], ast.Subscript) and self._above[node].value is node:  # type: ignore[attr-defined]
+            node = self._above[node]
+        above = self._above[node]
+        if isinstance(above, ast.AugAssign) and above.target is node:
+            return True
+        method = isinstance(above, ast.Attribute) and isinstance(self._above[above], ast.Call)
+        stored = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        return stored or (method and above.attr in self._changing)  # type: ignore[attr-defined]
+
+    def _is_before(self, call: ast.Call, place: ast.expr, name: str) -> bool:
+        """Whether a call may have been made before a variable is read, and since that was bound to a container."""
+        calls, function = [call], self._find_function(call)
+        reader = self._find_function(place)
+        if function is not None and function is not reader:
+            calls = [node for node in self._nodes if isinstance(node, ast.Call) and called_name(node) == function.name]
+            if not calls:  # a test
+                return reader is None or name not in find_names(reader)[1]
+        bound = max((line for line in self._find_fresh(name) if line <= place.lineno), default=0)
+        loops = [node for node in self._find_all_above(place) if isinstance(node, ast.For)]
+        loops = [loop for loop in loops if not _is_in(place, loop.iter) and name not in find_names(loop)[1]]
+        earlier = [
+            each
+            for each in calls
+            if any(_is_in(each, loop) for loop in loops)
+            or ((each.lineno, each.col_offset) < (place.lineno, place.col_offset) and not _is_in(place, each))
+        ]
+        return any(each.lineno >= bound for each in earlier)
+
+    def _find_function(self, node: ast.AST) -> ast.FunctionDef | None:
+        return next((above for above in self._find_all_above(node) if isinstance(above, ast.FunctionDef)), None)
+
+    def _find_fresh(self, name: str) -> Iterator[int]:
+        """Yield the lines on which a variable is bound to a container that no other one holds."""
+        for node in self._nodes:
+            if isinstance(node, (ast.Assign, ast.For)):
+                for target, value, adds in self._find_bindings(node):
+                    bound = isinstance(target, (ast.Name, ast.Tuple)) and name in _stored(target)
+                    if bound and not adds and not _refer(value):
+                        yield node.lineno
+            elif isinstance(node, ast.arg) and node.arg == name and self._find_same(name) == {name}:
+                yield node.lineno
+
+    def _may_read(self, place: ast.expr, before: list[ast.Call]) -> bool:
+        """Whether a container counts as it was where it is read: where its only call or the result is judged.
+
+        Not where its items are held against the result: `k = f(xs)`, `assert xs[:k] == [1, 2]`. To bind another
+        variable to a container does not read it.
+        """
+        statement = next(node for node in self._find_all_above(place) if isinstance(node, ast.stmt))
+        alias = (
+            isinstance(statement, ast.Assign) and isinstance(place, ast.Name) and place.id in _refer(statement.value)
+        )
+        if alias and all(call.lineno > place.lineno for call in before):
+            return True
+        (call, *others) = before
+        if others or not isinstance(call.func, ast.Name) or call.func.id in self._classes:
+            return False
+        whole = getattr(statement, "test", None) or getattr(statement, "iter", None) or statement
+        if _is_in(call, whole):
+            return True
+        makes = next(node for node in self._find_all_above(call) if isinstance(node, ast.stmt))
+        results = set().union(*map(_stored, makes.targets)) if isinstance(makes, ast.Assign) else set()
+        above = self._above[place]
+        whole_result = isinstance(above, ast.Compare) and all(
+            each is place or (isinstance(each, ast.Name) and each.id in results)
+            for each in (above.left, *above.comparators)
+        )
+        judged = any(isinstance(part, ast.Name) and part.id in results for part in ast.walk(whole))
+        return judged and not whole_result and not isinstance(above, ast.Subscript)
+
+    def _find_all_above(self, node: ast.AST) -> Iterator[ast.AST]:
         while node in self._above:
             node = self._above[node]
-            line = node.lineno - 1 if isinstance(node, ast.For) else line
-        return line
+            yield node
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def split_condition(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the parts of a condition that `and` joins."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for value in node.values:
+            yield from split_condition(value)
+    else:
+        yield node
+
+
+def _is_in(node: ast.AST, whole: ast.AST) -> bool:
+    return any(node is part for part in ast.walk(whole))
 
 
 def _decides(node: ast.AST) -> bool:
@@ -256,9 +430,9 @@ def _stored(target: ast.AST) -> set[str]:
 
 
 def _refer(value: ast.AST) -> set[str]:
-    """Return the variables whose containers a value may be, or have in it. A call returns another one."""
-    if isinstance(value, ast.Call):
+    """Return the variables whose containers a value may be, or have in it. Most calls return another one."""
+    if isinstance(value, ast.Call) and called_name(value) not in _GIVING:
         return set()
     if isinstance(value, ast.Name):
-        return {value.id}
+        return {value.id} if isinstance(value.ctx, ast.Load) else set()
     return set[str]().union(*map(_refer, ast.iter_child_nodes(value)))

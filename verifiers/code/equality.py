@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import UserList, deque
-from collections.abc import ValuesView
+from collections.abc import ItemsView, KeysView, ValuesView
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -84,7 +84,7 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """
     if isinstance(value, values.Array):
         value = value.items
-    elif isinstance(value, (values.Yielded, ValuesView, deque, UserList, array)):
+    elif isinstance(value, (values.Yielded, KeysView, ItemsView, ValuesView, deque, range, UserList, array)):
         value = list(value)
     if isinstance(value, (Fraction, Decimal)) and type(expected) in (int, float):
         value = _as_number(value)

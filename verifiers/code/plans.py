@@ -26,6 +26,7 @@ from rlvr.sandbox.testcode import instrument, null_search
 from rlvr.sandbox.wire import values
 
 from . import equality
+from .answers import split_condition
 from .evalplus import read_cases, same_result
 from .strength import (
     WeakTests,
@@ -34,7 +35,6 @@ from .strength import (
     find_classes,
     mark_arguments,
     shortened,
-    split_condition,
 )
 
 _BUILTINS = frozenset(dir(builtins))
@@ -435,9 +435,9 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     try:
         with shortened(tree):
             WithoutAnnotations(tree, names)
-            check_strong(tree, names, defined_in(ours))
+            compared = check_strong(tree, names, defined_in(ours))
             classes = tuple(sorted(find_classes(tree, names)))
-            mark_arguments(tree, names)
+            mark_arguments(tree, compared)
         return ast.unparse(tree), classes
     except RecursionError:
         raise WeakTests("the test code is nested too deeply") from None
@@ -547,7 +547,8 @@ def why_weak(reference: Any) -> str:
     if plan.weak or not isinstance(plan, WholePlan) or level().number < 2:
         return plan.weak
     found = plain_cases(ast.parse(plan.test))
-    if any(len(cases) > 1 and not passing_value(cases, operator.eq) for cases in found.values()):
+    cases = [found.get(name, ()) for name in plan.entry_names]
+    if all(len(each) > 1 and not passing_value(each, operator.eq) for each in cases):
         return ""
     return _run_null_programs(plan)
 

@@ -25,7 +25,7 @@ import cmath
 import contextlib
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -108,12 +108,12 @@ _KINDS: tuple[type[ast.AST], ...] = (
 )
 
 
-def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
-    """Raise WeakTests, with the reason in words, unless test code is strong.
+def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> set[ast.AST]:
+    """Raise WeakTests, with the reason in words, unless test code is strong. Return the variables to mark.
 
     names: names of the program. shared: names that the tests define and the program has, too.
     """
-    _Check(tree, frozenset(names), frozenset(shared))
+    return _Check(tree, frozenset(names), frozenset(shared)).compared
 
 
 @contextlib.contextmanager
@@ -169,6 +169,8 @@ class _Check:
         self.handled = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self.functions = {node.name for node in functions}
+        if len(self.functions) < len(functions):
+            raise WeakTests("two functions of one name")
         if imported & (self.bound | EXCEPTIONS):
             raise WeakTests("a name that is imported means something else, too")
         if twice := self.names & self.bound:
@@ -183,10 +185,10 @@ class _Check:
                 self._check_objects(node)
         self._refuse_unused(tree, functions)
         self._refuse_changing(tree)
-        self._refuse_read(tree)
-        self._refuse_changed(tree)
+        flow = Flow(tree, names, self.classes, self.objects, CHANGING)
+        self.compared = flow.compared
         try:
-            Flow(tree, names, self.objects, find_compared(tree, self.names | self.functions), CHANGING).check()
+            flow.check()
         except MixedAnswers as error:
             raise WeakTests(str(error)) from None
 
@@ -205,61 +207,6 @@ class _Check:
                 statement = self.above[node]
                 if not (isinstance(statement, ast.Assign) and _is_constant(statement.value)):
                     raise WeakTests(f"the program has a {node.id} of its own, which may become another one")
-
-    def _refuse_read(self, tree: ast.Module) -> None:
-        """Refuse to read what the program may have been called to change, but for comparisons with constants.
-
-        That is what a call alone is given (`sort(xs)`), and what has items that an assert looks at which calls nothing
-        of the program (`assert xs[i] == want[i]`).
-        """
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and self._is_of_program(node)]
-        given = {part: call for call in calls for part in call.args if isinstance(part, ast.Name)}
-        changed = {part.id for part, call in given.items() if isinstance(self.above[call], ast.Expr)}
-        asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-        bare = {
-            part
-            for node in asserts
-            if not any(isinstance(each, ast.Call) and self._is_of_program(each) for each in ast.walk(node))
-            for part in ast.walk(node)
-            if isinstance(self.above[part], ast.Subscript)
-        }
-        passed = {part.id for part in given} & self.bound
-        compared = find_compared(tree, self.names | self.functions)
-        for node in ast.walk(tree):
-            loaded = isinstance(node, ast.Name) and (
-                isinstance(node.ctx, ast.Load) or isinstance(self.above[node], ast.AugAssign)
-            )
-            if loaded and isinstance(node, ast.Name) and node not in given:
-                read = node.id in changed & self.bound or (node in bare and node.id in passed)
-                if read and node not in compared:
-                    raise WeakTests(f"{node.id} is read after a call that may be there to change it")
-
-    def _refuse_changed(self, tree: ast.Module) -> None:
-        """Refuse a container that both sides change in turn: `take(queue)`, `queue.append(x)`, in a loop or later."""
-        nodes = list(ast.walk(tree))
-        calls = [node for node in nodes if isinstance(node, ast.Call) and self._is_of_program(node)]
-        given = [(part.id, call) for call in calls for part in call.args if isinstance(part, ast.Name)]
-        changes = [(name, node) for node in nodes if (name := self._find_changed(node))]
-        loops = [set(ast.walk(node)) for node in nodes if isinstance(node, ast.For)]
-        for name, call in given:
-            for other, change in changes:
-                together = [loop for loop in loops if call in loop and change in loop]
-                fresh = any(_binds(part, name) for loop in together for part in loop)
-                if name == other and (change.lineno > call.lineno or (together and not fresh)):  # type: ignore[attr-defined]
-                    raise WeakTests(f"{name} is changed after a call that may change it, too")
-
-    def _find_changed(self, node: ast.AST) -> str:
-        """Return the variable whose container a node changes, "" for none."""
-        if isinstance(node, ast.AugAssign):
-            held: ast.expr = node.target
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
-            held = node.func.value
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            held = node.value
-        else:
-            return ""
-        root = self._find_root(held)
-        return root.id if isinstance(root, ast.Name) and root.id in self.bound - self.objects else ""
 
     def _is_of_program(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id in self.names
@@ -479,12 +426,26 @@ class _Check:
 
     def _check_with(self, node: ast.With) -> None:
         self._refuse_operations(node.body)
+        calls = [part for each in node.body for part in ast.walk(each) if isinstance(part, ast.Call)]
+        if len([call for call in calls if not self._is_known(call)]) > 1 or not isinstance(node.body[0], _SIMPLE):
+            raise WeakTests("several calls where one is expected to raise")
         for item in node.items:
             call = item.context_expr
             raises = isinstance(call, ast.Call) and called_name(call) == "raises" and item.optional_vars is None
             kinds = call.args if raises and isinstance(call, ast.Call) else []
             if not kinds or not all(isinstance(kind, ast.Name) and kind.id in EXCEPTIONS for kind in kinds):
                 raise WeakTests("a context other than pytest.raises of builtin exceptions")
+            if any(isinstance(kind, ast.Name) and kind.id == "Exception" for kind in kinds):
+                raise WeakTests("any exception is expected, which a mistake raises, too")
+
+    def _check_assert(self, node: ast.Assert) -> None:
+        always = (ast.Tuple, ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Dict, ast.DictComp, ast.GeneratorExp)
+        parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+        either = isinstance(node.test, ast.BoolOp) and any(isinstance(part, ast.Constant) for part in parts)
+        if either or isinstance(node.test, always):
+            raise WeakTests("an assert that always holds")
+        if isinstance(node.msg, ast.Constant) and not isinstance(node.msg.value, str):
+            raise WeakTests("the message of an assert is no text")
 
     # Expressions.
 
@@ -507,30 +468,9 @@ class _Check:
             raise WeakTests("an ellipsis")
 
 
+_SIMPLE = (ast.Expr, ast.Assign)
 # Where an object of the program may stand that is not read there.
 _HOLDING = (ast.Attribute, ast.Subscript, ast.Assign, ast.Assert, ast.Expr, ast.BoolOp, ast.Return, ast.keyword, ast.If)
-
-
-def find_compared(tree: ast.Module, others: frozenset[str]) -> set[ast.AST]:
-    """Return the variables that an assert holds against nothing but constants: `xs` in `assert xs[0] == 1`.
-
-    others: the names of functions, of the program and of the tests.
-    """
-    _, bound, _ = find_names(tree)
-    found: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        for part in split_condition(node.test) if isinstance(node, ast.Assert) else ():
-            names = [each for each in ast.walk(part) if isinstance(each, ast.Name)]
-            made = {name.id for name in names if isinstance(name.ctx, ast.Store)}
-            read = [name for name in names if name.id in bound - made]
-            alone = len({name.id for name in read}) == 1
-            if alone and not others & {name.id for name in names} and not any(map(_is_lambda, ast.walk(part))):
-                found.update(read)
-    return found
-
-
-def _is_lambda(node: ast.AST) -> bool:
-    return isinstance(node, ast.Lambda)
 
 
 _LITERAL = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Constant, ast.UnaryOp, ast.unaryop, ast.Load)
@@ -544,14 +484,13 @@ def _is_literal(node: ast.expr) -> bool:
     return all(isinstance(part, _LITERAL) for part in ast.walk(node))
 
 
-def mark_arguments(tree: ast.Module, names: Iterable[str]) -> None:
-    """Wrap variables that are held against constants: `assert after(xs)[0] == 1`. So the program's change is seen."""
-    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    _Mark(find_compared(tree, frozenset(functions.union(names)))).visit(tree)
+def mark_arguments(tree: ast.Module, compared: Collection[ast.AST]) -> None:
+    """Wrap variables whose contents are held against others: `assert after(xs) == [1]`. So a change is seen."""
+    _Mark(compared).visit(tree)
 
 
 class _Mark(ast.NodeTransformer):
-    def __init__(self, marked: set[ast.AST]) -> None:
+    def __init__(self, marked: Collection[ast.AST]) -> None:
         self.marked = marked
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
@@ -623,15 +562,6 @@ class WithoutAnnotations(ast.NodeTransformer):
             names = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)} if read else set()
             if isinstance(part, (ast.Call, ast.NamedExpr)) or names & self.values:
                 raise WeakTests("an annotation that computes something")
-
-
-def split_condition(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the parts of a condition that `and` joins."""
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        for value in node.values:
-            yield from split_condition(value)
-    else:
-        yield node
 
 
 # These may read an object of the program, by calling an operation of it.

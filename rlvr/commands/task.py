@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ logger = logging.getLogger("rlvr.tasks")
 
 REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIRONMENTS}  # by the setting's name
 HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
+READ = 4096  # training problems that are read for it
 
 
 def build_task(config: Config, task: Task | None = None) -> Task:
@@ -198,12 +200,17 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
 
 
 def collect_corpus(task: Task) -> Iterator[str]:
-    """Yield the texts that give a tiny model its alphabet: demonstrations with the first replies, held-out prompts."""
+    """Yield the texts that give a tiny model its alphabet: demonstrations with the first replies, and prompts.
+
+    Of the training problems the first are read. Without demonstrations their references are what the model may write.
+    """
     for problem, said in task.demonstrations:
         yield said if isinstance(said, str) else "\n".join(said)
         yield join_prompt(problem.prompt)
-    for problem in task.test:
+    for problem in chain(task.test, islice(task.train, READ)):
         yield join_prompt(problem.prompt)
+        if not task.demonstrations and isinstance(problem.reference, str | int | float):
+            yield str(problem.reference)
     if task.environment is not None:
         from rlvr.training.rollout.episodes import replay
 

@@ -134,7 +134,10 @@ class Registry:
         example = _EXAMPLES.get(self.kind, "mine:name")
         module = spec.removesuffix(".py")
         if module.isidentifier() and os.path.isfile(f"{module}.py"):
-            raise LookupError(f"no {self.kind} {spec!r}; of the file {module}.py name a function, as in {module}:check")
+            member = example.partition(":")[2]
+            raise LookupError(
+                f"no {self.kind} {spec!r}; for what {module}.py defines write its name too, as in {module}:{member}"
+            )
         if self.kind == "task" and spec.endswith((".jsonl", ".json", ".parquet")):
             raise LookupError(f"no task {spec!r}; for a file name the task jsonl, and the file as its data")
         raise LookupError(

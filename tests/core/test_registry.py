@@ -133,7 +133,7 @@ def test_the_name_of_a_file_is_answered_with_how_to_name_what_is_in_it(tmp_path,
     (tmp_path / "users_own.py").write_text("def check(problem, completion):\n    return True\n")
     monkeypatch.chdir(tmp_path)
     for spec in ("users_own", "users_own.py"):
-        with pytest.raises(LookupError, match=r"of the file users_own\.py name a function, as in users_own:check"):
+        with pytest.raises(LookupError, match="write its name too, as in users_own:shouting"):
             registry.get(spec)
     with pytest.raises(LookupError, match="for a file name the task jsonl, and the file as its data"):
         make_task("sums.jsonl")

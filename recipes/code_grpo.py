@@ -4,7 +4,7 @@ A prompt gives the task in words and one of its tests; the reward is 1 where the
 sandbox. Problems whose tests a program could talk its way around are left out. The default is
 Qwen/Qwen2.5-Coder-1.5B-Instruct, trained in full with Dr. GRPO's loss. 25 GB are held throughout (fp32 weights 6,
 gradients 6, AdamW 12), on a GPU of 40 GB or more; `rlvr doctor --plan code_grpo` says what else there is, and whether
-activations are recomputed. `--model.lora-rank 32 --optim.lr 2e-5` fits a GPU of 24 GB.
+activations are recomputed. `--model.lora-rank 32 --optim.lr 2e-5` fits a GPU of 16 GB.
 
 What to expect: these defaults have not been run on a GPU here, and 374 problems are few, so that gains beyond the first
 epochs (6 steps each) are memory as much as skill: look at held-out pass@1, and at HumanEval, which the run never sees.

@@ -3,7 +3,7 @@
 The problems are made on the fly, so nothing is downloaded but the model. The reward is 1 where the expression in
 the answer, parsed and evaluated exactly, uses each number once and gives the target. The default, Qwen/Qwen2.5-3B with
 a reference policy, is for one GPU of 80 GB: 56 GB are held throughout (fp32 weights 12, gradients 12, AdamW 25,
-reference 7), and `rlvr doctor --plan countdown_grpo` says what else; the 1.5B model with LoRA fits a GPU of 24 GB.
+reference 7), and `rlvr doctor --plan countdown_grpo` says what else; the 1.5B model with LoRA fits a GPU of 16 GB.
 
 What to expect: these defaults have not been run on a GPU here. Published results with other trainers: about 50 to 60 %
 of three- and four-number problems after several hundred steps with a 3B model; 0.5B models do not learn to search.

@@ -3,7 +3,7 @@
 The default is Qwen/Qwen2.5-1.5B-Instruct, trained in full with 8 completions for each of 64 problems a step and
 Dr. GRPO's loss: no division by the group's std, a constant normaliser. 25 GB are held throughout (fp32 weights 6,
 gradients 6, AdamW 12), on a GPU of 40 GB or more; `rlvr doctor --plan math_grpo` says what else there is, and whether
-activations are recomputed. `--model.lora-rank 32 --optim.lr 2e-5` fits a GPU of 24 GB.
+activations are recomputed. `--model.lora-rank 32 --optim.lr 2e-5` fits a GPU of 16 GB.
 
 What to expect: these defaults have not been run on a GPU here. Published results on GSM8K with other trainers: verl's
 LoRA GRPO takes Qwen2.5-0.5B-Instruct from 49.6 to 54.3 % and reaches 77.9 % with the 1.5B model; SimpleRL-Zoo takes the

@@ -3,7 +3,7 @@
 The default is Qwen/Qwen2.5-1.5B-Instruct, whose chat template shows it the tool. A turn with a call runs the program in
 the sandbox; a turn without one is the answer, which the math verifier judges. With 8 completions for each of 64
 problems a step 25 GB are held throughout, on a GPU of 40 GB or more, as of math_grpo. `--model.lora-rank 32 --optim.lr
-2e-5` fits a GPU of 24 GB. The sandbox needs level 2 or 3.
+2e-5` fits a GPU of 16 GB. The sandbox needs level 2 or 3.
 
 What to expect: this has not been run on a GPU here. Follow turns/count beside correct: a model that gives up its
 tool, or that calls it without reading it, shows there first.

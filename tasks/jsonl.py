@@ -69,7 +69,9 @@ def to_id(row: Row, default: str, where: str) -> str:
 def to_problem(row: Row, where: str, default_id: str, prompt_key: str, reference_key: str) -> Problem:
     """Return a row as a problem; columns other than id, prompt and reference become its info."""
     if row.get(prompt_key) is None:
-        raise ValueError(f"{where}: no {prompt_key}; its columns are {', '.join(row)}")
+        raise ValueError(
+            f"{where}: no {prompt_key}; its columns are {', '.join(row)}; name the column by the task option prompt_key"
+        )
     info = {key: value for key, value in row.items() if key not in ("id", prompt_key, reference_key)}
     return Problem(to_id(row, default_id, where), to_prompt(row[prompt_key], where), row.get(reference_key), info)
 
@@ -145,8 +147,12 @@ def jsonl(
         try:
             check_references(judge, [problem])
         except ValueError as error:
-            absent = "" if reference_key in row else f"no {reference_key}, and its columns are {', '.join(row)}: "
-            raise ValueError(f"{where}: {absent}{error}") from None
+            if reference_key in row:
+                raise ValueError(f"{where}: {error}") from None
+            raise ValueError(
+                f"{where}: no {reference_key}, and its columns are {', '.join(row)}: {error}; name the column by the "
+                f"task option reference_key, or a verifier that reads none in place of {verifier!r}"
+            ) from None
         splits[split].append(problem)
     if splits[""]:
         train, test, notes = hold_out("jsonl", splits[""], test_share, seed)

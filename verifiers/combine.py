@@ -111,7 +111,7 @@ class CombineVerifier(Composite):
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "bounds", dict(_parse_bounds(item) for item in self.clip))
         specs = {name: spec for name, spec, _ in parsed}
-        gates = [_split_alias(gate) for gate in self.gates]
+        gates = [_parse_gate(gate) for gate in self.gates]
         for name, spec in gates:
             specs.setdefault(name, spec)
         object.__setattr__(self, "gates", tuple(name for name, _ in gates))
@@ -272,6 +272,15 @@ def parse_part(part: str, what: str = "combine part") -> tuple[str, str, float]:
     if not colon or not math.isfinite(number):
         raise ValueError(f"{what} {part!r}: expected name:weight with a finite weight")
     return *_split_alias(text, what), number
+
+
+def _parse_gate(gate: str) -> tuple[str, str]:
+    """Return [alias=]name as (alias or name, name). Raise ValueError for a weight, which only parts have."""
+    try:
+        float(gate.rpartition(":")[2])
+    except ValueError:
+        return _split_alias(gate, "combine gate")
+    raise ValueError(f"combine gate {gate!r}: a gate has no weight; name it in parts too if it should add to the score")
 
 
 def _parse_bounds(item: str) -> tuple[str, tuple[float, float]]:

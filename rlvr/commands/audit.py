@@ -24,7 +24,8 @@ from rlvr.tasks.mixture import options_of
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
-from .arguments import Positional, key_values, parse
+from .arguments import Positional, parse
+from .task import apply_verifier, check_names, make_pack
 
 EXAMPLES = 3
 
@@ -42,6 +43,10 @@ class AuditArgs(VerifierSettings):
     """Local file or folder in the data set's format, read instead of the hub."""
     task_option: tuple[str, ...] = ()
     """Options of the task pack, as key=value."""
+    verifier: str | None = None
+    """Verifier to audit instead of the pack's own."""
+    verifier_option: tuple[str, ...] = ()
+    """Options of the verifier, as key=value: of the one that is named, otherwise of the pack's own."""
     max_problems: Annotated[int | None, COUNT] = None
     """Verify references of the first N problems of each split only."""
     against: tuple[str, ...] = ()
@@ -88,10 +93,9 @@ def main(argv: Sequence[str]) -> int:
     args.check("--")
     if args.found is not None:
         check_replaceable(args.found, "--found", (b'"held_out": ',))
-    options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
-    if args.data is not None:
-        options["data"] = args.data
-    task, refusal = seal(make_task(args.task, **options))
+    check_names(args)
+    task, refusal = seal(make_pack(args, "--"))
+    task = apply_verifier(task, args, "--")
     fingerprint = f", fingerprint {task.fingerprint}" if task.fingerprint else ""
     sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
     print(printable("\n".join((f"{task.name}: {sizes}{fingerprint}", *task.split_notes, *task.notes))))

@@ -30,7 +30,7 @@ from rich.text import Text
 
 from rlvr.config import Config
 from rlvr.core.printable import printable
-from rlvr.runs.records import describe_shuffled, is_graded, pass_names, with_interval
+from rlvr.runs.records import describe_shuffled, is_graded, mean_advantage, pass_names, with_interval
 
 LINES_WITHOUT_TERMINAL = 20  # progress lines for a whole phase where stdout is not a terminal
 WIDEST_TABLE = 1000  # columns of text
@@ -136,15 +136,18 @@ class Display:
         self.console.print(whole, soft_wrap=True, end="")
 
     def sample(self, record: Mapping[str, Any]) -> None:
-        """Print one rollout (a record of rollouts.jsonl): prompt, completion, verdict and advantage."""
+        """Print one rollout (a record of rollouts.jsonl): prompt, completion or turns, verdict and advantage."""
         prompt = record["prompt"]
         asked = prompt if isinstance(prompt, str) else "\n".join(f"[{m['role']}] {m['content']}" for m in prompt)
         reason = f" ({escape_text(record['reason'])})" if record["reason"] else ""
         head = f"step {record['step']}, problem {escape_text(record['problem'])}, sample {record['sample']}"
         self.console.print(f"[dim]{head}[/dim]")
-        self.console.print(f"[cyan]{escape_text(_clip(asked))}[/cyan]{escape_text(_clip(record['completion']))}")
+        turns = "".join(f"\n[{turn['role']}] {turn['text']}" for turn in record.get("turns", ()))
+        said = turns or record["completion"]
+        self.console.print(f"[cyan]{escape_text(_clip(asked))}[/cyan]{escape_text(_clip(said))}")
         paid = escape_text(describe_shuffled(record))
-        trained = f"advantage {record['advantage']:+.3f}" if record.get("kept", True) else "not trained on"
+        advantage = mean_advantage(record) if record.get("kept", True) else None
+        trained = "not trained on" if advantage is None else f"advantage {advantage:+.3f}"
         self.console.print(f"{color_status(record['status'])}{reason}{paid}, {trained}")
 
 

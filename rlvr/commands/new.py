@@ -140,9 +140,13 @@ def test_the_settings_are_accepted():
     assert CONFIG.run.out_dir.name == "NAME"
 """
 KINDS = {
-    "verifier": (VERIFIER, VERIFIER_TEST, "rlvr grade answers.jsonl --verifier NAME:NAME"),
+    "verifier": (VERIFIER, VERIFIER_TEST, "rlvr grade FILE.jsonl --verifier NAME:NAME"),
     "pack": (PACK, PACK_TEST, "rlvr audit NAME:NAME"),
-    "environment": (ENVIRONMENT, ENVIRONMENT_TEST, "rlvr train RECIPE --run.environment NAME:NAME"),
+    "environment": (
+        ENVIRONMENT,
+        ENVIRONMENT_TEST,
+        "rlvr train RECIPE --run.environment NAME:NAME --run.task jsonl --run.data FILE.jsonl",
+    ),
     "recipe": (RECIPE, RECIPE_TEST, "rlvr train NAME.py"),
 }
 

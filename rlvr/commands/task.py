@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rlvr.config import Config
-from rlvr.config.shared import EnvironmentSettings, TaskSettings, TurnSettings
+from rlvr.config.shared import EnvironmentSettings, TurnSettings
 from rlvr.core.files.jsonl import check_file, parse_object
 from rlvr.core.registry import (
     ENVIRONMENTS,
@@ -33,6 +34,7 @@ logger = logging.getLogger("rlvr.tasks")
 
 REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIRONMENTS}  # by the setting's name
 HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
+READ = 4096  # training problems that are read for it
 
 
 def build_task(config: Config, task: Task | None = None) -> Task:
@@ -49,13 +51,39 @@ def build_task(config: Config, task: Task | None = None) -> Task:
     return task
 
 
-def make_pack(settings: TaskSettings, at: str) -> Task:
-    """Return the pack that settings name, with their options. at: prefix of the flags in messages."""
-    made: Task = make_task(settings.task, **read_task_options(settings, at))
+class PackSettings(Protocol):
+    """What names a pack and a verifier, as in `TaskSettings`."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def data(self) -> Path | None: ...
+
+    @property
+    def task_option(self) -> tuple[str, ...]: ...
+
+    @property
+    def verifier(self) -> str | None: ...
+
+    @property
+    def verifier_option(self) -> tuple[str, ...]: ...
+
+
+def make_pack(settings: PackSettings, at: str) -> Task:
+    """Return the pack that settings name, with their options. at: prefix of the flags in messages.
+
+    A pack of problems for any verifier (`jsonl`, `hub`) reads the references with the one that the settings name.
+    """
+    options = read_task_options(settings, at)
+    names = {"verifier", "verifier_options"}
+    if settings.verifier is not None and names <= TASKS.options(settings.task).keys() - options.keys():
+        options |= {"verifier": settings.verifier, "verifier_options": settings.verifier_option}
+    made: Task = make_task(settings.task, **options)
     return made
 
 
-def apply_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
+def apply_verifier(task: Task, settings: PackSettings, at: str) -> Task:
     """Return the task with the verifier that the settings name; where they name none its own, with their options.
 
     That verifier has not read the references yet.
@@ -70,7 +98,7 @@ def apply_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
     return dataclasses.replace(task, verifier=apply_verifier_options(task.verifier, options, own), notes=notes)
 
 
-def read_task_options(settings: TaskSettings, at: str) -> dict[str, Any]:
+def read_task_options(settings: PackSettings, at: str) -> dict[str, Any]:
     """Return the options of the pack that settings name, `data` among them."""
     options: dict[str, Any] = key_values(settings.task_option, f"{at}task-option")
     return options if settings.data is None else {**options, "data": settings.data}
@@ -198,12 +226,17 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
 
 
 def collect_corpus(task: Task) -> Iterator[str]:
-    """Yield the texts that give a tiny model its alphabet: demonstrations with the first replies, held-out prompts."""
+    """Yield the texts that give a tiny model its alphabet: demonstrations with the first replies, and prompts.
+
+    Of the training problems the first are read. Without demonstrations their references are what the model may write.
+    """
     for problem, said in task.demonstrations:
         yield said if isinstance(said, str) else "\n".join(said)
         yield join_prompt(problem.prompt)
-    for problem in task.test:
+    for problem in chain(task.test, islice(task.train, READ)):
         yield join_prompt(problem.prompt)
+        if not task.demonstrations and isinstance(problem.reference, str | int | float):
+            yield str(problem.reference)
     if task.environment is not None:
         from rlvr.training.rollout.episodes import replay
 

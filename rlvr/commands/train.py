@@ -56,7 +56,9 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
         load(functools.partial(spec.loader.exec_module, module), f"recipe {name}")
     else:
         if name not in recipe_names():
-            raise LookupError(f"no recipe {name!r}; {did_you_mean(name, recipe_names(COMMAND_OF[kind]))}")
+            known = did_you_mean(name, recipe_names(COMMAND_OF[kind]))
+            known = f"name the file, {name}.py" if Path(f"{name}.py").is_file() else known
+            raise LookupError(f"no recipe {name!r}; {known}")
         module = importlib.import_module(f"rlvr.recipes.{name}")
     held = type(getattr(module, "CONFIG", None))
     if held not in COMMAND_OF:

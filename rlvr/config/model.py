@@ -38,8 +38,9 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """Model to train: a GGUF file, or the hub name or folder of a causal LM or of a LoRA adapter (merged into its base;
     with lora_rank trained further). tiny: a small randomly initialised model for the task's alphabet."""
     weights: Annotated[Literal["float32", "bfloat16"], ADVANCED, WITH_ALL_WEIGHTS] = "float32"
-    """What trained weights are stored in. bfloat16: half of their memory, and a float32 copy in the optimizer's state,
-    in which small updates add up. Gradients add up in float32."""
+    """What trained weights are stored in. bfloat16 does not save memory by itself: weight, gradient and optimizer take
+    2 + 4 + 12 bytes a weight, since the optimizer keeps a float32 copy in which small updates add up; with float32 they
+    take 4 + 4 + 8, and 2 for autocast's copy. It saves with optim.offload, which leaves 2 + 4 on the GPU."""
     gradient_checkpointing: Annotated[bool | None, RESUMABLE] = None
     """Recompute activations in the backward pass: less memory, about a third slower. None: on a GPU where, by the plan
     of its memory, microbatches of 8,192 tokens have no room without it."""

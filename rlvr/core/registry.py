@@ -132,6 +132,14 @@ class Registry:
             if point.name == spec:
                 return self.register(spec)(load(point.load, f"{self.kind} {spec!r} ({point.value})"))
         example = _EXAMPLES.get(self.kind, "mine:name")
+        module = spec.removesuffix(".py")
+        if module.isidentifier() and os.path.isfile(f"{module}.py"):
+            member = example.partition(":")[2]
+            raise LookupError(
+                f"no {self.kind} {spec!r}; for what {module}.py defines write its name too, as in {module}:{member}"
+            )
+        if self.kind == "task" and spec.endswith((".jsonl", ".json", ".parquet")):
+            raise LookupError(f"no task {spec!r}; for a file name the task jsonl, and the file as its data")
         raise LookupError(
             f"no {self.kind} {spec!r}; {did_you_mean(spec, self.names())} (or module:attribute, such as {example})"
         )
@@ -362,7 +370,10 @@ def make_verifier(spec: str, **options: Any) -> Any:
     made = VERIFIERS.get(spec)
     checked = VERIFIERS.check_options(spec, options)
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
-        raise LookupError(f"verifier {spec!r} cannot be called with (problem, completion); expected these parameters")
+        raise LookupError(
+            f"verifier {spec!r} has the parameters {inspect.signature(made)}; expected (problem, completion), of which "
+            "it judges one completion at a time"
+        )
     if inspect.isclass(made):
         return _call_maker(lambda: _make_instance(made, checked), f"verifier {spec!r}")
     return functools.partial(made, **checked) if checked else made

@@ -79,7 +79,7 @@ def launch(
     `callbacks` are notified of steps, evaluations, checkpoints and alarms (rlvr.training.callbacks). Raises Stopped, a
     KeyboardInterrupt, where a signal ended the run: after a checkpoint (the message says how to resume), or at once.
     """
-    config, task, verifier = put_names(config, task, verifier)
+    config, task, verifier = write_names(config, task, verifier)
     with StopRequest().handling_signals() as stop:
         stop.doing, stop.left = "reading the task", lambda: "nothing was written; run the same command again"
         # With the model of the run that this one starts from.
@@ -90,7 +90,7 @@ def launch(
         return execute(session)
 
 
-def put_names(
+def write_names(
     config: Config, task: Task | str | None, verifier: Verifier | str | None
 ) -> tuple[Config, Task | None, Verifier | None]:
     """Return the config with the names among task and verifier, and those that are objects.

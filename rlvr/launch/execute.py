@@ -291,7 +291,8 @@ def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:
         display.say(line)
     display.say(f"report: {write_report(config.run.out_dir)}")
     if checkpoints and session.named:
-        display.say("next, to measure it on all held-out problems:")
+        whole = bool(evaluations) and evaluations[-1]["num_problems"] == len(session.task.test)
+        display.say(f"next, {'for its answers to' if whole else 'to measure it on all'} the held-out problems:")
         display.say(f"  {build_eval_command(config, checkpoints[0][1])}")
     for line in conclusions_of(config.run.out_dir):
         display.say(f"WARNING {line}", wrap=True)

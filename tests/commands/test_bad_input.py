@@ -264,5 +264,5 @@ def test_settings_hold_for_a_task_that_is_an_object():
     config = Config(run=dataclasses.replace(OUT, verifier="math"))
     mine = Task("mine", [Problem("a", "1+1=", "2")], [], accept_all)
     assert describe(commands_task.build_task(config, mine).verifier).startswith("rlvr.verifiers.math")
-    given, task, verifier = rlvr.launch.put_names(config, mine, accept_all)
+    given, task, verifier = rlvr.launch.write_names(config, mine, accept_all)
     assert commands_task.build_task(given, task).verifier is verifier is accept_all

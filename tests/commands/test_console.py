@@ -47,6 +47,21 @@ def test_right_and_wrong_differ_in_colour_and_in_words(
     assert re.sub(r"\x1b\[[01]?m", "", plain) == "correct, advantage +0.500"
 
 
+def test_a_sample_of_several_turns_has_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """With an advantage for each turn, as `--algo.credit turn` gives, their mean is printed."""
+    turns = [{"role": "assistant", "text": "?4"}, {"role": "user", "text": "lower"}, {"role": "assistant", "text": "3"}]
+    Display().sample(RECORD | {"turns": turns, "completion": "3", "advantage": [-0.5, 1.0]})
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "1+1=",
+        "[assistant] ?4",
+        "[user] lower",
+        "[assistant] 3",
+        "correct, advantage +0.250",
+    ]
+    Display().sample(RECORD | {"advantage": None})
+    assert capsys.readouterr().out.endswith("correct, not trained on\n")
+
+
 def live_display() -> tuple[Display, io.StringIO]:
     """A display on a terminal of 80 columns that is a text."""
     display, screen = Display(), io.StringIO()

@@ -50,6 +50,16 @@ def test_what_is_written_passes_its_test_and_is_accepted(
     assert expected[kind] in said
 
 
+def test_a_recipe_that_is_named_without_py_is_found_in_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name alone is that of a recipe that comes with rlvr."""
+    monkeypatch.chdir(tmp_path)
+    main(["new", "recipe", "my_own"])
+    assert main(["train", "my_own"]) == 2
+    assert "no recipe 'my_own'; name the file, my_own.py" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

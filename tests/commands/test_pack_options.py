@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 
 import pytest
 
@@ -138,3 +139,23 @@ def test_a_run_is_not_resumed_with_other_options(tmp_path):
         for options in ((), ("extract=strict",))
     ]
     assert "run.verifier_option" in (find_difference(*records) or "")
+
+
+def test_the_named_verifier_reads_the_references_of_a_file(tmp_path, capsys):
+    """Objects as references, which the file's default verifier, math, refuses; `rlvr audit` takes the same names."""
+    data = tmp_path / "words.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"p{i}", "reference": {"words": i}}) + "\n" for i in range(20)))
+    with pytest.raises(ValueError, match="the reference is an object"):
+        build_task(run(task="jsonl", data=data))
+    task = build_task(run(task="jsonl", data=data, verifier="length", verifier_option=("min=3",)))
+    assert task.verifier.min == 3
+    assert main(["audit", "jsonl", "--data", str(data), "--verifier", "length"]) == 1
+    assert "FAIL  empty completions accepted: 20 of 20" in capsys.readouterr().out
+
+
+def test_parts_with_commas_reach_a_file_s_verifier(tmp_path):
+    """An option whose value has commas, as those of `combine`."""
+    data = tmp_path / "sums.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"{i}+1=", "reference": i + 1}) + "\n" for i in range(20)))
+    task = build_task(run(task="jsonl", data=data, verifier="combine", verifier_option=("parts=math,format:0.5",)))
+    assert task.verifier.weights == {"math": 1.0, "format": 0.5}

@@ -128,6 +128,26 @@ def test_a_wrong_name_gets_the_nearest_ones(registry):
     assert did_you_mean("x", []) == "none is registered"
 
 
+def test_the_name_of_a_file_is_answered_with_how_to_name_what_is_in_it(tmp_path, monkeypatch, registry):
+    """A module without its attribute, with or without .py, and a data set in place of a pack."""
+    (tmp_path / "users_own.py").write_text("def check(problem, completion):\n    return True\n")
+    monkeypatch.chdir(tmp_path)
+    for spec in ("users_own", "users_own.py"):
+        with pytest.raises(LookupError, match="write its name too, as in users_own:shouting"):
+            registry.get(spec)
+    with pytest.raises(LookupError, match="for a file name the task jsonl, and the file as its data"):
+        make_task("sums.jsonl")
+
+
+def test_a_reward_function_of_another_library_is_refused_with_its_parameters(tmp_path, monkeypatch):
+    """TRL's take lists of completions."""
+    (tmp_path / "users_reward.py").write_text("def reward(completions, **kwargs):\n    return [1.0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    expected = r"has the parameters \(completions, \*\*kwargs\); expected \(problem, completion\)"
+    with pytest.raises(LookupError, match=expected):
+        make_verifier("users_reward:reward")
+
+
 def test_module_and_attribute(tmp_path, monkeypatch, registry):
     """Nothing needs to be registered to be used."""
     (tmp_path / "users_own.py").write_text(

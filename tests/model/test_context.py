@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from transformers import AutoConfig
 
-from rlvr import Problem, Task
+from rlvr import Problem, Reply, Task
 from rlvr.commands.cli import main
+from rlvr.commands.task import collect_corpus
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
@@ -152,3 +154,30 @@ def test_lone_surrogate_in_a_prompt_is_one_line() -> None:
     for prompt in ("1+1=\udc00", [{"role": "user", "content": "\udc00"}]):
         with pytest.raises(ValueError, match=r"^the prompt: not text in UTF-8: it holds the lone surrogate \\udc00$"):
             rendering.render(prompt)
+
+
+def test_characters_without_a_token_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model of the characters 0-9 and = starts on prompts with x and y: a warning at the start names them."""
+    problems = [Problem(f"p{i}", f"x{i:02}={'y' * (i % 2)}", "1") for i in range(12)]
+    config = tiny(tmp_path / "run", model=model(tmp_path), eval={"every": -1})
+    launch(config, task=Task("letters", problems[:-4], problems[-4:], has_seven))
+    expected = "WARNING the tokenizer has no token for 'x', 'y' of the prompts: the model reads <unk> there"
+    assert expected in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_reply_without_tokens_warns_once() -> None:
+    """The environment says <, which the tokenizer lacks; a second such reply is silent."""
+    rendering = Rendering(tiny_tokenizer(["0123456789="]))
+    with pytest.warns(RuntimeWarning, match="no token for '<' of the environment's replies"):
+        rendering.encode_reply(Reply("<7"), ended=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rendering.encode_reply(Reply("<7"), ended=None) == rendering.encode_reply(Reply(">7"), ended=None)
+
+
+def test_the_tiny_model_has_the_characters_of_training_prompts_and_references() -> None:
+    """References count only without demonstrations, which show what the model writes."""
+    train, test = [Problem("1", "ab", "cd")], [Problem("2", "ef", 1.5)]
+    plain = Task("letters", train, test, has_seven)
+    assert set("".join(collect_corpus(plain))) == set("abcdef1.5")
+    assert set("".join(collect_corpus(replace(plain, demonstrations=((Problem("3", "g", ""), "h"),))))) == set("abefgh")

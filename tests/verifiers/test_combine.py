@@ -170,6 +170,7 @@ def test_callers_know_what_must_not_be_cut(model):
         ({"parts": "math:nan"}, ValueError, "finite weight"),
         ({"parts": "mathh:1"}, LookupError, "did you mean math"),
         ({"parts": "math:1", "gates": "formt"}, LookupError, "did you mean format"),
+        ({"parts": "math:1", "gates": "format:0.2"}, ValueError, "gate 'format:0.2': a gate has no weight"),
         ({"parts": "math:1", "primary": "format"}, LookupError, "no part 'format' for primary"),
         ({"parts": "math:1", "options": "format.tags=a"}, LookupError, "no part 'format'"),
         ({"parts": "math:1", "options": "math.extrac=strict"}, LookupError, "did you mean extract"),

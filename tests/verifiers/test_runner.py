@@ -217,6 +217,13 @@ def test_an_exception_is_logged_once_per_kind(caplog):
     assert "test_runner.fail" in caplog.text
 
 
+def test_a_result_that_is_no_verdict_is_logged_without_a_traceback(caplog):
+    """The user's function has returned; lines of rlvr do not help to mend it."""
+    verdict = verify_one(lambda problem, completion: None, Problem("1", "", ""), "")
+    assert "test_runner.py, line" in verdict.reason
+    assert [verdict.reason in caplog.text, "Traceback" in caplog.text] == [True, False]
+
+
 def test_budget_stops_a_run_whose_verdicts_are_errors():
     """2 % of 100 are two errors; the third is one too many."""
     budget = ErrorBudget(0.02)

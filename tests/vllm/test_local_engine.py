@@ -75,18 +75,23 @@ class VLLMLike:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, policy: Policy) -> Iterator[tuple[LocalEngine, VLLMLike]]:
-    """An engine, and the stand-in behind it."""
+def vllm(monkeypatch: pytest.MonkeyPatch) -> VLLMLike:
+    """The stand-in that engines import as vLLM."""
     vllm = VLLMLike()
     monkeypatch.setattr(local, "import_vllm", lambda: vllm)
+    return vllm
+
+
+@pytest.fixture
+def engine(vllm: VLLMLike, policy: Policy) -> Iterator[LocalEngine]:
+    """An engine with the stand-in behind it."""
     engine = LocalEngine(policy, VLLMConfig())
-    yield engine, vllm
+    yield engine
     engine.close()
 
 
-def test_one_thread_makes_all_calls_of_vllm(made: tuple[LocalEngine, VLLMLike], policy: Policy) -> None:
+def test_one_thread_makes_all_calls_of_vllm(engine: LocalEngine, vllm: VLLMLike, policy: Policy) -> None:
     """Whoever samples, pushes or lets it sleep: the main thread, and a new one for each step that is sampled ahead."""
-    engine, vllm = made
     for _ in range(2):
         outputs = in_thread(lambda: engine.sample_everywhere(REQUEST)).result()
         assert [output.token_ids for output in outputs] == [(7,)]
@@ -99,9 +104,8 @@ def test_one_thread_makes_all_calls_of_vllm(made: tuple[LocalEngine, VLLMLike], 
     assert set(vllm.callers) == {"LLM", *CALLS} - {"abort_request"}
 
 
-def test_a_signal_ends_what_is_being_sampled(made: tuple[LocalEngine, VLLMLike]) -> None:
+def test_a_signal_ends_what_is_being_sampled(engine: LocalEngine, vllm: VLLMLike) -> None:
     """Its requests are aborted before the exception goes on, and the next call finds nothing of them."""
-    engine, vllm = made
     vllm.answers = False
 
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -81,7 +81,9 @@ def make_failure(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure
     """Return the error verdict and the failure record of an exception that `verifier` raised."""
     place = place_of(raised, verifier)
     reason, name = describe_raised(raised, place), describe(verifier)
-    text = f"{reason} (in the verifier {name})\n{users_traceback(raised)}"
+    text = f"{reason} (in the verifier {name})"
+    if raised_by_user(raised) or _find_definition(verifier) is None:  # not for a value that our own check refuses
+        text += f"\n{users_traceback(raised)}"
     return error(reason), Failure(f"{name}: {type(raised).__name__} at {place}", text)
 
 

@@ -22,8 +22,8 @@ def tiny_tokenizer(corpus: Iterable[str], token_pattern: str = ".") -> PreTraine
     found = {piece for text in corpus for piece, _ in split.pre_tokenize_str(text)}
     if not found:
         raise ValueError(
-            "the corpus is empty: the tiny model has the characters of demonstrations and held-out prompts, and there "
-            "are neither; hold out some problems, or name another model"
+            "the corpus is empty: the tiny model has the characters of demonstrations and prompts, and there are "
+            "neither; name another model"
         )
     vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *sorted(found.difference(SPECIAL_TOKENS))])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))

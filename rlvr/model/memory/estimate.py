@@ -160,10 +160,10 @@ class Estimate:
     def weights(self) -> int:
         """The policy's weights; with LoRA those of the model have the computation's dtype."""
         frozen = self.shape.parameters * self.number if self.config.model.lora_rank else 0
-        return self.trained + frozen
+        return self.trained_weights + frozen
 
     @property
-    def trained(self) -> int:
+    def trained_weights(self) -> int:
         """The policy's trained weights, or the critic's."""
         return self.num_trained * self.weight_bytes
 
@@ -206,7 +206,7 @@ class Estimate:
         """What is held on a GPU through a backward pass, whatever the batch."""
         weights, state = self.weights + self.gradients + self.reference, self.state
         if self.critic is not None:
-            weights, state = weights + self.critic.trained, state + self.critic.state
+            weights, state = weights + self.critic.trained_weights, state + self.critic.state
         return (weights + (0 if self.config.optim.offload else state)) // self.shards
 
     @property
@@ -304,9 +304,9 @@ class Estimate:
         The trained weights and the optimizer's state, the critic's too, and a reference policy that is reset. Of a
         model in shards that is its part of the state, and all weights, gathered.
         """
-        weights, state = self.trained if self.shards == 1 else self.weights, self.state
+        weights, state = self.trained_weights if self.shards == 1 else self.weights, self.state
         if self.critic is not None:
-            weights, state = weights + self.critic.trained, state + self.critic.state
+            weights, state = weights + self.critic.trained_weights, state + self.critic.state
         return weights + (self.reference if self.config.algo.reference_every else 0) + state // self.shards
 
     def cache(self, row: int | None = None) -> int:

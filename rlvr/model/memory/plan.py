@@ -150,7 +150,8 @@ def held_items(e: Estimate) -> list[Item]:
         throughout("reference", e.reference // e.shards),
     ]
     if e.critic is not None:
-        items.append(throughout("critic, its optimizer", (e.critic.trained + here * e.critic.state) // e.shards))
+        held = e.critic.trained_weights + here * e.critic.state
+        items.append(throughout("critic, its optimizer", held // e.shards))
     return items
 
 

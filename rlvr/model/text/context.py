@@ -135,6 +135,9 @@ def fit_task(config: Config, task: Task, rendering: Rendering, limit: int | None
     if config.sft.steps and limit is not None:
         check_demonstrations(rendering, task.demonstrations, limit)
     say(describe_lengths(rendering, task.train, r.max_new_tokens, limit))
+    prompts = [problem.prompt for problem in (*task.train[:TYPICAL], *task.test[:TYPICAL])]
+    if warning := rendering.warning_of_unknown(prompts, "prompts"):
+        say(f"WARNING {warning}")
     return task
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from .chat_turns import append_only, reply_ids
 Fits = Callable[[str, int], bool]  # whether a text has at most so many tokens
 # Characters that a token may stand for: the longest of published vocabularies are runs of white space.
 LONGEST_TOKEN = 128
+NAMED = 10  # pieces of text that a warning names
 
 
 class Rendering:
@@ -28,6 +30,7 @@ class Rendering:
             raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
         self._schemas: list[Any] = []
         self._announcement = ""
+        self._warned = False  # of a reply with text that the tokenizer has no token for
 
     def announce(self, environment: Any) -> None:
         """Show an environment's tools in every prompt.
@@ -83,6 +86,26 @@ class Rendering:
         """Return the token ids of a text that continues a prompt: no special tokens are added."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
+    def warning_of_unknown(self, texts: Iterable[Prompt], where: str) -> str:
+        """Return a warning that names what the tokenizer has no token for; "" where it reads all of the texts."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or not self.tokenizer.is_fast:
+            return ""
+        found: set[str] = set()
+        for text in texts:
+            for part in [text] if isinstance(text, str) else [message["content"] for message in text]:
+                encoded = self.tokenizer(part, add_special_tokens=False, return_offsets_mapping=True)
+                spans = zip(encoded.input_ids, encoded.offset_mapping, strict=True)
+                found |= {part[start:end] for number, (start, end) in spans if number == unknown}
+        pieces = sorted(found - {self.tokenizer.unk_token})
+        if not pieces:
+            return ""
+        named = ", ".join(map(repr, pieces[:NAMED])) + (f" and {len(pieces) - NAMED} more" if pieces[NAMED:] else "")
+        return (
+            f"the tokenizer has no token for {named} of the {where}: the model reads {self.tokenizer.unk_token} there, "
+            "and cannot write it; take another model, or other characters"
+        )
+
     def encode_literally(self, text: str) -> list[int]:
         """Return the token ids of a text in which nothing stands for a special token, whatever it looks like."""
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids)
@@ -92,7 +115,12 @@ class Rendering:
 
         ended: the end-of-sequence token that ended that turn, if any. No text of the reply becomes a special token.
         """
-        return list(reply_ids(self.tokenizer, chat=self.chat, ended=ended, reply=reply))
+        ids = list(reply_ids(self.tokenizer, chat=self.chat, ended=ended, reply=reply))
+        if self.tokenizer.unk_token_id in ids and not self._warned:
+            self._warned = True
+            if warning := self.warning_of_unknown([reply.text], "environment's replies"):
+                warnings.warn(warning, RuntimeWarning, stacklevel=2)
+        return ids
 
     def check_turns(self) -> None:
         """Raise ValueError where replies cannot be put between turns of the model."""

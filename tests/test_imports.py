@@ -296,7 +296,7 @@ def test_wheel_holds_every_module(tmp_path):
     held = {n for n in names if ".dist-info/" not in n}
     expected = {f"{p.replace('.', '/')}/{f.name}" for p in PACKAGES for f in files(p)} | {"rlvr/py.typed"}
     for package, folder in PACKAGES.items():
-        data = [path for ending in ("css", "html", "js", "lean", "txt") for path in folder.glob(f"*.{ending}")]
+        data = [path for ending in ("css", "html", "js", "lean", "toml", "txt") for path in folder.glob(f"*.{ending}")]
         data += folder.glob("templates/*")
         expected |= {f"{package.replace('.', '/')}/{path.relative_to(folder)}" for path in data}
     assert held == expected

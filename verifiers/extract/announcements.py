@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import collections
 import re
+from pathlib import Path
 from typing import NamedTuple
+
+from rlvr.core.files.tables import read_sections
 
 from .rejections import (
     MATH_VALUE,
@@ -32,61 +35,8 @@ _NAMED = (
     r"|jawaban|відповідь|απάντηση|최종\s*답|答案|最终答案|答え)"
 )
 _PHRASES = (
-    rf"(?:the\s+)?\b(?:final|correct|right)\s+(?:answer|result|option|choice)(?:\s+{_IS})?",
-    rf"(?:the|our|my)\s+(?:\w+\s+)?(?:answer|solution)\s*(?:to\s+[^.\n]{{1,80}}\s)?(?:{_IS}|=|:)",
-    rf"answer\s*(?:{_IS}|=|:)",
-    r"(?:the|our|my)\s+(?:\w+\s+)?(?:answers|solutions)\s+are",
-    rf"answer\s+{_IS}",
-    r"answer\*\*\s*:?",
-    r"answer(?:\*|__?)\s*:",
-    rf"^[ >#*_|-]{{0,12}}{_NAMED}(?![^\W_])[*_:：| \t]{{0,8}}(?=\s*[\n$\\]|[*_:： \t]{{0,8}}\|)\|?",
-    r"\bans\s*[:.=]",
-    r"(?<![A-Za-z])A:",
-    r"#{1,4}\s*answer\b",
-    r"####",
-    r"(?:the\s+)?result\s+is",
-    r"最终答案(?:是|为)?",
-    r"答案(?:是|为)?\s*[：:]?",
-    r"答[：:]",
-    r"answer\s*(?:->|→|=>|⇒)",
-    r"answer,\s+\w+,\s+is",
-    r"\b(?:I|we)\s+(?:choose|pick|select)\s+(?:(?:option|choice|answer)\s+)?(?=\(?[A-J](?![A-Za-z]))",
-    r"所以(?:是|为)",
-    r"故选",
-    r"选(?:择|项|擇|項)?(?:是|为)?\s*[：:]?(?=\s*[（(]?\s*[A-J](?![A-Za-z]))",
-    r"答え(?:は|:|：)?",
-    r"정답(?:은|:)?",
-    r"답(?:은|:)",
-    r"la\s+respuesta(?:\s+\w+)?\s+es",
-    r"respuesta(?:\s+final)?\s*:",
-    r"la\s+(?:bonne\s+)?r[ée]ponse(?:\s+\w+)?\s+est(?:\s+donc)?",
-    r"r[ée]ponse(?:\s+finale)?\s*:",
-    r"die\s+(?:\w+\s+)?antwort\s+(?:ist|lautet)(?:\s+(?:also|daher))?",
-    r"ist\s+die\s+(?:\w+\s+)?antwort",
-    r"antwort\s*:",
-    r"l[öo]sung\s*:(?=[ \t*]*(?:[-−+$\\(\[{\d]|[a-z]\s*=))",
-    r"die\s+l[öo]sung\s+(?:ist|lautet)",
-    r"a\s+resposta(?:\s+\w+)?\s+[ée]",
-    r"resposta(?:\s+final)?\s*:",
-    r"la\s+risposta(?:\s+\w+)?\s+[èe]",
-    r"risposta(?:\s+finale)?\s*:",
-    r"(?:окончательный\s+)?ответ\s*(?:[:—-]|равен)?",
-    r"(?:الجواب|الإجابة)(?:\s+النهائي[ة]?)?(?:\s+ه[وي])?\s*:?",
-    r"उत्तर(?:\s+है)?\s*:?",
-    r"উত্তর(?:\s*(?:হল|হলো))?\s*:?",
-    r"సమాధానం\s*:?",
-    r"คำตอบ(?:สุดท้าย)?\s*(?:คือ|:)",
-    r"jibu\s*(?:la\s+mwisho\s+)?(?:ni|:)",
-    r"antwoord\s*(?:is|:)",
-    r"svaret\s+är|svar\s*:",
-    r"svaret\s+er",
-    r"odpowied[źz]\s*(?:to|:)",
-    r"odpověď\s*(?:je|:)",
-    r"cevap\s*:",
-    r"jawaban(?:nya)?\s*(?:adalah|:)",
-    r"відповідь\s*[:—-]",
-    r"απάντηση\s*(?:είναι|:)",
-    r"đáp\s+(?:án|số)(?:\s+là)?\s*:?",
+    phrase.replace("{is}", _IS).replace("{named}", _NAMED)
+    for phrase in read_sections(Path(__file__).with_name("announcements.txt"))["phrases"]
 )
 _BEHIND = (
     r"(?P<behind>\bis\s+(?:therefore\s+|thus\s+|indeed\s+)?(?:(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+|required\s+"

@@ -13,7 +13,10 @@ import re
 import unicodedata
 from collections.abc import Collection
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
+
+from rlvr.core.files.tables import read_sections, read_words
 
 from ..values.tree import Node, Num, Op, ParseError, TooLarge, number
 from .vocabulary import CONSTANT_NAMES, FUNCTIONS, GREEK
@@ -439,55 +442,13 @@ def _fold(char: str) -> str:
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-_OPS = {
-    "times": "*", "cdot": "*", "ast": "*", "star": "*", "bullet": "*", "div": "/", "slash": "/", "pm": "pm", "mp": "mp",
-    "le": "<=", "leq": "<=", "leqslant": "<=", "leqq": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=", "geqq": ">=",
-    "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "cong": "~", "doteq": "~", "sim": "~",
-    "in": "in", "notin": "notin", "cup": "cup", "cap": "cap", "setminus": "setminus", "backslash": "setminus",
-    "bigcup": "cup", "bigcap": "cap", "circ": "deg", "degree": "deg", "degrees": "deg", "%": "%", "$": "$", "{": "{{",
-    "}": "}}", "lbrace": "{{", "rbrace": "}}", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "|": "||",
-    "Vert": "||", "lVert": "||", "rVert": "||", "ldots": "dots", "dots": "dots", "cdots": "dots", "dotsc": "dots",
-    "dotsb": "dots", "langle": "<(", "rangle": ")>", "lfloor": "lfloor", "rfloor": "rfloor", "lceil": "lceil",
-    "rceil": "rceil", "land": "land", "wedge": "land", "lor": "lor", "vee": "lor",
-    "colon": ":", "prime": "'", "equiv": "=",
-    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "#": "#", "_": "_blank", "\\": "newline",
-    "newline": "newline", "cr": "newline", "&": "and", "because": "because", "implies": "implies", "to": "to",
-    "Rightarrow": "implies", "rightarrow": "to", "Longrightarrow": "implies", "iff": "implies",
-    "Leftrightarrow": "implies",
-    "pounds": "£", "euro": "€", "yen": "¥", "textdollar": "$", "textdegree": "deg", "textasciicircum": "^",
-    "emptyset": "emptyset", "varnothing": "emptyset", "reals": "reals", "integers": "integers", "naturals": "naturals",
-    "rationals": "rationals", "complexes": "complexes", "R": "reals", "Z": "integers", "N": "naturals", "over": "over",
-    "angle": "angle", "measuredangle": "angle", "triangle": "triangle", "overarc": "overarc",
-}  # fmt: skip
-_SKIPPED = frozenset(
-    "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle displaystyle textstyle "
-    "scriptstyle "
-    "scriptscriptstyle limits nolimits rm bf it sf tt cal quad qquad , ; : ! > space thinspace medspace thickspace "
-    "negthinspace enspace enskip hfill null protect large Large LARGE huge Huge small normalsize mathstrut "
-    "strut nobreak "
-    "allowbreak hline displaylimits boldmath left. right. noindent centering bfseries relax checkmark "
-    "blacksquare square qed qedsymbol Box bigstar therefore".split()
-)
-_UPRIGHT = frozenset(
-    "text mathrm textrm textbf textit textsf texttt textnormal mbox hbox mathsf mathtt operatorname operatorname* emph "
-    "textup textsc".split()
-)
-# Wrappers whose group is read like any other group.
-_PLAIN_GROUPS = frozenset(
-    "boxed fbox framebox bbox underline uline mathbf mathit boldsymbol bm pmb mathnormal mathop mathord "
-    "mathscr mathcal "
-    "mathfrak mathring mathclose mathopen mathrel mathbin ensuremath vec".split()
-)
-_ARGUMENT_DROPPED = frozenset(
-    "color hspace vspace phantom hphantom vphantom label tag tag* hspace* fontsize textcolor kern cellcolor".split()
-)
-_KEPT = frozenset(
-    "frac dfrac tfrac cfrac sfrac nicefrac sqrt usqrt ucbrt uqdrt binom dbinom tbinom overline bar hat widehat "
-    "overrightarrow "
-    "begin end mathbb Bbb not dot ddot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
-    "substack choose "
-    "underbrace overbrace".split()
-)
+_TABLE = Path(__file__).with_name("commands.txt")
+_OPS = {"#": "#"} | {
+    name: meaning for meaning, *names in map(str.split, read_sections(_TABLE)["operators"]) for name in names
+}
+_GROUPS = read_words(_TABLE)
+_SKIPPED, _UPRIGHT, _PLAIN_GROUPS = _GROUPS["skipped"], _GROUPS["upright"], _GROUPS["plain groups"]
+_ARGUMENT_DROPPED, _KEPT = _GROUPS["dropped with their argument"], _GROUPS["kept"]
 
 _COMMANDS = frozenset(
     name

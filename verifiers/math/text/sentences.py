@@ -18,9 +18,10 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rlvr.core.files.tables import read_sections
+
 from ...extract.rejections import fold_case, is_denied, is_refused, names_another
 from ..grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
-from ..values.tables import read_sections
 from ..values.tree import OO, Node, Op, Words, number
 
 # --- phrases ----------------------------------------------------------------------------------------------------------

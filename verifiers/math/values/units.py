@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from .tables import read_sections
+from rlvr.core.files.tables import read_sections
+
 from .tree import Unit
 
 # Prefix, its word, and its factor.

@@ -8,6 +8,9 @@ this module has the words for it in several languages, and quick tests for them.
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from rlvr.core.files.tables import read_words
 
 WRONG_EN = r"(?:wrong|incorrect|false|mistaken|erroneous|invalid|bad|flawed)"
 NOUN_EN = r"(?:answer|result|option|choice|solution|value|conclusion|guess)"
@@ -30,38 +33,15 @@ NOT = (
     r"(?:nicht|keine?[rsn]?|niemals|pas|jamais|non|não|nunca|nem|не|нет|ні|niet|geen|nie|není|ne|değil|değildir|bukan"
     r"|tidak|inte|ikke|không|phải\s+không|δεν|ليس(?:ت)?|नहीं)"
 )
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
 # The first letters of the words that the patterns below look for, in ASCII texts. A text without any is not searched.
-STEMS = frozenset(
-    word[:4]
-    for word in (
-        "not never cannot can doubt deny neither nobody no wrong wrongly incorrect false falsely mistaken mistake "
-        "erroneous error invalid bad flawed if unless whether suppose supposing assume assuming might may could would "
-        "wenn falls angenommen supongamos supposons nicht kein niemals pas jamais non nunca nem niet geen nie ne "
-        "bukan tidak inte ikke equivocada errada errata sbagliata scorretta fausse faux mauvaise falsche fehlerhafte "
-        "unrichtige inkorrekte foute verkeerde niepoprawna salah felaktig sai impossible absurd scratch second "
-        "correction ignore disregard take mal just edit update wait sorry actually oops nope rather some claim guess "
-        "allege pretend retract reject discard withdraw rule ruled ruling guess isn wasn don doesn didn won aren hasn "
-        "haven est mistake error tempting easy half twice double triple third quarter square cube reciprocal negative "
-        "opposite inverse digit digits factor multiple root units extraneous too "
-        "excluded fails approximation estimate guess hmm recheck reconsider redo ist untrue unsure neq"
-    ).split()
-)
-# Words that begin like one of these, but reject nothing, and are frequent in answers.
-HARMLESS = frozenset(
-    "with within integer integers integral integrate interval intervals interior intersect intersects intersection "
-    "interest score scores scored correct correctly estimate estimated nonzero nonnegative somewhat "
-    "import imported importance important".split()
-)
+STEMS = frozenset(word[:4] for word in _WORDS["suspect"])
+HARMLESS = _WORDS["harmless"]
 LATIN_WORD = re.compile(r"[a-z]+")
 _STEM = re.compile(r"([a-z]{2,4})[a-z]*")
 
 
-# The stems of words that do not reject a value in its own clause.
-_NO_REJECTION = frozenset(
-    "unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just "
-    "take rath wait sorr actu too extr excl esti appr fail".split()
-)
-REJECTING = (STEMS - _NO_REJECTION) | frozenset("than been comm typi usua freq clas".split())
+REJECTING = (STEMS - _WORDS["no rejection"]) | frozenset("than been comm typi usua freq clas".split())
 REFUSING = STEMS | frozenset(
     "show prov veri demo stud peop many few most othe comm typi usua freq clas quiz tal peut viel fors talv".split()
 )
@@ -195,15 +175,9 @@ def is_sentence_refused(text: str, start: int, end: int) -> bool:
     return bool(_COUNTERFACTUAL.search(before) or _ON_FALSE_GROUNDS.search(before))
 
 
-_WRONG_STEMS = frozenset(
-    "wron inco fals mist erro inva bad flaw equi erra sbag scor faus faux mauv fehl unri inko fout verk bled niep sala "
-    "fela sai".split()
-)
-
-
 def _calls_wrong(clause: str) -> bool:
     """Whether a folded clause speaks of a wrong answer."""
-    return is_suspect(clause, _WRONG_STEMS) and _CALLED_WRONG.search(clause) is not None
+    return is_suspect(clause, _WORDS["wrong"]) and _CALLED_WRONG.search(clause) is not None
 
 
 def is_refused(clause: str) -> bool:

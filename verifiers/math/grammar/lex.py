@@ -371,26 +371,21 @@ class Token(NamedTuple):
 
 END = Token("end", "", True)
 
+_TABLE = Path(__file__).with_name("commands.txt")
 _SIGNS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "×": "*", "⋅": "*", "·": "*", "∙": "*",
-    "•": "*", "∗": "*", "✕": "*", "✖": "*", "÷": "/", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ",
-    "≤": r"\le ", "⩽": r"\le ", "≦": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
-    "≃": r"\approx ", "≅": r"\approx ", "≒": r"\approx ", "∪": r"\cup ", "⋃": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-    "∉": r"\notin ", "∅": r"\emptyset ", "∖": r"\setminus ", "±": r"\pm ", "∓": r"\mp ", "°": "^\\circ ",
-    "º": "^\\circ ",
-    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "″": "''", "…": r"\ldots ", "⋯": r"\ldots ", "√": r"\usqrt ",
-    "∛": r"\ucbrt ", "∜": r"\uqdrt ", "ℝ": r"\reals ", "ℤ": r"\integers ", "ℕ": r"\naturals ", "ℚ": r"\rationals ",
-    "ℂ": r"\complexes ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ",
-    "⟩": r"\rangle ", "∠": r"\angle ", "∴": "",
-    "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
-    "：": ":", "，": ",", "、": ",", "；": ";", "（": "(", "）": ")", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}",
-    "＝": "=", "＋": "+", "％": r"\%", "＄": r"\$", "。": ".", "．": ".", "∣": "|", "ⅈ": "i", "ⅇ": "e",
-    "∫": r"\int ", "∑": r"\sum ", "∏": r"\prod ", "∂": r"\partial ", "∘": r"\circ ", "△": r"\triangle ",
-    "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2007": r"\,", "\u2008": " ", "\u200a": " ", "\u3000": " ",
-    "✓": "", "✔": "", "✅": "", "∎": "", "■": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
-    "\ufeff": "", "\u2061": "", "\u2062": "*", "\u2063": ",",
-    "℃": "^\\circ C", "℉": "^\\circ F", "Ω": r"\Omega ", "µ": r"\mu ", "≡": r"\equiv ",
-}  # fmt: skip
+    **{
+        sign: f"{form} " if "\\" in form and form[-1].isalpha() else form
+        for form, *signs in map(str.split, read_sections(_TABLE)["signs"])
+        for sign in signs
+    },
+    **dict.fromkeys("∴✓✔✅∎■\u200b\u200c\u200d\u2060\ufeff\u2061", ""),
+    **dict.fromkeys("\u00a0\u2008\u200a\u3000", " "),
+    **dict.fromkeys("\u2009\u202f\u2007", "\\,"),
+    "\u2062": "*",
+    "\u2063": ",",
+    "℃": "^\\circ C",
+    "℉": "^\\circ F",
+}
 _GREEK = dict(
     zip(
         "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩϕϵϑ",
@@ -442,7 +437,6 @@ def _fold(char: str) -> str:
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-_TABLE = Path(__file__).with_name("commands.txt")
 _OPS = {"#": "#"} | {
     name: meaning for meaning, *names in map(str.split, read_sections(_TABLE)["operators"]) for name in names
 }

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rlvr.core.files.tables import read_sections
+from rlvr.core.files.tables import read_sections, read_words
 
 from ...extract.rejections import fold_case, is_denied, is_refused, names_another
 from ..grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
@@ -328,24 +328,21 @@ _COPULA = re.compile(
 )
 _REMARK = re.compile(r"(?P<value>.*[^\s(])\s*\((?P<words>[^()\d\\$=+*/^]{3,200})\)\s*")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
 # Before a number they make another value of it; "of" does unless a total or the like precedes it.
-_CHANGING = (
-    BLOCKED
-    | frozenset(MULTIPLIERS)
-    | frozenset(
-        "of by over under above below beyond until before after exceeds exceed from except minus plus per every "
-        "nearly almost up down within outside inside than not non times root square cube power logarithm log "
-        "reciprocal inverse negative opposite multiple multiples factor divisor remainder base modulo mod digits "
-        "nor few hardly definitely certainly surely obviously clearly undoubtedly divides solve page figure theorem "
-        "lemma step line table problem question exercise equation".split()
-    )
-) - {"and", "all", "any", "correct", "true", "open", "system", "that"}
+_CHANGING = (BLOCKED | frozenset(MULTIPLIERS) | _WORDS["changing"]) - {
+    "and",
+    "all",
+    "any",
+    "correct",
+    "true",
+    "open",
+    "system",
+    "that",
+}
 _OF_WHAT = frozenset("total sum value distance speed area volume length maximum minimum average mean".split())
 _ALTERED = frozenset("digit digits unequal congruent minus negative up power exponent modulo inverse".split())
-_REACHING = frozenset(
-    "equal equals equivalent amount amounts comes come adds add sums simplifies evaluates reduces out leads tends "
-    "converges corresponds according totals down us brings is".split()
-)
+_REACHING = _WORDS["reaching"]
 _SUPERLATIVES = frozenset("smallest largest greatest least first last next biggest".split())
 _WHERE = re.compile(r"\bwhere\b")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z]\s*\Z")

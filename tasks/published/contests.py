@@ -284,57 +284,48 @@ def _check_max_tests(pack: str, max_tests: int | None) -> None:
         raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
 
 
-def _apps_like(
-    pack: str, data: Path | None, difficulties: tuple[str, ...], max_tests: int | None, **options: Any
-) -> Task:
-    _check_max_tests(pack, max_tests)
-    wanted = {name.casefold() for name in difficulties}
+def _register_apps_like(pack: str, summary: str, difficulties_there: str) -> None:
+    def apps_like(
+        *,
+        data: Path | None = None,
+        difficulties: tuple[str, ...] = (),
+        max_tests: int | None = None,
+        include_weak: bool = False,
+        num_train: int | None = None,
+        num_test: int | None = None,
+    ) -> Task:
+        _check_max_tests(pack, max_tests)
+        wanted = {name.casefold() for name in difficulties}
 
-    def convert(row: Row, where: str, name: str) -> Problem | str:
-        if wanted and str(row.get("difficulty", "")).casefold() not in wanted:
-            return "of other difficulties"
-        statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
-        reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
-        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
+        def convert(row: Row, where: str, name: str) -> Problem | str:
+            if wanted and str(row.get("difficulty", "")).casefold() not in wanted:
+                return "of other difficulties"
+            statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
+            reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
+            return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
 
-    return published_task(pack, data, convert, verifier="unit_tests", **options)
+        options: dict[str, Any] = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
+        return published_task(pack, data, convert, verifier="unit_tests", **options)
 
+    apps_like.__name__ = apps_like.__qualname__ = pack
+    apps_like.__doc__ = f"""{summary}
 
-@register_published("apps")
-def apps(
-    *,
-    data: Path | None = None,
-    difficulties: tuple[str, ...] = (),
-    max_tests: int | None = None,
-    include_weak: bool = False,
-    num_train: int | None = None,
-    num_test: int | None = None,
-) -> Task:
-    """APPS: 10,000 programming problems of contests and exercises, half of them to train on.
-
-    difficulties: of introductory, interview, competition; by default all. max_tests: use only the first ones of each
+    difficulties: of {difficulties_there}; by default all. max_tests: use only the first ones of each
     problem. include_weak: also train on problems whose tests a program could pass that solves nothing.
     """
-    options = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
-    return _apps_like("apps", data, difficulties, max_tests, **options)
+    register_published(pack)(apps_like)
 
 
-@register_published("taco")
-def taco(
-    *,
-    data: Path | None = None,
-    difficulties: tuple[str, ...] = (),
-    max_tests: int | None = None,
-    include_weak: bool = False,
-    num_train: int | None = None,
-    num_test: int | None = None,
-) -> Task:
-    """TACO: 26,443 programming problems of contests, 1,000 of them held out.
-
-    difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
-    """
-    options = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
-    return _apps_like("taco", data, difficulties, max_tests, **options)
+_register_apps_like(
+    "apps",
+    "APPS: 10,000 programming problems of contests and exercises, half of them to train on.",
+    "introductory, interview, competition",
+)
+_register_apps_like(
+    "taco",
+    "TACO: 26,443 programming problems of contests, 1,000 of them held out.",
+    "EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD",
+)
 
 
 @register_published("code_contests")

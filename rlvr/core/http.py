@@ -195,6 +195,11 @@ class Request:
     timeout: float
     idempotent: bool
 
+    def arguments(self, base: str, timeout: httpx2.Timeout, trace: Callable[..., Any]) -> dict[str, Any]:
+        """Return the arguments of the client's `request`; trace: told what happens to the connection."""
+        arguments = {"method": self.method, "url": base + self.path, "content": self.content, "timeout": timeout}
+        return arguments | {"extensions": {"trace": trace}}
+
 
 class Connections:
     """An httpx client of one process whose requests another thread can end."""
@@ -221,14 +226,7 @@ class Connections:
                 connected.append(info["return_value"].get_extra_info("socket"))
                 self._watch(connected[-1])
 
-        ask = partial(
-            self.client.request,
-            request.method,
-            base + request.path,
-            content=request.content,
-            timeout=timeout,
-            extensions={"trace": trace},
-        )
+        ask = partial(self.client.request, **request.arguments(base, timeout, trace))
         try:
             try:
                 return ask()
@@ -292,14 +290,7 @@ class LoopConnections:
             if event.endswith("connect_tcp.complete"):
                 connected.append(event)
 
-        ask = partial(
-            self.client.request,
-            request.method,
-            base + request.path,
-            content=request.content,
-            timeout=timeout,
-            extensions={"trace": trace},
-        )
+        ask = partial(self.client.request, **request.arguments(base, timeout, trace))
         try:
             try:
                 return await ask()

@@ -386,19 +386,11 @@ _SIGNS = {
     "℃": "^\\circ C",
     "℉": "^\\circ F",
 }
-_GREEK = dict(
-    zip(
-        "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩϕϵϑ",
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi "
-        "chi psi omega "
-        "Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega phi epsilon theta".split(),
-    )
-)
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱˣ", "0123456789+-nix"))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙₓ", "0123456789nx"))
 _SUPERSCRIPT_RUN = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _SUBSCRIPT_RUN = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
-_TRANSLATION = str.maketrans({**_SIGNS, **{letter: f"\\{name} " for letter, name in _GREEK.items()}})
+_TRANSLATION = str.maketrans(_SIGNS)
 
 
 def to_latex(text: str) -> str:

@@ -21,19 +21,9 @@ class Metric:
     meaning: str
     healthy: str = ""
 
-    def matches(self, name: str) -> bool:
-        """Return whether a logged name is this metric."""
-        return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
-
 
 METRICS: dict[str, tuple[Metric, ...]] = {
     subject: tuple(Metric(*line.split(" | ")) for line in lines)
     for subject, lines in read_sections(Path(__file__).with_name("metrics.txt")).items()
 }
 """All metrics by subject, in the order of the reference."""
-
-
-def find_metric(name: str) -> Metric | None:
-    """Return the metric of a logged name; None for one that the table lacks."""
-    rows = [row for rows in METRICS.values() for row in rows]
-    return next((row for row in rows if row.matches(name)), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from rlvr.core.files.hub import why_unreachable
 from rlvr.core.files.jsonl import BOM, check_encodable, check_file, parse_json, read_objects
 from rlvr.core.printable import kind_of
-from rlvr.core.registry import make_verifier
+from rlvr.core.registry import make_verifier, register_task
 from rlvr.core.types import Problem, Task
 from rlvr.verifiers.runner.base import check_references
 
@@ -197,15 +198,24 @@ class Source:
             yield from (row for _, row in numbered_rows(path))
 
 
-def describe_sources(*sources: Source) -> Callable[[T], T]:
-    """Decorator: add to a pack's docstring, which `rlvr list NAME` prints, where its data are, licence and size."""
+_TABLE = tomllib.loads((Path(__file__).parent / "published" / "sources.toml").read_text("utf-8"))
+SUMMARIES: dict[str, str] = {name: row.pop("summary") for name, row in _TABLE.items() if "summary" in row}
+SOURCES = {name: Source(**row | {"configs": tuple(row.get("configs", [None]))}) for name, row in _TABLE.items()}
+"""The published data sets, by pack."""
 
-    def add(pack: T) -> T:
-        pack.__doc__ = "\n\n".join([inspect.getdoc(pack) or "", "\n".join(map(str, sources))])
-        pack.sources = sources  # type: ignore[attr-defined]
-        return pack
 
-    return add
+def register_published(name: str, *sources: str) -> Callable[[T], T]:
+    """Decorator: register a pack of published data; without `sources`, they are the one of its name.
+
+    Its docstring, which `rlvr list NAME` prints, also says where the data are, their licence and size.
+    """
+
+    def register(pack: T) -> T:
+        pack.sources = tuple(SOURCES[source] for source in sources or (name,))  # type: ignore[attr-defined]
+        pack.__doc__ = "\n\n".join([inspect.getdoc(pack) or "", "\n".join(map(str, pack.sources))])  # type: ignore[attr-defined]
+        return register_task(name)(pack)
+
+    return register
 
 
 def convert_rows(name: str, split: str, rows: Iterable[Row], convert: Convert) -> Iterator[Problem | str]:
@@ -271,10 +281,10 @@ def _readable(verifier: Any, problem: Problem) -> bool:
 
 def published_task(
     name: str,
-    source: Source,
     data: Path | None,
     convert: Convert,
     *,
+    source: Source | None = None,
     num_train: int | None = None,
     num_test: int | None = None,
     verifier: str = "math",
@@ -283,8 +293,9 @@ def published_task(
 ) -> Task:
     """Build a pack of the source's splits. Prompts of its test split are left out of training.
 
-    A single local file is one split; the other one is empty.
+    source: None is the one of this name. A single local file is one split; the other one is empty.
     """
+    source = SOURCES[name] if source is None else source
     judge = make_verifier(verifier, **(verifier_options or {}))
     parts: dict[str, list[Problem]] = {"train": [], "test": []}
     for split in ("test", "train"):

@@ -286,7 +286,7 @@ def test_packages_listed_for_the_wheel_are_those_of_the_tree():
 
 @pytest.mark.slow
 def test_wheel_holds_every_module(tmp_path):
-    """A built wheel has exactly the tree's modules under their import names, and what the report is made with."""
+    """A built wheel has exactly the tree's modules under their import names, and the data that they read."""
     # A build folder left in the tree would hand its old files to the wheel.
     ignored = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
     source = shutil.copytree(ROOT, tmp_path / "source", symlinks=True, ignore=ignored)
@@ -295,5 +295,8 @@ def test_wheel_holds_every_module(tmp_path):
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     held = {n for n in names if ".dist-info/" not in n}
     expected = {f"{p.replace('.', '/')}/{f.name}" for p in PACKAGES for f in files(p)} | {"rlvr/py.typed"}
-    expected |= {"rlvr/commands/report/report.css", "rlvr/commands/report/report.js"}
+    for package, folder in PACKAGES.items():
+        data = [path for ending in ("css", "html", "js", "lean", "toml", "txt") for path in folder.glob(f"*.{ending}")]
+        data += folder.glob("templates/*")
+        expected |= {f"{package.replace('.', '/')}/{path.relative_to(folder)}" for path in data}
     assert held == expected

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
-from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
+from rlvr.core.types import Verdict, correct, incorrect, no_answer, unparseable
 
 from .extract import BYTE_ORDER_MARK, after_thinking, extract
 from .extract.answer import excerpt, read_answer, without_answer
-from .runner.base import check_choices
+from .runner.base import ReferenceVerifier
 
 # LaTeX commands around the letter, emphasis and delimiters, which have no meaning.
 _WRAPPERS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|bf|rm)(?![A-Za-z])\s*|\\[()\[\] ,;]|[${}*_`\"'~]")
@@ -47,7 +47,7 @@ HEDGED = "hedged"
 
 @register("choice")
 @dataclass(frozen=True, kw_only=True)
-class ChoiceVerifier:
+class ChoiceVerifier(ReferenceVerifier[frozenset[str]]):
     r"""Whether the chosen letter (A to Z) is the reference's.
 
     The letter is read from a box, an answer tag or "the answer is (B)"; otherwise from a last line that holds only a
@@ -57,16 +57,7 @@ class ChoiceVerifier:
 
     conflict: Literal["last", "reject"] = "last"
 
-    isolate: ClassVar[bool] = False  # bounded work
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        try:
-            wanted = _read_letters(problem.reference)
-        except ValueError as error:
-            return bad_reference(str(error))
+    def judge(self, wanted: frozenset[str], completion: str) -> Verdict:
         answer = extract(completion, "marked", self.conflict)
         # "Answer:" on one line and the letter on the next.
         text = answer.text or (_last_line(completion) if answer.how == "no boxed or marked answer" else None)
@@ -84,9 +75,20 @@ class ChoiceVerifier:
             return correct("".join(sorted(said)))
         return incorrect("another choice", "".join(sorted(said)))
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError unless the reference is one letter or several."""
-        _read_letters(reference)
+    def read_reference(self, reference: Any) -> frozenset[str]:
+        """Return the letters. Raise ValueError unless the reference is one letter or several."""
+        parts = list(reference) if isinstance(reference, (list, tuple)) else [reference]
+        letters: list[str] = []
+        for part in parts:
+            if not isinstance(part, str):
+                raise ValueError(f"the reference is {kind_of(part)}; expected a letter, or several")
+            bare = re.sub(r"[\s,;()\[\].]", "", part.removeprefix(BYTE_ORDER_MARK))
+            if not re.fullmatch(r"[A-Z]{1,26}|[a-z]", bare):
+                raise ValueError(f"the reference {part!r} is not a letter from A to Z, nor several")
+            letters += bare.upper()
+        if not letters:
+            raise ValueError("an empty list as reference; expected a letter")
+        return frozenset(letters)
 
 
 def _last_line(completion: str) -> str | None:
@@ -102,21 +104,6 @@ def _continues_list(letter: str, label: str, rest: str) -> bool:
     sign = re.sub(r"[\[( A-Za-z]", "", label)[:1]
     following = chr(ord(letter.upper()) + 1)
     return bool(sign) and re.search(rf"(?<![A-Za-z]){following}{re.escape(sign)}\s", rest) is not None
-
-
-def _read_letters(reference: Any) -> frozenset[str]:
-    parts = list(reference) if isinstance(reference, (list, tuple)) else [reference]
-    letters: list[str] = []
-    for part in parts:
-        if not isinstance(part, str):
-            raise ValueError(f"the reference is {kind_of(part)}; expected a letter, or several")
-        bare = re.sub(r"[\s,;()\[\].]", "", part.removeprefix(BYTE_ORDER_MARK))
-        if not re.fullmatch(r"[A-Z]{1,26}|[a-z]", bare):
-            raise ValueError(f"the reference {part!r} is not a letter from A to Z, nor several")
-        letters += bare.upper()
-    if not letters:
-        raise ValueError("an empty list as reference; expected a letter")
-    return frozenset(letters)
 
 
 def _read_choice(text: str, *, several: bool) -> frozenset[str] | str:

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rlvr.core.registry import register
-from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
+from rlvr.core.types import Verdict, correct, incorrect, limit, unparseable
 
 from .extract.answer import excerpt, read_answer, without_answer
-from .runner.base import check_choices
+from .runner.base import ReferenceVerifier
 
 MAX_CHARS = 1000
 MAX_DEPTH = 64
@@ -53,9 +53,12 @@ class _ExpressionTooLarge(Exception):
     """The expression exceeds a bound."""
 
 
+_Puzzle = tuple[Counter[Fraction], Fraction]  # numbers and target
+
+
 @register("countdown")
 @dataclass(frozen=True, kw_only=True)
-class CountdownVerifier:
+class CountdownVerifier(ReferenceVerifier[_Puzzle]):
     r"""Whether an expression with the given numbers equals the target.
 
     The reference is {"numbers": [...], "target": n}. The expression is read from a box, an answer tag, after "the
@@ -65,16 +68,8 @@ class CountdownVerifier:
 
     use: Literal["once", "at_most_once"] = "once"
 
-    isolate: ClassVar[bool] = False  # bounded work
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        try:
-            numbers, target = _read_puzzle(problem.reference)
-        except ValueError as error:
-            return bad_reference(str(error))
+    def judge(self, wanted: _Puzzle, completion: str) -> Verdict:
+        numbers, target = wanted
         answer = read_answer(completion, "marked")
         if answer.text is None and answer.how == "no boxed or marked answer":
             answer = read_answer(completion, "last_line")
@@ -98,9 +93,14 @@ class CountdownVerifier:
             return incorrect(f"equals {value}, not {target}", text)
         return correct(text)
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError unless the reference holds numbers and a target."""
-        _read_puzzle(reference)
+    def read_reference(self, reference: Any) -> _Puzzle:
+        """Return numbers and target. Raise ValueError unless the reference holds both."""
+        if not isinstance(reference, Mapping) or not {"numbers", "target"} <= set(reference):
+            raise ValueError('the reference is not {"numbers": [...], "target": n}')
+        numbers = reference["numbers"]
+        if not isinstance(numbers, (list, tuple)) or not numbers:
+            raise ValueError(f"the reference's numbers are {numbers!r}; expected a list of numbers")
+        return Counter(_read_number(number) for number in numbers), _read_number(reference["target"])
 
 
 def evaluate(text: str, target: Fraction) -> tuple[Fraction, Counter[Fraction]]:
@@ -158,16 +158,6 @@ def _work_out(text: str, used: Counter[Fraction]) -> Fraction:
 
 def _list_numbers(numbers: Counter[Fraction]) -> str:
     return ", ".join(str(number) for number in numbers.elements())
-
-
-def _read_puzzle(reference: Any) -> tuple[Counter[Fraction], Fraction]:
-    """The numbers and the target of a reference."""
-    if not isinstance(reference, Mapping) or not {"numbers", "target"} <= set(reference):
-        raise ValueError('the reference is not {"numbers": [...], "target": n}')
-    numbers = reference["numbers"]
-    if not isinstance(numbers, (list, tuple)) or not numbers:
-        raise ValueError(f"the reference's numbers are {numbers!r}; expected a list of numbers")
-    return Counter(_read_number(number) for number in numbers), _read_number(reference["target"])
 
 
 def _read_number(value: Any) -> Fraction:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rlvr.core.registry import register
-from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
+from rlvr.core.types import Verdict, correct, incorrect
 
 from .extract.answer import Part, excerpt, read_answer, reference_text, without_answer
-from .runner.base import check_choices
+from .runner.base import ReferenceVerifier
 
 
 @register("exact")
 @dataclass(frozen=True, kw_only=True)
-class ExactVerifier:
+class ExactVerifier(ReferenceVerifier[list[str]]):
     """Whether the completion is the reference's text.
 
     The reference is text, a number, or a list of accepted texts. extract: what is compared: the completion after its
@@ -28,16 +28,7 @@ class ExactVerifier:
     case: bool = False
     strip: bool = True
 
-    isolate: ClassVar[bool] = False  # bounded work
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        try:
-            accepted = _read_accepted(problem.reference)
-        except ValueError as error:
-            return bad_reference(str(error))
+    def judge(self, accepted: list[str], completion: str) -> Verdict:
         answer = read_answer(completion, self.extract)
         if answer.text is None:
             return without_answer(completion, answer)
@@ -46,9 +37,12 @@ class ExactVerifier:
             return correct(excerpt(answer.text.strip()))
         return incorrect("differs from the reference", excerpt(answer.text.strip()))
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError unless the reference is text, a number, or a list of those."""
-        _read_accepted(reference)
+    def read_reference(self, reference: Any) -> list[str]:
+        """Return the accepted texts. Raise ValueError unless they are text or numbers, at least one."""
+        many = list(reference) if isinstance(reference, (list, tuple)) else [reference]
+        if not many:
+            raise ValueError("an empty list as reference; expected at least one accepted text")
+        return [reference_text(one) for one in many]
 
     def _normalize(self, text: str) -> str:
         text = unicodedata.normalize("NFKC", text)
@@ -56,10 +50,3 @@ class ExactVerifier:
             text = " ".join(text.split())
             text = text[:-1] if text.endswith(".") and not text.endswith("..") else text
         return text if self.case else text.casefold()
-
-
-def _read_accepted(reference: Any) -> list[str]:
-    many = list(reference) if isinstance(reference, (list, tuple)) else [reference]
-    if not many:
-        raise ValueError("an empty list as reference; expected at least one accepted text")
-    return [reference_text(one) for one in many]

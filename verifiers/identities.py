@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rlvr.core.registry import register
-from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
+from rlvr.core.types import Verdict, correct, incorrect, no_answer, unparseable
 
 from .extract import MAX_COMPLETION, after_thinking, extract
 from .extract.answer import excerpt, without_answer
+from .runner.base import ReferenceVerifier
 
 MOST = 10_000  # characters of an answer; a longer one is no list of identities
 # A heading ends with a colon, or is alone on its line.
@@ -26,9 +27,12 @@ _BETWEEN = re.compile(
 )
 
 
+_Identities = tuple[dict[str, str], list[str]]  # roles by name, and all roles
+
+
 @register("identities")
 @dataclass(frozen=True, kw_only=True)
-class IdentitiesVerifier:
+class IdentitiesVerifier(ReferenceVerifier[_Identities]):
     """Whether the answer says the same of every person as the reference.
 
     The reference is {"identities": {"Ella": "knight", "Zoey": "knave"}, "roles": ["knight", "knave"]}. Without "roles",
@@ -37,13 +41,8 @@ class IdentitiesVerifier:
     name each person, and no person with two roles. An answer that says anything else ("or", "if", "not") is wrong.
     """
 
-    isolate: ClassVar[bool] = False  # bounded work
-
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        try:
-            wanted, roles = _read_reference(problem.reference)
-        except ValueError as error:
-            return bad_reference(str(error))
+    def judge(self, reference: _Identities, completion: str) -> Verdict:
+        wanted, roles = reference
         found = extract(completion, "marked")
         text = found.text if found.how in ("box", "tag") else _read_conclusion(completion, roles)
         if text is None:
@@ -66,21 +65,19 @@ class IdentitiesVerifier:
                 return incorrect(f"another identity of {name}", quote)
         return correct(quote)
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError unless the reference names people and what each of them is."""
-        _read_reference(reference)
-
-
-def _read_reference(reference: Any) -> tuple[dict[str, str], list[str]]:
-    identities = reference.get("identities") if isinstance(reference, Mapping) else None
-    if not isinstance(identities, Mapping) or not identities:
-        raise ValueError('the reference is no mapping with identities; expected {"identities": {NAME: ROLE}}')
-    if not all(isinstance(part, str) and part.strip() for pair in identities.items() for part in pair):
-        raise ValueError("the names and the roles of identities are text")
-    roles = reference.get("roles") or sorted(set(identities.values()))
-    if not isinstance(roles, (list, tuple)) or not set(identities.values()) <= set(roles):
-        raise ValueError("the roles of the reference are not a list with every role of its identities")
-    return {name.casefold(): role.casefold() for name, role in identities.items()}, [role.casefold() for role in roles]
+    def read_reference(self, reference: Any) -> _Identities:
+        """Return roles by name, and all roles. Raise ValueError unless the reference names people and their roles."""
+        identities = reference.get("identities") if isinstance(reference, Mapping) else None
+        if not isinstance(identities, Mapping) or not identities:
+            raise ValueError('the reference is no mapping with identities; expected {"identities": {NAME: ROLE}}')
+        if not all(isinstance(part, str) and part.strip() for pair in identities.items() for part in pair):
+            raise ValueError("the names and the roles of identities are text")
+        roles = reference.get("roles") or sorted(set(identities.values()))
+        if not isinstance(roles, (list, tuple)) or not set(identities.values()) <= set(roles):
+            raise ValueError("the roles of the reference are not a list with every role of its identities")
+        return {name.casefold(): role.casefold() for name, role in identities.items()}, [
+            role.casefold() for role in roles
+        ]
 
 
 def _read_conclusion(completion: str, roles: list[str]) -> str | None:

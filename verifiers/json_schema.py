@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
-from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
+from rlvr.core.types import Verdict, bad_reference, correct, incorrect, limit, unparseable
 
 from .extract.answer import excerpt, read_answer, without_answer
-from .runner.base import accepts_many
+from .runner.base import ReferenceVerifier, accepts_many
 
 MAX_CHARS = 1_000_000
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
@@ -21,7 +21,7 @@ _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re
 
 @register("json_schema")
 @dataclass(frozen=True, kw_only=True)
-class JsonSchemaVerifier:
+class JsonSchemaVerifier(ReferenceVerifier[Any]):
     """Whether the completion's JSON satisfies a JSON Schema: the option schema, or the reference (an object or text).
 
     The JSON is the completion after its thinking, or its last fenced block. Duplicate keys, NaN and Infinity are not
@@ -38,14 +38,10 @@ class JsonSchemaVerifier:
         if self.schema is not None:
             _validator(_schema_text(self.schema), self.formats)
 
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
+    def judge(self, validator: Any, completion: str) -> Verdict:
         from jsonschema.exceptions import best_match
         from referencing.exceptions import Unresolvable
 
-        try:
-            validator = self._validator_of(problem.reference)
-        except ValueError as error:
-            return bad_reference(str(error))
         answer = read_answer(completion, "all")
         if answer.text is None:
             return without_answer(completion, answer)
@@ -70,16 +66,13 @@ class JsonSchemaVerifier:
 
     open_answers = accepts_many
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError if the schema is the reference and is not a valid schema."""
-        self._validator_of(reference)
+    def read_reference(self, reference: Any) -> Any:
+        """Return what checks a value. Raise ValueError if the schema is the reference and is not a valid schema."""
+        return _validator(_schema_text(reference if self.schema is None else self.schema), self.formats)
 
     def warm_up(self) -> None:
         """Import the library before the first deadline starts."""
         _validator("true", self.formats)
-
-    def _validator_of(self, reference: Any) -> Any:
-        return _validator(_schema_text(reference if self.schema is None else self.schema), self.formats)
 
 
 def json_text(text: str) -> str:

@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import register
-from rlvr.core.types import Problem, Verdict, bad_reference, correct, incorrect
+from rlvr.core.types import Verdict, correct, incorrect
 
 from .extract import BYTE_ORDER_MARK
 from .extract.answer import Part, excerpt, read_answer, without_answer
-from .runner.base import accepts_many, check_choices
+from .runner.base import ReferenceVerifier, accepts_many
 
 
 @register("regex")
 @dataclass(frozen=True, kw_only=True)
-class RegexVerifier:
+class RegexVerifier(ReferenceVerifier[re.Pattern[str]]):
     """Whether the completion matches a regular expression (Python's `re`): the option pattern, or the reference.
 
     match: "full": the whole text must match; "search": a part of it must. extract: the text that is matched (see
@@ -33,15 +33,11 @@ class RegexVerifier:
     isolate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         if self.pattern is not None:
             _compile(self.pattern)
 
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        try:
-            pattern = _compile(problem.reference if self.pattern is None else self.pattern)
-        except ValueError as error:
-            return bad_reference(str(error))
+    def judge(self, pattern: re.Pattern[str], completion: str) -> Verdict:
         answer = read_answer(completion, self.extract)
         if answer.text is None:
             return without_answer(completion, answer)
@@ -53,10 +49,9 @@ class RegexVerifier:
 
     open_answers = accepts_many
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError if the pattern is the reference and is not a regular expression."""
-        if self.pattern is None:
-            _compile(reference)
+    def read_reference(self, reference: Any) -> re.Pattern[str]:
+        """Return the pattern. Raise ValueError if it is the reference and is not a regular expression."""
+        return _compile(reference if self.pattern is None else self.pattern)
 
 
 def _compile(pattern: Any) -> re.Pattern[str]:

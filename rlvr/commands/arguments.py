@@ -30,6 +30,7 @@ import typing
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -46,6 +47,7 @@ from rlvr.config.settings import (
     help_texts,
     settings_of,
 )
+from rlvr.core.files.tables import read_sections
 from rlvr.core.printable import describe_type
 from rlvr.core.registry import did_you_mean
 
@@ -62,39 +64,7 @@ SHOWN = 3  # flags that an error suggests
 # Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
 # What other trainers call a setting.
-ELSEWHERE = {
-    "adam-beta1": "optim.betas",
-    "beta": "algo.kl-coef",
-    "bf16": "model.dtype",
-    "dataset-name": "run.task",
-    "epsilon": "algo.clip-low",
-    "epsilon-high": "algo.clip-high",
-    "eval-steps": "eval.every",
-    "gradient-accumulation-steps": "optim.tokens-per-microbatch",
-    "kl-beta": "algo.kl-coef",
-    "learning-rate": "optim.lr",
-    "lora-r": "model.lora-rank",
-    "loss-type": "algo.loss",
-    "lr-scheduler-type": "optim.schedule",
-    "mask-truncated-completions": "rollout.truncated",
-    "max-completion-length": "rollout.max-new-tokens",
-    "max-steps": "run.steps",
-    "model-name-or-path": "model.name",
-    "n": "samples",
-    "num-generations": "rollout.group-size",
-    "num-iterations": "algo.epochs",
-    "num-train-epochs": "run.steps",
-    "num-train-steps": "run.steps",
-    "output-dir": "run.out-dir",
-    "per-device-train-batch-size": "rollout.problems-per-step",
-    "report-to": "run.trackers",
-    "reward-funcs": "run.verifier",
-    "save-steps": "run.save-every",
-    "scale-rewards": "algo.advantage-scale",
-    "use-peft": "model.lora-rank",
-    "use-vllm": "sampler",
-    "vllm-mode": "sampler",
-}
+ELSEWHERE = dict(map(str.split, read_sections(Path(__file__).with_name("elsewhere.txt"))["settings"]))
 
 
 def parse(

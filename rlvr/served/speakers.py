@@ -9,7 +9,7 @@ from typing import Any
 from rlvr.core.endpoint import CHARACTERS, Generated, Question
 from rlvr.core.files.jsonl import check_encodable
 from rlvr.core.types import Completion, Message, Prompt, Reply, Sampling
-from rlvr.model.text.rendering import Rendering, shorten
+from rlvr.model.text.rendering import Rendering, prompt_in_messages, prompt_in_text, shorten
 
 NO_IDS = (
     "the server returns no token ids (vLLM does), without which turns would be encoded anew; leave out --tokenizer, "
@@ -89,15 +89,9 @@ class MessageSpeaker:
         if not self.chat:
             if not isinstance(prompt, str):
                 raise ValueError("a prompt in chat messages needs --api chat, or --tokenizer with a chat template")
-            parts = (self.system_prompt, self._announcement or None, prompt)
-            return self._hold([{"role": "user", "content": "\n\n".join(p for p in parts if p is not None)}])
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
-        if self._announcement:
-            first = next((message for message in messages if message["role"] == "user"), messages[-1])
-            first["content"] = f"{self._announcement}\n\n{first['content']}"
-        if self.system_prompt is not None:
-            messages.insert(0, {"role": "system", "content": self.system_prompt})
-        return self._hold(messages)
+            text = prompt_in_text(prompt, self.system_prompt, self._announcement)
+            return self._hold([{"role": "user", "content": text}])
+        return self._hold(prompt_in_messages(prompt, self.system_prompt, self._announcement))
 
     def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]:
         """Return the ids that stand for a reply."""

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from rlvr.core.printable import kind_of
-from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
 
-from ..sources import Row, Source, column, describe_sources, published_task
+from ..sources import SOURCES, Row, Source, column, published_task, register_published
 from .functions import ANSWER, code_problem
 
 # Imports that the contests' judges put before a program.
@@ -223,17 +222,7 @@ def _pickled_text(text: str, where: str) -> str:
     return found
 
 
-BOTH = {"train": "train", "test": "test"}
-APPS = Source(hub="codeparrot/apps", licence="MIT", size="5,000 + 5,000", splits=BOTH)
-TACO = Source(hub="BAAI/TACO", licence="Apache-2.0", size="25,443 + 1,000", splits=BOTH)
-CODE_CONTESTS = Source(hub="deepmind/code_contests", licence="CC BY 4.0", size="13,328 + 117 + 165", splits=BOTH)
 RELEASES = {f"release_v{n}": tuple(f"test{i if i > 1 else ''}.jsonl" for i in range(1, n + 1)) for n in range(1, 7)}
-LIVE = Source(
-    hub="livecodebench/code_generation_lite",
-    revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
-    licence="CC (the card names no variant)",
-    size="400 (release_v1) to 1,055 (release_v6)",
-)
 GIVEN = ("public_tests", "private_tests")
 EVERY = (*GIVEN, "generated_tests")
 STDIO = "Read the input from stdin and write the answer to stdout."
@@ -295,63 +284,51 @@ def _check_max_tests(pack: str, max_tests: int | None) -> None:
         raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
 
 
-def _apps_like(
-    pack: str, source: Source, data: Path | None, difficulties: tuple[str, ...], max_tests: int | None, **options: Any
-) -> Task:
-    _check_max_tests(pack, max_tests)
-    wanted = {name.casefold() for name in difficulties}
+def _register_apps_like(pack: str, summary: str, difficulties_there: str) -> None:
+    def apps_like(
+        *,
+        data: Path | None = None,
+        difficulties: tuple[str, ...] = (),
+        max_tests: int | None = None,
+        include_weak: bool = False,
+        num_train: int | None = None,
+        num_test: int | None = None,
+    ) -> Task:
+        _check_max_tests(pack, max_tests)
+        wanted = {name.casefold() for name in difficulties}
 
-    def convert(row: Row, where: str, name: str) -> Problem | str:
-        if wanted and str(row.get("difficulty", "")).casefold() not in wanted:
-            return "of other difficulties"
-        statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
-        reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
-        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
+        def convert(row: Row, where: str, name: str) -> Problem | str:
+            if wanted and str(row.get("difficulty", "")).casefold() not in wanted:
+                return "of other difficulties"
+            statement, start = str(column(row, ["question"], where) or ""), str(row.get("starter_code") or "")
+            reference = apps_reference(column(row, ["input_output"], where), statement, start, max_tests)
+            return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
 
-    return published_task(pack, source, data, convert, verifier="unit_tests", **options)
+        options: dict[str, Any] = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
+        return published_task(pack, data, convert, verifier="unit_tests", **options)
 
+    apps_like.__name__ = apps_like.__qualname__ = pack
+    apps_like.__doc__ = f"""{summary}
 
-@register_task("apps")
-@describe_sources(APPS)
-def apps(
-    *,
-    data: Path | None = None,
-    difficulties: tuple[str, ...] = (),
-    max_tests: int | None = None,
-    include_weak: bool = False,
-    num_train: int | None = None,
-    num_test: int | None = None,
-) -> Task:
-    """APPS: 10,000 programming problems of contests and exercises, half of them to train on.
-
-    difficulties: of introductory, interview, competition; by default all. max_tests: use only the first ones of each
+    difficulties: of {difficulties_there}; by default all. max_tests: use only the first ones of each
     problem. include_weak: also train on problems whose tests a program could pass that solves nothing.
     """
-    options = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
-    return _apps_like("apps", APPS, data, difficulties, max_tests, **options)
+    register_published(pack)(apps_like)
 
 
-@register_task("taco")
-@describe_sources(TACO)
-def taco(
-    *,
-    data: Path | None = None,
-    difficulties: tuple[str, ...] = (),
-    max_tests: int | None = None,
-    include_weak: bool = False,
-    num_train: int | None = None,
-    num_test: int | None = None,
-) -> Task:
-    """TACO: 26,443 programming problems of contests, 1,000 of them held out.
-
-    difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
-    """
-    options = {"include_weak": include_weak, "num_train": num_train, "num_test": num_test}
-    return _apps_like("taco", TACO, data, difficulties, max_tests, **options)
+_register_apps_like(
+    "apps",
+    "APPS: 10,000 programming problems of contests and exercises, half of them to train on.",
+    "introductory, interview, competition",
+)
+_register_apps_like(
+    "taco",
+    "TACO: 26,443 programming problems of contests, 1,000 of them held out.",
+    "EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD",
+)
 
 
-@register_task("code_contests")
-@describe_sources(CODE_CONTESTS)
+@register_published("code_contests")
 def code_contests(
     *,
     data: Path | None = None,
@@ -382,7 +359,6 @@ def code_contests(
 
     return published_task(
         "code_contests",
-        CODE_CONTESTS,
         data,
         convert,
         num_train=num_train,
@@ -402,8 +378,7 @@ def _reference(row: Row, where: str, statement: str, parts: tuple[str, ...], mos
     return stdio_reference(inputs[:most], outputs[:most], statement)
 
 
-@register_task("livecodebench")
-@describe_sources(LIVE)
+@register_published("livecodebench")
 def livecodebench(
     *,
     data: Path | None = None,
@@ -418,7 +393,7 @@ def livecodebench(
     from the first on and before the second, so that a model is measured on problems from after its training.
     """
     first_day, last_day = _parse_day(after, "after"), _parse_day(before, "before")
-    source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
+    source = Source(**{**vars(SOURCES["livecodebench"]), "files": {"test": RELEASES[release]}})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         day = str(column(row, ["contest_date"], where) or "")[:10]
@@ -437,7 +412,7 @@ def livecodebench(
             platform=row.get("platform", ""),
         )
 
-    return published_task("livecodebench", source, data, convert, num_test=num_test, verifier="unit_tests")
+    return published_task("livecodebench", data, convert, source=source, num_test=num_test, verifier="unit_tests")
 
 
 def live_reference(row: Row, where: str, statement: str, starter_code: str) -> dict[str, Any] | str:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.core.registry import register_task
 from rlvr.core.types import Problem, Task
 from rlvr.verifiers.unit_tests import integrity
 
 from ..base import build_task, normalize_prompt
-from ..sources import Row, Source, column, describe_sources, published_task, read_file, stream_hub
+from ..sources import SOURCES, Row, column, published_task, read_file, register_published, stream_hub
 
 ANSWER = "Answer with the whole program, imports included, in one ```python block."
 # By task_id, as the data set's authors divide it (arXiv:2108.07732, section 2.1). 1-10 are few-shot examples,
@@ -25,12 +24,6 @@ ANSWER = "Answer with the whole program, imports included, in one ```python bloc
 MBPP_TEST = range(11, 511)
 MBPP_TRAIN = range(601, 975)
 EVERY_MBPP_SPLIT = "train+test+validation+prompt"
-HUMANEVAL = Source(hub="openai/openai_humaneval", licence="MIT", size="164")
-MBPP = Source(hub="google-research-datasets/mbpp", licence="CC BY 4.0", size="974 (427 sanitized)")
-HUMANEVAL_PLUS = Source(hub="evalplus/humanevalplus", licence="Apache-2.0", size="164")
-MBPP_PLUS = Source(
-    hub="evalplus/mbppplus", revision="b2d74c91837c3f2a20c1299ae98133cbe7cfa077", licence="Apache-2.0", size="378"
-)
 
 
 def humaneval_reference(row: Row) -> dict[str, Any]:
@@ -107,27 +100,22 @@ def humaneval_problem(row: Row, where: str, name: str = "") -> Problem:
     return code_problem(str(row["task_id"]), prompt, humaneval_reference(row), prefix=row["prompt"])
 
 
-@register_task("humaneval")
-@describe_sources(HUMANEVAL)
+@register_published("humaneval")
 def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """HumanEval: 164 Python functions to complete from a docstring, checked by hidden tests; test only."""
-    hub = (HUMANEVAL.hub, None, "test")
+    hub = (SOURCES["humaneval"].hub, None, "test")
     rows = list(stream_hub(*hub)) if data is None else authors_rows(Path(data), "HumanEval.jsonl")
     problems = [humaneval_problem(row, f"humaneval, row {number}") for number, row in enumerate(rows[:num_test], 1)]
     return build_task("humaneval", train=(), test=problems, verifier="unit_tests")
 
 
-@register_task("humaneval_plus")
-@describe_sources(HUMANEVAL_PLUS)
+@register_published("humaneval_plus")
 def humaneval_plus(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """HumanEval+: the 164 functions of HumanEval with about 80 times as many tests; test only."""
-    return published_task(
-        "humaneval_plus", HUMANEVAL_PLUS, data, humaneval_problem, num_test=num_test, verifier="unit_tests"
-    )
+    return published_task("humaneval_plus", data, humaneval_problem, num_test=num_test, verifier="unit_tests")
 
 
-@register_task("mbpp")
-@describe_sources(MBPP)
+@register_published("mbpp")
 def mbpp(
     *,
     data: Path | None = None,
@@ -143,7 +131,7 @@ def mbpp(
     which gives the function's name). include_weak: also train on problems whose tests cannot be secured.
     """
     check_visible("mbpp", visible_tests)
-    hub = (MBPP.hub, "sanitized" if sanitized else "full", EVERY_MBPP_SPLIT)
+    hub = (SOURCES["mbpp"].hub, "sanitized" if sanitized else "full", EVERY_MBPP_SPLIT)
     file = "sanitized-mbpp.json" if sanitized else "mbpp.jsonl"
     rows = list(stream_hub(*hub)) if data is None else authors_rows(Path(data), file)
     for number, row in enumerate(rows, 1):
@@ -166,8 +154,7 @@ def mbpp(
     )
 
 
-@register_task("mbpp_plus")
-@describe_sources(MBPP_PLUS)
+@register_published("mbpp_plus")
 def mbpp_plus(*, data: Path | None = None, visible_tests: int = 1, num_test: int | None = None) -> Task:
     """MBPP+: 378 problems of MBPP with about 35 times as many tests, of which the prompt shows one; test only."""
     check_visible("mbpp_plus", visible_tests)
@@ -177,4 +164,4 @@ def mbpp_plus(*, data: Path | None = None, visible_tests: int = 1, num_test: int
         reference = {"type": "assert", "code": row["test"]}
         return code_problem(f"mbpp_plus/{row['task_id']}", mbpp_prompt(row, visible_tests), reference)
 
-    return published_task("mbpp_plus", MBPP_PLUS, data, convert, num_test=num_test, verifier="unit_tests")
+    return published_task("mbpp_plus", data, convert, num_test=num_test, verifier="unit_tests")

@@ -14,27 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr.core.printable import kind_of
-from rlvr.core.registry import register_task
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Task
 from rlvr.verifiers.instructions import CHECKS, read_instructions
 from rlvr.verifiers.instructions.ifeval import language_detector
 
-from ..sources import Row, Source, column, describe_sources, published_task
+from ..sources import SOURCES, Row, column, published_task, register_published
 
-GPQA = {
-    subset: Source(
-        hub="Idavidrein/gpqa",
-        configs=(f"gpqa_{subset}",),
-        licence="CC BY 4.0, on request; no example may be published",
-        size=size,
-        splits={"test": "train"},
-    )
-    for subset, size in (("diamond", "198"), ("main", "448"), ("extended", "546"))
-}
-MMLU_PRO = Source(
-    hub="TIGER-Lab/MMLU-Pro", revision="3373e0b32277875b8db2aa555a333b78a08477ea", licence="MIT", size="12,032"
-)
 ASK_LETTER = "Think step by step, then give the letter of the right option within \\boxed{}."
 WRONG = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 
@@ -50,8 +36,7 @@ def choice_problem(name: str, question: Any, options: Sequence[Any], right: int)
     return Problem(name, f"{question.strip()}\n\n{listed}\n\n{ASK_LETTER}", string.ascii_uppercase[right])
 
 
-@register_task("gpqa")
-@describe_sources(*GPQA.values())
+@register_published("gpqa", "gpqa_diamond", "gpqa_main", "gpqa_extended")
 def gpqa(
     *,
     subset: Literal["diamond", "main", "extended"] = "diamond",
@@ -71,11 +56,10 @@ def gpqa(
         random.Random(derive_seed("gpqa", seed, str(question))).shuffle(order)
         return choice_problem(name, question, [options[place] for place in order], order.index(0))
 
-    return published_task("gpqa", GPQA[subset], data, convert, num_test=num_test, verifier="choice")
+    return published_task("gpqa", data, convert, source=SOURCES[f"gpqa_{subset}"], num_test=num_test, verifier="choice")
 
 
-@register_task("mmlu_pro")
-@describe_sources(MMLU_PRO)
+@register_published("mmlu_pro")
 def mmlu_pro(*, data: Path | None = None, categories: tuple[str, ...] = (), num_test: int | None = None) -> Task:
     """MMLU-Pro: 12,032 questions of 14 subjects with up to ten options; test only.
 
@@ -95,17 +79,7 @@ def mmlu_pro(*, data: Path | None = None, categories: tuple[str, ...] = (), num_
         made = choice_problem(name, question, options, right)
         return made if isinstance(made, str) else replace(made, info={"category": category})
 
-    return published_task("mmlu_pro", MMLU_PRO, data, convert, num_test=num_test, verifier="choice")
-
-
-IFEVAL = Source(
-    hub="google/IFEval",
-    revision="966cd89545d6b6acfd7638bc708b98261ca58e84",
-    licence="Apache-2.0",
-    size="541",
-    splits={"test": "train"},
-)
-IFBENCH = Source(hub="allenai/IFBench_test", licence="ODC-BY", size="300", splits={"test": "train"})
+    return published_task("mmlu_pro", data, convert, num_test=num_test, verifier="choice")
 
 
 def instructions_of(row: Row, where: str) -> dict[str, Any]:
@@ -123,9 +97,7 @@ def _parameters(given: Any) -> dict[str, Any]:
     return {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in found.items()}
 
 
-def instruction_task(
-    name: str, source: Source, data: Path | None, num_test: int | None, options: dict[str, Any]
-) -> Task:
+def instruction_task(name: str, data: Path | None, num_test: int | None, options: dict[str, Any]) -> Task:
     """Build a pack of prompts with instructions; those with an instruction that is not checked here are left out."""
 
     def convert(row: Row, where: str, default: str) -> Problem | str:
@@ -141,30 +113,26 @@ def instruction_task(
         key = row.get("key")
         return Problem(default if key is None else f"{name}/{key}", str(prompt), reference)
 
-    return published_task(
-        name, source, data, convert, num_test=num_test, verifier="instructions", verifier_options=options
-    )
+    return published_task(name, data, convert, num_test=num_test, verifier="instructions", verifier_options=options)
 
 
-@register_task("ifeval")
-@describe_sources(IFEVAL)
+@register_published("ifeval")
 def ifeval(*, data: Path | None = None, loose: bool = False, num_test: int | None = None) -> Task:
     """IFEval: 541 prompts with 25 kinds of instructions that a program checks; test only.
 
     A response is right if it follows all of them. loose: the loose accuracy of the paper (arXiv:2311.07911).
     """
-    return instruction_task("ifeval", IFEVAL, data, num_test, {"loose": loose})
+    return instruction_task("ifeval", data, num_test, {"loose": loose})
 
 
-@register_task("ifbench")
-@describe_sources(IFBENCH)
+@register_published("ifbench")
 def ifbench(*, data: Path | None = None, loose: bool = True, num_test: int | None = None) -> Task:
     """IFBench: prompts with instructions that are not in IFEval (arXiv:2507.02833); test only.
 
     Prompts with an instruction that `instructions` does not check are left out: the log says how many. loose: as the
     paper measures.
     """
-    return instruction_task("ifbench", IFBENCH, data, num_test, {"loose": loose})
+    return instruction_task("ifbench", data, num_test, {"loose": loose})
 
 
 ASK_IDENTITIES = (
@@ -172,17 +140,6 @@ ASK_IDENTITIES = (
     "CONCLUSION:\n(1) NAME is a {knight}\n(2) NAME is a {knave}"
 )
 PEOPLE = range(2, 9)
-KNIGHTS = Source(
-    hub="K-and-K/knights-and-knaves",
-    revision="8cbfa837f57ea77e73f09990cc6f7aadc41d98a3",
-    licence="CC BY-NC-SA 4.0",
-    size="6,200 + 700",
-    splits={"train": "train", "test": "test"},
-    files={
-        "train": [f"train/people{n}_num{200 if n == 2 else 1000}.jsonl" for n in PEOPLE],
-        "test": [f"test/people{n}_num100.jsonl" for n in PEOPLE],
-    },
-)
 
 
 def _is_solution(names: Any, solution: Any) -> bool:
@@ -193,8 +150,7 @@ def _is_solution(names: Any, solution: Any) -> bool:
     return truths and 0 < len(names) == len(solution) == len({str(name).casefold() for name in names})
 
 
-@register_task("knights_knaves")
-@describe_sources(KNIGHTS)
+@register_published("knights_knaves")
 def knights_knaves(
     *,
     data: Path | None = None,
@@ -225,7 +181,6 @@ def knights_knaves(
 
     return published_task(
         "knights_knaves",
-        KNIGHTS,
         data,
         convert,
         num_train=num_train,

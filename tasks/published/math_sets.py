@@ -1,7 +1,7 @@
 """Mathematics: published word problems and competitions. Each pack asks for the answer in a box; `math` verifies it.
 
-`PLAIN` has the packs that differ in nothing but their source. Rows that cannot be used are left out and counted (see
-`usable_problems`).
+Packs that differ in nothing but their source have a summary in sources.toml. Rows that cannot be used are left out and
+counted (see `usable_problems`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.core.registry import make_verifier, register_task
+from rlvr.core.registry import make_verifier
 from rlvr.core.types import Problem, Task
 from rlvr.verifiers import verify_math
 from rlvr.verifiers.extract import boxes
@@ -19,109 +19,19 @@ from rlvr.verifiers.extract import boxes
 from ..base import BOXED, build_task
 from ..jsonl import to_prompt
 from ..sources import (
+    SOURCES,
+    SUMMARIES,
     Row,
     Source,
     column,
     convert_rows,
-    describe_sources,
     find_split,
     published_task,
     read_file,
+    register_published,
     usable_problems,
 )
 
-TRAIN_ONLY, ONE_SPLIT = {"train": "train"}, {"test": "train"}
-BOTH = {"train": "train", "test": "test"}
-ARENA = "CC BY-NC-SA 4.0"
-GSM8K = Source(
-    hub="openai/gsm8k",
-    revision="740312add88f781978c0658806c59bc2815b9866",
-    licence="MIT",
-    size="7,473 + 1,319",
-    configs=("main",),
-    splits=BOTH,
-)
-SVAMP = Source(hub="ChilleD/SVAMP", licence="MIT", size="1,000", splits={"test": "train+test"})
-MATH_500 = Source(
-    hub="HuggingFaceH4/MATH-500",
-    revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
-    licence="MIT",
-    size="500 of MATH's test problems",
-)
-# Test sets with the columns problem (or question) and answer, each with the description of its pack.
-PLAIN = {
-    "math500": (MATH_500, "MATH-500: 500 competition problems with LaTeX answers; test only."),
-    "aime24": (
-        Source(hub="HuggingFaceH4/aime_2024", licence="not stated", size="30", splits=ONE_SPLIT),
-        "AIME 2024: 30 olympiad-level problems with answers from 0 to 999; test only.",
-    ),
-    "aime25": (
-        Source(
-            hub="MathArena/aime_2025",
-            revision="c94da77eb22bbd6439e62a323bec18493a421302",
-            licence=ARENA,
-            size="30",
-            splits=ONE_SPLIT,
-        ),
-        "AIME 2025: 30 olympiad-level problems with answers from 0 to 999; test only.",
-    ),
-    "aime26": (
-        Source(hub="MathArena/aime_2026", licence=ARENA, size="30", splits=ONE_SPLIT),
-        "AIME 2026: 30 olympiad-level problems with answers from 0 to 999; test only.",
-    ),
-    "amc23": (
-        Source(hub="math-ai/amc23", licence="not stated", size="40"),
-        "AMC 2023: 40 problems of the twelfth grade's competition, rewritten to have numbers as answers; test only.",
-    ),
-    "minerva": (
-        Source(hub="math-ai/minervamath", licence="not stated (MIT OpenCourseWare: CC BY-NC-SA 4.0)", size="272"),
-        "Minerva: 272 problems of undergraduate science courses, answers in numbers and formulas; test only.",
-    ),
-}
-HMMT = {
-    month: Source(hub=f"MathArena/hmmt_{month}", licence=ARENA, size="30 to 33", splits=ONE_SPLIT)
-    for month in ("feb_2025", "nov_2025", "feb_2026")
-}
-OLYMPIAD = Source(
-    hub="Hothan/OlympiadBench",
-    configs=("OE_TO_maths_en_COMP",),
-    licence="Apache-2.0",
-    size="674 of mathematics, in English, without pictures",
-    splits=ONE_SPLIT,
-)
-SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
-    "precalculus",
-)
-MATH = Source(
-    hub="EleutherAI/hendrycks_math",
-    revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
-    licence="MIT",
-    size="7,500 + 5,000",
-    configs=SUBJECTS,
-    splits=BOTH,
-)
-DAPO = Source(
-    hub="BytedTsinghua-SIA/DAPO-Math-17k",
-    revision="65877096c24ffa7abc4e4fa5edb95cf3413a5674",
-    licence="Apache-2.0",
-    size="1,791,700 rows, about 17,400 different problems",
-    splits=TRAIN_ONLY,
-)
-DEEPSCALER = Source(hub="agentica-org/DeepScaleR-Preview-Dataset", licence="MIT", size="40,315", splits=TRAIN_ONLY)
-BIG_MATH = Source(hub="SynthLabsAI/Big-Math-RL-Verified", licence="Apache-2.0", size="251,122", splits=TRAIN_ONLY)
-OPENR1 = Source(
-    hub="open-r1/OpenR1-Math-220k",
-    revision="e4e141ec9dea9f8326f4d347be56105859b2bd68",
-    licence="Apache-2.0",
-    size="93,733 (default), 131,396 (extended)",
-    splits=TRAIN_ONLY,
-)
 DAPO_PREFIX = (
     "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
     "$Answer (without quotes) where $Answer is the answer to the problem.\n\n"
@@ -155,8 +65,7 @@ def math_problem(name: str, question: Any, answer: Any, **info: Any) -> Problem 
     return Problem(name, boxed_prompt(question), str(answer).strip(), info)
 
 
-@register_task("gsm8k")
-@describe_sources(GSM8K)
+@register_published("gsm8k")
 def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: int | None = None) -> Task:
     """Grade-school word problems with whole-number answers: 7,473 to train on, 1,319 to test.
 
@@ -170,11 +79,10 @@ def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: i
             raise ValueError(f"{where}: the answer does not end in '#### NUMBER': {solution[-60:]!r}")
         return math_problem(name, column(row, ["question"], where), answer.strip().replace(",", ""))
 
-    return published_task("gsm8k", GSM8K, data, convert, num_train=num_train, num_test=num_test)
+    return published_task("gsm8k", data, convert, num_train=num_train, num_test=num_test)
 
 
-@register_task("svamp")
-@describe_sources(SVAMP)
+@register_published("svamp")
 def svamp(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """SVAMP: 1,000 one-step word problems with distracting numbers; test only.
 
@@ -191,7 +99,7 @@ def svamp(*, data: Path | None = None, num_test: int | None = None) -> Task:
             raise ValueError(f"{where}: the answer {answer!r} is not a number") from error
         return math_problem(name, f"{text} {column(row, ['Question'], where)}", without_point(number))
 
-    return published_task("svamp", SVAMP, data, convert, num_test=num_test)
+    return published_task("svamp", data, convert, num_test=num_test)
 
 
 def without_point(answer: Any) -> Any:
@@ -199,7 +107,7 @@ def without_point(answer: Any) -> Any:
     return int(answer) if isinstance(answer, float) and answer.is_integer() else answer
 
 
-def plain_task(name: str, source: Source, data: Path | None, num_test: int | None) -> Task:
+def plain_task(name: str, data: Path | None, num_test: int | None) -> Task:
     """Build a pack of problems with the columns problem (or question) and answer, or a solution with a box."""
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
@@ -212,24 +120,23 @@ def plain_task(name: str, source: Source, data: Path | None, num_test: int | Non
             answer = ", ".join(str(part).strip() for part in answer)
         return math_problem(name, question, without_point(answer))
 
-    return published_task(name, source, data, convert, num_test=num_test)
+    return published_task(name, data, convert, num_test=num_test)
 
 
-def _register_plain(name: str, source: Source, summary: str) -> None:
+def _register_plain(name: str, summary: str) -> None:
     def pack(*, data: Path | None = None, num_test: int | None = None) -> Task:
-        return plain_task(name, source, data, num_test)
+        return plain_task(name, data, num_test)
 
     pack.__name__ = pack.__qualname__ = name
     pack.__doc__ = summary
-    register_task(name)(describe_sources(source)(pack))
+    register_published(name)(pack)
 
 
-for _name, (_source, _summary) in PLAIN.items():
-    _register_plain(_name, _source, _summary)
+for _name, _summary in SUMMARIES.items():
+    _register_plain(_name, _summary)
 
 
-@register_task("hmmt")
-@describe_sources(*HMMT.values())
+@register_published("hmmt", "hmmt_feb_2025", "hmmt_nov_2025", "hmmt_feb_2026")
 def hmmt(
     *,
     month: Literal["feb_2025", "nov_2025", "feb_2026"] = "feb_2025",
@@ -237,7 +144,7 @@ def hmmt(
     num_test: int | None = None,
 ) -> Task:
     """HMMT: problems of a tournament of the last years with LaTeX answers; test only. month: of the tournament."""
-    return plain_task(f"hmmt_{month}", HMMT[month], data, num_test)
+    return plain_task(f"hmmt_{month}", data, num_test)
 
 
 def with_unit(answer: str, unit: str) -> str:
@@ -246,8 +153,7 @@ def with_unit(answer: str, unit: str) -> str:
     return whole if verify_math(whole, f"\\boxed{{{answer}}}").correct else answer
 
 
-@register_task("olympiadbench")
-@describe_sources(OLYMPIAD)
+@register_published("olympiadbench")
 def olympiadbench(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """OlympiadBench: 674 olympiad problems in English with LaTeX answers; test only.
 
@@ -267,7 +173,7 @@ def olympiadbench(*, data: Path | None = None, num_test: int | None = None) -> T
         text = f"{row['context'].strip()}\n{question}" if row.get("context") else str(question)
         return math_problem(name, text.strip() + unit, answer)
 
-    return published_task("olympiadbench", OLYMPIAD, data, convert, num_test=num_test)
+    return published_task("olympiadbench", data, convert, num_test=num_test)
 
 
 def from_solution(row: Row, where: str, name: str) -> Problem | str:
@@ -281,8 +187,7 @@ def _level(row: Row) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-@register_task("hendrycks_math")
-@describe_sources(MATH, MATH_500)
+@register_published("hendrycks_math", "hendrycks_math", "math500")
 def hendrycks_math(
     *,
     data: Path | None = None,
@@ -304,9 +209,9 @@ def hendrycks_math(
     if data is not None and problems == "12000" and not own:
         raise FileNotFoundError(f"{data}: no math500 file, which is held out; expected a folder with math500.jsonl")
     if data is None:
-        rows = MATH_500.rows(None, "test")
+        rows = SOURCES["math500"].rows(None, "test")
     else:
-        rows = (row for path in own for row in read_file(path)) if own else MATH.rows(data, "test")
+        rows = (row for path in own for row in read_file(path)) if own else SOURCES["hendrycks_math"].rows(data, "test")
     judge = make_verifier("math")
     held = usable_problems("hendrycks_math", "test", convert_rows("math500", "test", rows, from_solution), judge)
 
@@ -317,13 +222,14 @@ def hendrycks_math(
 
     # Those of the test split hold MATH-500, which `usable_problems` leaves out again.
     splits = ("train", "test") if problems == "12000" else ("train",)
-    made = [convert_rows("hendrycks_math", split, MATH.rows(data, split), convert) for split in splits]
+    made = [
+        convert_rows("hendrycks_math", split, SOURCES["hendrycks_math"].rows(data, split), convert) for split in splits
+    ]
     train = usable_problems("hendrycks_math", "train", chain(*made), judge, held)
     return build_task("hendrycks_math", train=train[:num_train], test=held[:num_test], check_references=False)
 
 
-@register_task("dapo_math")
-@describe_sources(DAPO)
+@register_published("dapo_math")
 def dapo_math(
     *, data: Path | None = None, prompt: Literal["boxed", "published"] = "boxed", num_train: int | None = None
 ) -> Task:
@@ -343,22 +249,20 @@ def dapo_math(
         made = math_problem(name, text.removeprefix(DAPO_PREFIX).removesuffix(DAPO_SUFFIX), answer)
         return made if isinstance(made, str) or prompt == "boxed" else Problem(made.id, chat, made.reference)
 
-    return published_task("dapo_math", DAPO, data, convert, num_train=num_train)
+    return published_task("dapo_math", data, convert, num_train=num_train)
 
 
-@register_task("deepscaler")
-@describe_sources(DEEPSCALER)
+@register_published("deepscaler")
 def deepscaler(*, data: Path | None = None, num_train: int | None = None) -> Task:
     """DeepScaleR: competition problems of AIME, AMC, Omni-MATH and STILL with LaTeX answers; to train on only."""
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         return math_problem(name, column(row, ["problem"], where), column(row, ["answer"], where))
 
-    return published_task("deepscaler", DEEPSCALER, data, convert, num_train=num_train)
+    return published_task("deepscaler", data, convert, num_train=num_train)
 
 
-@register_task("big_math")
-@describe_sources(BIG_MATH)
+@register_published("big_math")
 def big_math(
     *,
     data: Path | None = None,
@@ -388,7 +292,7 @@ def big_math(
         question, answer = column(row, ["problem"], where), column(row, ["answer"], where)
         return math_problem(name, question, answer, source=source, solve_rate=rate)
 
-    return published_task("big_math", BIG_MATH, data, convert, num_train=num_train)
+    return published_task("big_math", data, convert, num_train=num_train)
 
 
 def without_empty_units(answer: Any) -> Any:
@@ -396,8 +300,7 @@ def without_empty_units(answer: Any) -> Any:
     return re.sub(r"(?:\\(?:mathrm|text)\s*\{~?\}/?)+", "", answer).strip() if isinstance(answer, str) else answer
 
 
-@register_task("openr1_math")
-@describe_sources(OPENR1)
+@register_published("openr1_math")
 def openr1_math(
     *, data: Path | None = None, subset: Literal["default", "extended", "all"] = "default", num_train: int | None = None
 ) -> Task:
@@ -406,7 +309,7 @@ def openr1_math(
     Of units that the published answers have lost the empty commands are removed. subset: of the hub's data set; it has
     no meaning for local data.
     """
-    source = Source(**{**vars(OPENR1), "configs": (subset,)})
+    source = Source(**{**vars(SOURCES["openr1_math"]), "configs": (subset,)})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         question, answer = column(row, ["problem"], where), column(row, ["answer"], where)
@@ -414,4 +317,4 @@ def openr1_math(
             return "asking for proofs"
         return math_problem(name, question, without_empty_units(answer), source=row.get("source", ""))
 
-    return published_task("openr1_math", source, data, convert, num_train=num_train)
+    return published_task("openr1_math", data, convert, source=source, num_train=num_train)

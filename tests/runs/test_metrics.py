@@ -13,7 +13,7 @@ from rlvr.config import MonitorConfig
 from rlvr.core.registry import make_task
 from rlvr.core.types import Verdict
 from rlvr.launch import launch
-from rlvr.runs.metrics import METRICS, find_metric
+from rlvr.runs.metrics import METRICS, Metric
 from tests.helpers.files import ROOT, lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
@@ -30,6 +30,15 @@ RUNS = {
     "with labels": {"algo": {"name": "kto"}},
     "with a curriculum": {"curriculum": {"draw": "signal"}},
 }
+
+
+def find_metric(name: str) -> Metric | None:
+    """Return the metric of a logged name; None for one that the table lacks."""
+
+    def matches(row: Metric) -> bool:
+        return name.startswith(row.name[:-1]) if row.name.endswith("*") else name == row.name
+
+    return next((row for rows in METRICS.values() for row in rows if matches(row)), None)
 
 
 def has_even_length(problem, completion: str) -> Verdict:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import collections
 import re
+from pathlib import Path
 from typing import NamedTuple
+
+from rlvr.core.files.tables import read_patterns
 
 from .rejections import (
     MATH_VALUE,
@@ -24,101 +27,22 @@ MAX_SENTENCE = 400
 MAX_LAST = 300  # so many characters at the end of a text are searched for an announcement after a box
 MAX_REFUSED = 40  # so many rejected answers in a row are skipped
 
-_IS = r"(?:is|equals|(?:should|must|would|will)\s+be|(?:comes|turns|works)\s+out\s+to(?:\s+be)?)"
-# The word for an answer in other languages. It marks an answer on a line of its own, or before a formula.
-_NAMED = (
-    r"(?:(?:final\s+|correct\s+)?answer|respuesta(?:\s+final)?|r[ée]ponse(?:\s+finale)?|(?:endg[üu]ltige\s+)?antwort"
-    r"|resposta(?:\s+final)?|risposta(?:\s+finale)?|(?:окончательный\s+)?ответ|antwoord|svar|odpowied[źz]|odpověď|cevap"
-    r"|jawaban|відповідь|απάντηση|최종\s*답|答案|最终答案|答え)"
+_PATTERNS = read_patterns(
+    Path(__file__).with_name("announcements.txt"), MATH_VALUE=MATH_VALUE, NUMBER_VALUE=NUMBER_VALUE
 )
-_PHRASES = (
-    rf"(?:the\s+)?\b(?:final|correct|right)\s+(?:answer|result|option|choice)(?:\s+{_IS})?",
-    rf"(?:the|our|my)\s+(?:\w+\s+)?(?:answer|solution)\s*(?:to\s+[^.\n]{{1,80}}\s)?(?:{_IS}|=|:)",
-    rf"answer\s*(?:{_IS}|=|:)",
-    r"(?:the|our|my)\s+(?:\w+\s+)?(?:answers|solutions)\s+are",
-    rf"answer\s+{_IS}",
-    r"answer\*\*\s*:?",
-    r"answer(?:\*|__?)\s*:",
-    rf"^[ >#*_|-]{{0,12}}{_NAMED}(?![^\W_])[*_:：| \t]{{0,8}}(?=\s*[\n$\\]|[*_:： \t]{{0,8}}\|)\|?",
-    r"\bans\s*[:.=]",
-    r"(?<![A-Za-z])A:",
-    r"#{1,4}\s*answer\b",
-    r"####",
-    r"(?:the\s+)?result\s+is",
-    r"最终答案(?:是|为)?",
-    r"答案(?:是|为)?\s*[：:]?",
-    r"答[：:]",
-    r"answer\s*(?:->|→|=>|⇒)",
-    r"answer,\s+\w+,\s+is",
-    r"\b(?:I|we)\s+(?:choose|pick|select)\s+(?:(?:option|choice|answer)\s+)?(?=\(?[A-J](?![A-Za-z]))",
-    r"所以(?:是|为)",
-    r"故选",
-    r"选(?:择|项|擇|項)?(?:是|为)?\s*[：:]?(?=\s*[（(]?\s*[A-J](?![A-Za-z]))",
-    r"答え(?:は|:|：)?",
-    r"정답(?:은|:)?",
-    r"답(?:은|:)",
-    r"la\s+respuesta(?:\s+\w+)?\s+es",
-    r"respuesta(?:\s+final)?\s*:",
-    r"la\s+(?:bonne\s+)?r[ée]ponse(?:\s+\w+)?\s+est(?:\s+donc)?",
-    r"r[ée]ponse(?:\s+finale)?\s*:",
-    r"die\s+(?:\w+\s+)?antwort\s+(?:ist|lautet)(?:\s+(?:also|daher))?",
-    r"ist\s+die\s+(?:\w+\s+)?antwort",
-    r"antwort\s*:",
-    r"l[öo]sung\s*:(?=[ \t*]*(?:[-−+$\\(\[{\d]|[a-z]\s*=))",
-    r"die\s+l[öo]sung\s+(?:ist|lautet)",
-    r"a\s+resposta(?:\s+\w+)?\s+[ée]",
-    r"resposta(?:\s+final)?\s*:",
-    r"la\s+risposta(?:\s+\w+)?\s+[èe]",
-    r"risposta(?:\s+finale)?\s*:",
-    r"(?:окончательный\s+)?ответ\s*(?:[:—-]|равен)?",
-    r"(?:الجواب|الإجابة)(?:\s+النهائي[ة]?)?(?:\s+ه[وي])?\s*:?",
-    r"उत्तर(?:\s+है)?\s*:?",
-    r"উত্তর(?:\s*(?:হল|হলো))?\s*:?",
-    r"సమాధానం\s*:?",
-    r"คำตอบ(?:สุดท้าย)?\s*(?:คือ|:)",
-    r"jibu\s*(?:la\s+mwisho\s+)?(?:ni|:)",
-    r"antwoord\s*(?:is|:)",
-    r"svaret\s+är|svar\s*:",
-    r"svaret\s+er",
-    r"odpowied[źz]\s*(?:to|:)",
-    r"odpověď\s*(?:je|:)",
-    r"cevap\s*:",
-    r"jawaban(?:nya)?\s*(?:adalah|:)",
-    r"відповідь\s*[:—-]",
-    r"απάντηση\s*(?:είναι|:)",
-    r"đáp\s+(?:án|số)(?:\s+là)?\s*:?",
-)
-_BEHIND = (
-    r"(?P<behind>\bis\s+(?:therefore\s+|thus\s+|indeed\s+)?(?:(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+|required\s+"
-    r"|desired\s+)?(?:answer|choice|option)|(?P<lettered>correct|right))(?=[ \t]*(?:[.!,;*\n)]|\Z)))"
-)
-_MARKER = re.compile("|".join((_BEHIND, *(f"(?:{phrase})" for phrase in _PHRASES))), re.IGNORECASE | re.MULTILINE)
+_MARKER = re.compile(f"{_PATTERNS['BEHIND']}|{_PATTERNS['PHRASES']}", re.IGNORECASE | re.MULTILINE)
 # Every marker contains one of these. A text without them is not searched.
 _KEYWORDS = (
     *"answer result solution ans a: #### respuesta ponse antwort sung resposta risposta đáp ответ option choice jibu "
     "choose pick select antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
     *"答 所以 选 정답 답 الجواب الإجابة उत्तर উত্তর సమాధానం คำตอบ".split(),
 )
-_SPECIAL = re.compile(
-    r"<\|[A-Za-z_]{1,40}\|>|</s>|<eos>|<end_of_turn>"
-    r"|</?(?:b|i|u|em|strong|p|br|span|div)\s*/?>"
-)
+_SPECIAL = re.compile(_PATTERNS["SPECIAL"])
 DISPLAYED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$)|</answer>")
 # After the answer: a reason, or what the answer is not: "42, since 6 * 7 = 42", "42, not 41".
-_CLAUSE = re.compile(
-    r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b"
-    r"|,\s+(?:car|puisque|parce\s+que|denn|weil|porque|ya\s+que|pues|perché|poiché|pois|так\s+как|потому|поскольку)\b"
-    r"|\s*\((?:and\s+)?(?:not|et\s+non|und\s+nicht|y\s+no|e\s+non|e\s+não|а\s+не)\s+[$\\(]{0,3}[-−]?\d"
-    r"|,\s+(?:and\s+)?(?:not|nicht|no|non|pas|não|не)\b|\s+and\s+not\b|(?<=\$):\s|[，,]\s*(?:而)?不是",
-    re.IGNORECASE,
-)
-_LEADING = re.compile(
-    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also"
-    r"|quindi|exactement|exactamente|exatamente|esattamente"
-    r"|genau|ровно)\b|\b(?:la|el)\s+(?=\(?[A-J]\)?(?:\W|\Z))|是|为|一?共|总共)*",
-    re.IGNORECASE,
-)
+_CLAUSE = re.compile(_PATTERNS["CLAUSE"], re.IGNORECASE)
+_LEADING = re.compile(_PATTERNS["LEADING"], re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 
 
@@ -193,16 +117,9 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
     return Mark(answer, marker.end() + end, rejected)
 
 
-_VALUE_BEHIND = re.compile(
-    rf"[\s:：=*_]*(?:(?:therefore|thus|indeed|then|now)\s+)?(?P<value>\$\$[^$]{{1,200}}\$\$|\\\[[^\n]{{1,200}}?\\\]"
-    rf"|{MATH_VALUE}|{NUMBER_VALUE}|\(?[A-J]\)?)(?:\s[A-Za-z]{{2,12}}){{0,2}}(?=[\s$)*_]*(?:[.!。\n]|\Z))"
-)
+_VALUE_BEHIND = re.compile(_PATTERNS["VALUE_BEHIND"])
 _MAY_HOLD_VALUE = re.compile(r"\d|\$.|\\[(\[a-z]|[A-J]\b")
-_SUPPOSING = re.compile(
-    r"\b(?:if|had|were|would|when|naive(?:ly)?|without|instead|part|question|example|case|other|next|alternative(?:ly)?)\b"
-    r"|\([a-h]\)",
-    re.IGNORECASE,
-)
+_SUPPOSING = re.compile(_PATTERNS["SUPPOSING"], re.IGNORECASE)
 
 
 def find_announced_behind(text: str, end: int) -> str:
@@ -285,9 +202,7 @@ def read_sentence(text: str) -> tuple[str, int]:
 
 # "A. B, C, D": a letter, then a list of letters.
 _LETTER = re.compile(r"[A-J]")
-_OPTIONS = re.compile(
-    r"\.[*_ ]*[A-J](?:\s*[,;/&.)]?\s*(?:and\s+|or\s+)?[A-J](?![A-Za-z]))+|\.[*_ ]*[A-J](?=[\s.,]*(?:\n|\Z))"
-)
+_OPTIONS = re.compile(_PATTERNS["OPTIONS"])
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 

@@ -10,13 +10,14 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from rlvr.core.printable import kind_of
 from rlvr.core.registry import did_you_mean, register
-from rlvr.core.types import Problem, Status, Verdict, bad_reference
+from rlvr.core.types import Status, Verdict
 
 from ..extract.answer import read_answer, without_answer
+from ..runner.base import ReferenceVerifier
 from . import ifbench, ifeval
 from .ifeval import language_detector
 
@@ -26,7 +27,7 @@ CHECKS = {**ifeval.CHECKS, **ifbench.CHECKS}
 
 @register("instructions")
 @dataclass(frozen=True, kw_only=True)
-class InstructionsVerifier:
+class InstructionsVerifier(ReferenceVerifier[list[Instruction]]):
     """Whether the completion follows the instructions of the reference (the 25 checks of IFEval, the 58 of IFBench).
 
     The reference is IFEval's {"instruction_id_list": [...], "kwargs": [...]}, or a list of {"id": name, ...parameters}.
@@ -38,13 +39,7 @@ class InstructionsVerifier:
     partial: bool = False
     loose: bool = False
 
-    isolate: ClassVar[bool] = False  # bounded work
-
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        try:
-            instructions = read_instructions(problem.reference)
-        except ValueError as error:
-            return bad_reference(str(error))
+    def judge(self, instructions: list[Instruction], completion: str) -> Verdict:
         answer = read_answer(completion, "all")
         if answer.text is None:
             return without_answer(completion, answer)
@@ -63,9 +58,9 @@ class InstructionsVerifier:
         """Return True: many texts follow instructions."""
         return True
 
-    def check_reference(self, reference: Any) -> None:
-        """Raise ValueError if an instruction is unknown or its parameters do not fit."""
-        read_instructions(reference)
+    def read_reference(self, reference: Any) -> list[Instruction]:
+        """Return the instructions. Raise ValueError if one is unknown or its parameters do not fit."""
+        return read_instructions(reference)
 
 
 def read_instructions(reference: Any) -> list[Instruction]:

@@ -7,6 +7,9 @@ and tokens take time linear in the text.
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from rlvr.core.files.tables import read_words
 
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof sr jr st vs etc e.g i.e no vol fig al inc ltd co corp dept u.s u.k a.m p.m p.s p.p.s".split()
@@ -99,44 +102,7 @@ def count_syllables(word: str) -> int:
     return max(count, 1)
 
 
-_VERBS = """
-accept achieve act adapt add address adjust admit adopt advise agree aim allow analyze announce answer appear apply
-appreciate approach arrange arrive ask assess assign assist assume attach attempt attend avoid bake balance be
-become begin believe boil book boost borrow break breathe bring brush build buy calculate call capture care carry
-catch celebrate change charge check choose claim clarify clean clear click close collect combine come communicate
-compare complete compose compute conduct confirm connect consider construct consult contact contain continue
-contribute control convert cook copy cover craft create cultivate cut dance decide declare decrease dedicate deepen
-define delete deliver demonstrate derive describe design determine develop discover discuss display dive divide do
-download draft draw dream drink drive drop earn eat edit educate embark embrace empower enable encourage engage
-enhance enjoy ensure enter establish estimate evaluate examine execute exercise expand expect experience experiment
-explain explore express extend face fall feel fight figure fill find finish fix focus fold follow force forget form
-foster gather generate get give go grab grow guide handle happen have hear heat help hide highlight hire hold hope
-identify ignore illustrate imagine implement import improve include incorporate increase indulge inform initialize
-insert inspect inspire install integrate introduce invest investigate invite involve join jump keep know launch lead
-learn leave let leverage list listen live locate look lose love maintain make manage master maximize mean measure
-meet minimize mix modify monitor motivate move multiply navigate need note notice observe obtain offer open optimize
-order organize overcome pack paint pay perform pick picture plan plant play ponder practice praise prepare present
-press prevent print prioritize process produce promote propose protect prove provide pull purchase push put raise
-reach read realize recall receive recognize recommend record reduce refer refine reflect regard relax release remain
-remember remind remove repeat replace reply report represent request require research resolve respect respond rest
-restore retrieve return reveal review revise ride rise run save say schedule search see seek seem select sell send
-separate serve set shake shape share shift show simplify simulate sing sit sketch sleep smile solve sort speak
-specify spend split stand start state stay step stick stir stop store strengthen study submit substitute subtract
-succeed suggest summarize support suppose surround take talk teach tell test thank think throw train transform
-translate travel treat try turn unite understand unleash unlock update upgrade use utilize validate verify view
-visit visualize wait wake walk want wash watch wear welcome win wonder work worry write yield
-""".split()
-_IRREGULAR = """
-am is are was were been being has had having does did done became become began begun broke broken brought built
-bought caught chose chosen came cut drew drawn dreamt drank driven drove ate eaten fell fallen felt fought found
-forgot forgotten gave given got gotten went gone grew grown had heard hid hidden held kept knew known led left let
-lost made meant met paid put read ran said saw seen sought sold sent set shook sang sat slept spoke spoken spent
-split stood stuck took taken taught told thought threw thrown understood woke wore worn won wrote written
-""".split()
-_NOT_VERBS = frozenset(
-    "during nothing something anything everything morning evening ceiling wedding darling sibling herring building "
-    "pudding stocking earring".split()
-)
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
 _DOUBLED = re.compile(r"[^aeiou][aeiou][bdglmnprt]\Z")
 
 
@@ -153,30 +119,19 @@ def _forms(verb: str) -> set[str]:
     return {verb, third, f"{stem}ing", past}
 
 
-_FORMS = frozenset(_IRREGULAR).union(*map(_forms, _VERBS))
+_FORMS = _WORDS["irregular"].union(*map(_forms, _WORDS["verbs"]))
 
 
 def is_verb(word: str) -> bool:
     """Whether the word is a form of one of some 400 verbs, or ends with -ing. Case does not count."""
     word = word.lower()
-    return word in _FORMS or (len(word) > 6 and word.endswith("ing") and word not in _NOT_VERBS)
+    return word in _FORMS or (len(word) > 6 and word.endswith("ing") and word not in _WORDS["not verbs"])
 
 
 # Characters that are emoji by themselves: Unicode's property Emoji without digits, # and *, and letters of flags.
-_RANGES = """a9 ae 203c 2049 2122 2139 2194-2199 21a9-21aa 231a-231b 2328 23cf 23e9-23f3 23f8-23fa 24c2 25aa-25ab 25b6
-25c0 25fb-25fe 2600-2604 260e 2611 2614-2615 2618 261d 2620 2622-2623 2626 262a 262e-262f 2638-263a 2640 2642 2648-2653
-265f-2660 2663 2665-2666 2668 267b 267e-267f 2692-2697 2699 269b-269c 26a0-26a1 26a7 26aa-26ab 26b0-26b1 26bd-26be
-26c4-26c5 26c8 26ce-26cf 26d1 26d3-26d4 26e9-26ea 26f0-26f5 26f7-26fa 26fd 2702 2705 2708-270d 270f 2712 2714 2716 271d
-2721 2728 2733-2734 2744 2747 274c 274e 2753-2755 2757 2763-2764 2795-2797 27a1 27b0 27bf 2934-2935 2b05-2b07 2b1b-2b1c
-2b50 2b55 3030 303d 3297 3299 1f004 1f0cf 1f170-1f171 1f17e-1f17f 1f18e 1f191-1f19a 1f201-1f202 1f21a 1f22f 1f232-1f23a
-1f250-1f251 1f300-1f321 1f324-1f393 1f396-1f397 1f399-1f39b 1f39e-1f3f0 1f3f3-1f3f5 1f3f7-1f4fd 1f4ff-1f53d 1f549-1f54e
-1f550-1f567 1f56f-1f570 1f573-1f57a 1f587 1f58a-1f58d 1f590 1f595-1f596 1f5a4-1f5a5 1f5a8 1f5b1-1f5b2 1f5bc 1f5c2-1f5c4
-1f5d1-1f5d3 1f5dc-1f5de 1f5e1 1f5e3 1f5e8 1f5ef 1f5f3 1f5fa-1f64f 1f680-1f6c5 1f6cb-1f6d2 1f6d5-1f6d9 1f6dc-1f6e5 1f6e9
-1f6eb-1f6ec 1f6f0 1f6f3-1f6fc 1f7e0-1f7eb 1f7f0 1f90c-1f93a 1f93c-1f945 1f947-1f9ff 1fa70-1fa7c 1fa80-1fac6 1fac8
-1facc-1fadd 1fadf-1faeb 1faef-1fafa"""
 _EMOJI = frozenset(
     chr(code)
-    for first, _, last in (one.partition("-") for one in _RANGES.split())
+    for first, _, last in (one.partition("-") for one in _WORDS["emoji"])
     for code in range(int(first, 16), int(last or first, 16) + 1)
 )
 

@@ -15,6 +15,9 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from pathlib import Path
+
+from rlvr.core.files.tables import read_sections
 
 from .english import count_syllables, is_emoji, is_verb, sentences, tokens
 from .ifeval import Check, enter_into
@@ -39,18 +42,9 @@ def words_of(text: str) -> list[str]:
 _TIMES = (1, 2, 3, 5, 7)  # of the five keywords, in order
 _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
-_NAMES = frozenset(
-    "Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Ethan Charlotte Alexander Amelia Benjamin "
-    "Harper Leo Zoe Daniel Chloe Samuel Lily Matthew Grace Owen Abigail Gabriel Ella Jacob Scarlett Nathan "
-    "Victoria Elijah Layla Nicholas Audrey David Hannah Christopher Penelope Thomas Nora Andrew Aria Joseph "
-    "Claire Ryan Stella Jonathan".split()
-)
-_PRONOUNS = frozenset(
-    "i me we us you he him she her it they them my mine our ours your yours his hers its their theirs myself "
-    "ourselves yourself yourselves himself herself itself themselves this that these those who whom whose which "
-    "what whoever whomever whatever whichever anybody anyone anything everybody everyone everything nobody "
-    "nothing somebody someone something each either neither both all some any none".split()
-)
+_WORDS = read_sections(Path(__file__).with_name("words.txt"))
+_NAMES = frozenset(" ".join(_WORDS["names"]).split())
+_PRONOUNS = frozenset(" ".join(_WORDS["pronouns"]).split())
 
 
 @check("count:word_count_range")
@@ -124,16 +118,7 @@ def words_japanese(text: str, *, N: int) -> bool:
 
 
 _TOLERANCE = 2  # percent
-# Function words of English, with the parts that an apostrophe leaves: "don" and "t".
-_STOP_WORDS = frozenset(
-    "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers "
-    "herself it its itself they them their theirs themselves what which who whom this that these those am is are "
-    "was were be been being have has had having do does did doing a an the and but if or because as until while "
-    "of at by for with about against between into through during before after above below to from up down in out "
-    "on off over under again further then once here there when where why how all any both each few more most "
-    "other some such no nor not only own same so than too very s t can will just don should now d ll m o re ve y "
-    "ain aren couldn didn doesn hadn hasn haven isn ma mightn mustn needn shan shouldn wasn weren won wouldn".split()
-)
+_STOP_WORDS = frozenset(" ".join(_WORDS["stop words"]).split())
 
 
 @check("ratio:stop_words")
@@ -454,11 +439,7 @@ _MULTIPLES = [str(number) for number in range(14, 51, 7)]
 _QUESTION = re.compile(r"Question \d+[.|):;]?")
 _OPTION = re.compile(r"[A-Ea-e][.|)]\s*\w")
 _COUNTRIES = 52  # lines from Zimbabwe on
-_CAPITALS = (
-    "Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen Vilnius Minsk Dublin Berlin Amsterdam "
-    "Warsaw London Brussels Prague Luxembourg Paris Vienna Bratislava Budapest Vaduz Chisinau Bern Ljubljana "
-    "Zagreb".split()
-)
+_CAPITALS = " ".join(_WORDS["capitals"]).split()
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _YEARS = range(1769, 1822)  # of Napoleon's life
 _SHORT_MONTHS = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}

@@ -9,7 +9,10 @@ keeps out what errors in the prover's own kernel would let through (`_REFUSED`).
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
+
+from rlvr.core.files.tables import read_words
 
 MAX_SCRIPT = 20_000  # characters
 MAX_NESTING = 200  # of brackets, and of comments
@@ -40,25 +43,8 @@ _ENDS = frozenset({"Qed.", "Defined."})
 _THEOREM = re.compile(
     r"(?:(?:Theorem|Lemma|Corollary|Proposition|Fact|Remark|Example)\s+[\w']+\s*:|Goal\b)(.*)\.", re.DOTALL
 )
-# Tactics whose result the kernel does not check, or that start programs, leave goals open or read the clock; and fix
-# and cofix: the guard checkers of Coq 8.16 to 9.2, also coqchk's, accept some that do not end, and these prove False.
-_REFUSED = frozenset(
-    """admit give_up native_compute timeout fix cofix exact_no_check change_no_check vm_cast_no_check
-    native_cast_no_check convert_concl_no_check ltac2""".split()
-)
-# Commands of the prover. No script needs these words, wherever they stand. Set is not listed, since it is a sort, too.
-_COMMANDS = frozenset(
-    """Abort About Admit Admitted Arguments Axiom Axioms Back BackTo Backtrack Bind Canonical Cd Check Class
-    CoFixpoint CoInductive Coercion Combined Compute Conjecture Conjectures Context Corollary Create Debug Declare
-    Defined Definition Delimit Derive Drop End Eval Example Existing Export Extract Extraction Fail Fixpoint
-    Focus From Functional Generalizable Global Goal Hint Hypothesis Hypotheses Implicit Import Include
-    Inductive Infix Info Inspect Instance Lemma Load Local Locate Ltac Ltac2 ML Module Monomorphic Next
-    Notation NonCumulative Numeral Obligation Obligations Opaque Open Optimize Parameter Parameters
-    Polymorphic Preterm Primitive Print Private Proof Program Proposition Pwd Qed Quit Record Redirect Register
-    Remark Remove Require Reserved Reset Restart Save Scheme Search SearchPattern SearchRewrite Section Separate
-    Show Solve Strategy Structure SubClass Succeed Tactic Test Theorem Timeout Transparent Type_of Typeclasses
-    Undelimit Undo Unfocus Unfocused Universe Universes Unset Unshelve Variable Variables Variant Vernac""".split()
-)
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
+_REFUSED, _COMMANDS = _WORDS["Coq tactics"], _WORDS["Coq commands"]
 
 
 def tactic_script(text: str, statement: str = "") -> str:

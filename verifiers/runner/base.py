@@ -9,16 +9,17 @@ import time
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rlvr.core.printable import printable
 from rlvr.core.tracebacks import describe_raised, raised_at, raised_by_user, users_traceback
 from rlvr.core.traits import VerifierTraits
-from rlvr.core.types import Problem, RunError, Verdict, error, limit
+from rlvr.core.types import Problem, RunError, Verdict, bad_reference, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 OUT_OF_MEMORY = "out of memory"
 
@@ -131,6 +132,37 @@ def allows(verifier: Any, name: str, value: object) -> bool:
 def _choices(kind: type) -> dict[str, tuple[str, ...]]:
     hints = typing.get_type_hints(kind)
     return {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is typing.Literal}
+
+
+class ReferenceVerifier(Generic[R]):
+    """Base of a verifier, a dataclass, that first reads the reference and then judges the completion.
+
+    Its work is bounded. A reference that cannot be read is refused when data is loaded, and else a `bad_reference`.
+    """
+
+    isolate: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def read_reference(self, reference: Any) -> R:
+        """Return what the reference holds. Raise ValueError if it cannot be used."""
+        raise NotImplementedError
+
+    def judge(self, wanted: R, completion: str) -> Verdict:
+        """Return the verdict. wanted: what the reference holds."""
+        raise NotImplementedError
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        try:
+            wanted = self.read_reference(problem.reference)
+        except ValueError as error:
+            return bad_reference(str(error))
+        return self.judge(wanted, completion)
+
+    def check_reference(self, reference: Any) -> None:
+        """Raise ValueError if the reference cannot be used."""
+        self.read_reference(reference)
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:

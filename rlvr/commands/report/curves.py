@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.core.files.tables import read_sections
 from rlvr.runs.records import Record, interval, is_graded, is_number, pass_names
 
 if TYPE_CHECKING:
@@ -15,30 +17,10 @@ if TYPE_CHECKING:
 MARK = "rlvr report"  # in the picture's metadata: a file that carries it may be overwritten
 
 # Panels: a title, and numbers of metrics.jsonl with their labels. A panel whose numbers were not logged is left out.
-PANELS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("reward", {"reward": "mean reward", "correct": "share correct"}),
-    ("proxy and monitor", {"monitor/proxy": "proxy (reward)", "monitor/score": "monitor"}),
-    ("rank correlation within groups", {"monitor/rank": "proxy and monitor"}),
-    (
-        "accepted by one, rejected by the other (share)",
-        {"monitor/proxy_only": "proxy only", "monitor/monitor_only": "monitor only"},
-    ),
-    ("drift from the first steps", {"monitor/length_drift": "length", "monitor/repetition_drift": "repetition"}),
-    ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
-    ("groups with signal (share)", {"signal/seen": "seen", "signal/predicted": "predicted when drawn"}),
-    ("groups of dynamic sampling", {"groups_sampled": "sampled", "groups_kept": "trained on"}),
-    ("completion tokens", {"completion_tokens": "mean"}),
-    ("entropy (nats per token)", {"entropy": "policy"}),
-    ("KL to the reference (nats per token)", {"kl": "estimate"}),
-    ("gradient norm before clipping", {"grad_norm": "norm"}),
-    ("clipped tokens (share)", {"clip_low": "below", "clip_high": "above", "clip_fraction": "both"}),
-    ("importance weights", {"importance": "mean weight", "importance_clipped": "share capped"}),
-    ("loss", {"loss": "loss"}),
-    ("critic", {"critic/explained_variance": "explained variance", "critic/value_loss": "value loss"}),
-    ("values (mean over tokens)", {"critic/value": "predicted", "critic/return": "returns"}),
-    ("pairs", {"dpo/accuracy": "preference accuracy", "dpo/margin": "margin"}),
-    ("learning rate", {"lr": "lr"}),
-    ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "monitor")}),
+_LINES = read_sections(Path(__file__).with_name("panels.txt"))["panels"]
+PANELS: tuple[tuple[str, dict[str, str]], ...] = tuple(
+    (title, dict(number.split(" = ") for number in numbers))
+    for title, *numbers in (line.split(" | ") for line in _LINES)
 )
 COLUMNS = 3
 WIDTH, HEIGHT = 5.0, 3.0  # inches of a panel

@@ -324,26 +324,9 @@ def browser(folder: Path) -> str:
             "drawn at random, and of those that call for attention (with a void turn, or on which reward and monitor "
             "disagree). All are in rollouts.jsonl and its compressed parts; `rlvr watch` shows every step."
         )
-    section = f'<section id="browser" hidden><p>{html.escape(note)}</p>{CONTROLS}</section>'
+    controls = Path(__file__).with_name("controls.html").read_text("utf-8")
+    section = f'<section id="browser" hidden><p>{html.escape(note)}</p>\n{controls}</section>'
     return f'{section}<script type="application/gzip" id="rollouts">{packed}</script>\n'
-
-
-CONTROLS = """
-<form class="controls">
-<label>step <input name="step" inputmode="numeric" placeholder="all, or 3, or 10-20" size="14"></label>
-<label>problem <input name="problem" placeholder="part of an id" size="14"></label>
-<label>verdict <select name="status"><option value="">all</option></select></label>
-<label>advantage <select name="advantage"><option value="">any</option><option value="+">above 0</option>
-<option value="-">below 0</option><option value="0">0</option><option value="none">none: not trained on</option>
-</select></label>
-<label>order <select name="order"><option value="">as logged</option><option value="last">last step first</option>
-<option value="high">highest advantage</option><option value="low">lowest advantage</option></select></label>
-<label>text <input name="text" type="search" placeholder="in prompt or completion" size="20"></label>
-</form>
-<p class="pages"><button type="button" name="back" aria-label="earlier">&larr;</button> <output></output>
-<button type="button" name="next" aria-label="later">&rarr;</button></p>
-<div class="rollouts"></div>
-"""
 
 
 def render_parts(parts: Iterable[Part]) -> str:

@@ -19,6 +19,22 @@ LONGEST_TOKEN = 128
 NAMED = 10  # pieces of text that a warning names
 
 
+def prompt_in_text(prompt: str, system_prompt: str | None, announcement: str) -> str:
+    """Return a prompt with a system prompt and an announcement before it."""
+    return "\n\n".join(part for part in (system_prompt, announcement or None, prompt) if part is not None)
+
+
+def prompt_in_messages(prompt: Prompt, system_prompt: str | None, announcement: str) -> list[dict[str, Any]]:
+    """Return the messages of a prompt, with a system prompt, and an announcement in the user's first message."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+    if announcement:
+        first = next((message for message in messages if message["role"] == "user"), messages[-1])
+        first["content"] = f"{announcement}\n\n{first['content']}"
+    if system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": system_prompt})
+    return messages
+
+
 class Rendering:
     """A tokenizer with a system prompt and the choice of chat: how a prompt becomes the ids that the policy sees."""
 
@@ -66,16 +82,8 @@ class Rendering:
         if not self.chat:
             if not isinstance(prompt, str):
                 raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")
-            text = "\n\n".join(
-                part for part in (self.system_prompt, self._announcement or None, prompt) if part is not None
-            )
-            return list(self.tokenizer(text).input_ids)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
-        if self._announcement:
-            first = next((message for message in messages if message["role"] == "user"), messages[-1])
-            first["content"] = f"{self._announcement}\n\n{first['content']}"
-        if self.system_prompt is not None:
-            messages.insert(0, {"role": "system", "content": self.system_prompt})
+            return list(self.tokenizer(prompt_in_text(prompt, self.system_prompt, self._announcement)).input_ids)
+        messages = prompt_in_messages(prompt, self.system_prompt, self._announcement)
         tools = {"tools": self._schemas} if self._schemas else {}
         ids = self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False, **tools

@@ -13,7 +13,10 @@ import re
 import unicodedata
 from collections.abc import Collection
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
+
+from rlvr.core.files.tables import read_sections, read_words
 
 from ..values.tree import Node, Num, Op, ParseError, TooLarge, number
 from .vocabulary import CONSTANT_NAMES, FUNCTIONS, GREEK
@@ -368,39 +371,26 @@ class Token(NamedTuple):
 
 END = Token("end", "", True)
 
+_TABLE = Path(__file__).with_name("commands.txt")
 _SIGNS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "×": "*", "⋅": "*", "·": "*", "∙": "*",
-    "•": "*", "∗": "*", "✕": "*", "✖": "*", "÷": "/", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ",
-    "≤": r"\le ", "⩽": r"\le ", "≦": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
-    "≃": r"\approx ", "≅": r"\approx ", "≒": r"\approx ", "∪": r"\cup ", "⋃": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-    "∉": r"\notin ", "∅": r"\emptyset ", "∖": r"\setminus ", "±": r"\pm ", "∓": r"\mp ", "°": "^\\circ ",
-    "º": "^\\circ ",
-    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "″": "''", "…": r"\ldots ", "⋯": r"\ldots ", "√": r"\usqrt ",
-    "∛": r"\ucbrt ", "∜": r"\uqdrt ", "ℝ": r"\reals ", "ℤ": r"\integers ", "ℕ": r"\naturals ", "ℚ": r"\rationals ",
-    "ℂ": r"\complexes ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ",
-    "⟩": r"\rangle ", "∠": r"\angle ", "∴": "",
-    "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
-    "：": ":", "，": ",", "、": ",", "；": ";", "（": "(", "）": ")", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}",
-    "＝": "=", "＋": "+", "％": r"\%", "＄": r"\$", "。": ".", "．": ".", "∣": "|", "ⅈ": "i", "ⅇ": "e",
-    "∫": r"\int ", "∑": r"\sum ", "∏": r"\prod ", "∂": r"\partial ", "∘": r"\circ ", "△": r"\triangle ",
-    "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2007": r"\,", "\u2008": " ", "\u200a": " ", "\u3000": " ",
-    "✓": "", "✔": "", "✅": "", "∎": "", "■": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
-    "\ufeff": "", "\u2061": "", "\u2062": "*", "\u2063": ",",
-    "℃": "^\\circ C", "℉": "^\\circ F", "Ω": r"\Omega ", "µ": r"\mu ", "≡": r"\equiv ",
-}  # fmt: skip
-_GREEK = dict(
-    zip(
-        "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩϕϵϑ",
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi "
-        "chi psi omega "
-        "Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega phi epsilon theta".split(),
-    )
-)
+    **{
+        sign: f"{form} " if "\\" in form and form[-1].isalpha() else form
+        for form, *signs in map(str.split, read_sections(_TABLE)["signs"])
+        for sign in signs
+    },
+    **dict.fromkeys("∴✓✔✅∎■\u200b\u200c\u200d\u2060\ufeff\u2061", ""),
+    **dict.fromkeys("\u00a0\u2008\u200a\u3000", " "),
+    **dict.fromkeys("\u2009\u202f\u2007", "\\,"),
+    "\u2062": "*",
+    "\u2063": ",",
+    "℃": "^\\circ C",
+    "℉": "^\\circ F",
+}
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱˣ", "0123456789+-nix"))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙₓ", "0123456789nx"))
 _SUPERSCRIPT_RUN = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _SUBSCRIPT_RUN = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
-_TRANSLATION = str.maketrans({**_SIGNS, **{letter: f"\\{name} " for letter, name in _GREEK.items()}})
+_TRANSLATION = str.maketrans(_SIGNS)
 
 
 def to_latex(text: str) -> str:
@@ -439,55 +429,12 @@ def _fold(char: str) -> str:
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-_OPS = {
-    "times": "*", "cdot": "*", "ast": "*", "star": "*", "bullet": "*", "div": "/", "slash": "/", "pm": "pm", "mp": "mp",
-    "le": "<=", "leq": "<=", "leqslant": "<=", "leqq": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=", "geqq": ">=",
-    "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "cong": "~", "doteq": "~", "sim": "~",
-    "in": "in", "notin": "notin", "cup": "cup", "cap": "cap", "setminus": "setminus", "backslash": "setminus",
-    "bigcup": "cup", "bigcap": "cap", "circ": "deg", "degree": "deg", "degrees": "deg", "%": "%", "$": "$", "{": "{{",
-    "}": "}}", "lbrace": "{{", "rbrace": "}}", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "|": "||",
-    "Vert": "||", "lVert": "||", "rVert": "||", "ldots": "dots", "dots": "dots", "cdots": "dots", "dotsc": "dots",
-    "dotsb": "dots", "langle": "<(", "rangle": ")>", "lfloor": "lfloor", "rfloor": "rfloor", "lceil": "lceil",
-    "rceil": "rceil", "land": "land", "wedge": "land", "lor": "lor", "vee": "lor",
-    "colon": ":", "prime": "'", "equiv": "=",
-    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "#": "#", "_": "_blank", "\\": "newline",
-    "newline": "newline", "cr": "newline", "&": "and", "because": "because", "implies": "implies", "to": "to",
-    "Rightarrow": "implies", "rightarrow": "to", "Longrightarrow": "implies", "iff": "implies",
-    "Leftrightarrow": "implies",
-    "pounds": "£", "euro": "€", "yen": "¥", "textdollar": "$", "textdegree": "deg", "textasciicircum": "^",
-    "emptyset": "emptyset", "varnothing": "emptyset", "reals": "reals", "integers": "integers", "naturals": "naturals",
-    "rationals": "rationals", "complexes": "complexes", "R": "reals", "Z": "integers", "N": "naturals", "over": "over",
-    "angle": "angle", "measuredangle": "angle", "triangle": "triangle", "overarc": "overarc",
-}  # fmt: skip
-_SKIPPED = frozenset(
-    "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle displaystyle textstyle "
-    "scriptstyle "
-    "scriptscriptstyle limits nolimits rm bf it sf tt cal quad qquad , ; : ! > space thinspace medspace thickspace "
-    "negthinspace enspace enskip hfill null protect large Large LARGE huge Huge small normalsize mathstrut "
-    "strut nobreak "
-    "allowbreak hline displaylimits boldmath left. right. noindent centering bfseries relax checkmark "
-    "blacksquare square qed qedsymbol Box bigstar therefore".split()
-)
-_UPRIGHT = frozenset(
-    "text mathrm textrm textbf textit textsf texttt textnormal mbox hbox mathsf mathtt operatorname operatorname* emph "
-    "textup textsc".split()
-)
-# Wrappers whose group is read like any other group.
-_PLAIN_GROUPS = frozenset(
-    "boxed fbox framebox bbox underline uline mathbf mathit boldsymbol bm pmb mathnormal mathop mathord "
-    "mathscr mathcal "
-    "mathfrak mathring mathclose mathopen mathrel mathbin ensuremath vec".split()
-)
-_ARGUMENT_DROPPED = frozenset(
-    "color hspace vspace phantom hphantom vphantom label tag tag* hspace* fontsize textcolor kern cellcolor".split()
-)
-_KEPT = frozenset(
-    "frac dfrac tfrac cfrac sfrac nicefrac sqrt usqrt ucbrt uqdrt binom dbinom tbinom overline bar hat widehat "
-    "overrightarrow "
-    "begin end mathbb Bbb not dot ddot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
-    "substack choose "
-    "underbrace overbrace".split()
-)
+_OPS = {"#": "#"} | {
+    name: meaning for meaning, *names in map(str.split, read_sections(_TABLE)["operators"]) for name in names
+}
+_GROUPS = read_words(_TABLE)
+_SKIPPED, _UPRIGHT, _PLAIN_GROUPS = _GROUPS["skipped"], _GROUPS["upright"], _GROUPS["plain groups"]
+_ARGUMENT_DROPPED, _KEPT = _GROUPS["dropped with their argument"], _GROUPS["kept"]
 
 _COMMANDS = frozenset(
     name

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from pathlib import Path
+
+from rlvr.core.files.tables import read_sections, read_words
 
 from ..values.tree import OO, PI, Node, Quantity, number
 from ..values.units import UNITS
@@ -21,42 +24,9 @@ FUNCTIONS = {
 ARITY = {"gcd": None, "lcm": None, "min": None, "max": None, "binom": 2}
 INVERSES = {name: f"arc{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()}
 CONSTANT_NAMES = dict.fromkeys("pi Pi PI".split(), PI) | dict.fromkeys("inf Inf infinity Infinity infty oo".split(), OO)
-GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
-    "tau upsilon phi "
-    "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar aleph partial "
-    "nabla".split()
-)
-STOP = frozenset("of per for from with each the to left out than".split())
-
-# Skipped before an expression.
-LEAD = frozenset(
-    "the answer is are was final result value that there it she he they we i has have had makes made will "
-    "would be need "
-    "needs total of about approximately approx exactly only equals equal to roughly around just simply number "
-    "ans solution "
-    "therefore thus hence so so, then gets got costs cost spent earns earned paid pays each amount "
-    "respectively given by "
-    "solutions values roots root altogether sum probability area length volume perimeter distance angle degree measure "
-    "price rs us usd inr eur gbp circa option choice".split()
-)
-# Words that change the meaning of a number beside them: a text with one is not an answer.
-BLOCKED = frozenset(
-    "or not no never maybe perhaps possibly probably either neither nor unless except but if else any "
-    "anything all none "
-    "likely unlikely unsure guess alternatively instead cannot can't isn't wrong incorrect correct ignore mark accept "
-    "bad accepted approve approved lambda import exec eval print open system true false yes squared cubed "
-    "factorial times plus "
-    "minus divided multiplied modulo mod between more less fewer than greater least most twice double half triple and "
-    "could might may should unknown undefined infinity".split()
-)
-# After a number they say another value, or that it is none; as a label they are harmless.
-ALTERING = frozenset(
-    "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
-    "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal "
-    "extraneous divides contradicts violates against inverse inverses reciprocal etc discarded eliminated dismissed "
-    "dropped crossed struck removed retracted withdrawn counting".split()
-)
+_TABLE = Path(__file__).with_name("words.txt")
+_WORDS = read_words(_TABLE)
+GREEK, STOP, LEAD, BLOCKED, ALTERING = (_WORDS[name] for name in ("Greek", "stop", "lead", "blocked", "altering"))
 SEPARATORS = dict.fromkeys(("and", "und", "et"), "and") | dict.fromkeys("or oder ou oppure lub".split(), "or")
 SEPARATORS |= {"then": "then"}
 SEPARATORS |= dict.fromkeys(("或", "或者", "または", "もしくは", "또는", "или"), "or")
@@ -90,37 +60,25 @@ def is_noun(text: str) -> bool:
     return list(lower) != sorted(lower)
 
 
+def _values(section: str) -> dict[str, int]:
+    rows = (line.split() for line in read_sections(_TABLE)[section])
+    return {word: int(value) for value, *words in rows for word in words}
+
+
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
 ).split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
-MULTIPLIERS = {
-    "hundreds": 100, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12,
-    **dict.fromkeys("billón billones billionen".split(), 10**12), "mio": 10**6, "mrd": 10**9,
-    "twos": 2, "threes": 3, "fours": 4, "fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10,
-    **dict.fromkeys("dozens dutzend douzaine douzaines docena docenas dozzina dozzine".split(), 12),
-    "हजार": 10**3, "लाख": 10**5, "करोड़": 10**7, "ألف": 10**3, "مليون": 10**6,
-    "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
-    **dict.fromkeys("lakh lakhs lac lacs".split(), 10**5), **dict.fromkeys("crore crores".split(), 10**7),
-    **dict.fromkeys("mil mille mila tausend duizend tusen tys тысяча тысячи тысяч тыс".split(), 10**3),
-    **dict.fromkeys("millionen millones millón millions milhões milhão milioni milione miljoen miljoner "
-                    "milionów миллион миллиона миллионов млн".split(), 10**6),
-    **dict.fromkeys("milliarden milliards milliard miliardi миллиард миллиарда миллиардов млрд".split(), 10**9),
-}  # fmt: skip
+MULTIPLIERS = _values("multipliers")
 # After a number, set upright or at its end.
 ABBREVIATED = {"k": 10**3, "mn": 10**6, "mln": 10**6, "bn": 10**9, "score": 20, "gross": 144, "grand": 10**3}
 # Signs of Chinese, Japanese and Korean numbers, and the units that begin with one.
 MAGNITUDES = {"十": 10, "百": 100, "千": 10**3, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "兆": 10**12,
               "백": 100, "천": 10**3, "만": 10**4, "억": 10**8}  # fmt: skip
 NO_MAGNITUDE = ("千米", "千克", "千瓦", "千卡", "千帕", "千焦", "百分")
-_ORDINALS = {
-    "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
-    "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,
-    "twentyfifth": 25, "thirtieth": 30, "fiftieth": 50, "hundredth": 100, "thousandth": 1000, "millionth": 10**6,
-    "billionth": 10**9,
-}  # fmt: skip
+_ORDINALS = _values("ordinals")
 # Parts of one; after digits in the plural only: 42 tenths, but 5 quarters are coins.
 PARTS = {f"{name}s": part for name, part in _ORDINALS.items()} | {"halves": 2}
 _PARTS = {"half": 2, "quarter": 4, "quarters": 4, **_ORDINALS, **PARTS}

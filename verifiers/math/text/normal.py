@@ -6,6 +6,9 @@ Words that exclude one another (north and south, profit and loss) make equal val
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from rlvr.core.files.tables import read_sections
 
 from ..grammar.lex import to_latex
 
@@ -158,29 +161,11 @@ def _names(text: str) -> list[str]:
 
 # --- words that exclude one another -----------------------------------------------------------------------------------
 
-_FAMILIES = (
-    ("north northward northwards", "south southward southwards", "east eastward eastwards", "west westward westwards",
-     "northeast", "northwest", "southeast", "southwest"),
-    ("left", "right"),
-    ("up upward upwards", "down downward downwards"),
-    ("above", "below"),
-    ("profit gain", "loss"),
-    ("ago earlier before", "later after hence"),
-    ("older", "younger"),
-    ("clockwise", "counterclockwise anticlockwise counter-clockwise anti-clockwise"),
-    ("attractive", "repulsive"),
-    ("increase increased", "decrease decreased"),
-    ("deposit", "withdrawal"),
-    ("taller", "shorter"),
-    ("heavier", "lighter"),
-    ("faster", "slower"),
-    ("inward inwards", "outward outwards"),
-    ("absorbed", "released"),
-)  # fmt: skip
+_WORDS = read_sections(Path(__file__).with_name("words.txt"))
 _SENSES = {
     word: (family, sense)
-    for family, senses in enumerate(_FAMILIES)
-    for sense, words in enumerate(senses)
+    for family, senses in enumerate(_WORDS["opposed"])
+    for sense, words in enumerate(senses.split(", "))
     for word in words.split()
 }
 _WORD = re.compile(
@@ -205,18 +190,7 @@ def _senses(text: str) -> dict[int, int]:
     return {family: senses.pop() for family, senses in found.items() if len(senses) == 1}
 
 
-_SYNONYMS = {
-    name: place
-    for place, names in enumerate(
-        (
-            ("undefined", "not defined", "is undefined", "does not exist", "dne"),
-            ("diverges", "divergent", "is divergent"),
-            ("converges", "convergent", "is convergent"),
-            ("infinitely many", "infinitely many solutions", "infinite number of solutions", "infinite solutions"),
-        )
-    )
-    for name in names
-}
+_SYNONYMS = {name: place for place, names in enumerate(_WORDS["synonyms"]) for name in names.split(", ")}
 _REASONED = re.compile(r"(yes|no)(?:[,;:.]|\s+because\b)\s*(\S.*)", re.DOTALL)
 _UNSURE = re.compile(r"\b(?:yes|no|but|maybe|perhaps|or|unless|if|not\s+sure|unsure)\b")
 

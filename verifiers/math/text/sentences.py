@@ -16,6 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rlvr.core.files.tables import read_sections, read_words
 
 from ...extract.rejections import fold_case, is_denied, is_refused, names_another
 from ..grammar.vocabulary import ALTERING, BLOCKED, MULTIPLIERS, NUMBER_WORDS
@@ -70,75 +73,14 @@ def in_base(normal: str) -> Node | None:
 
 MAX_SENTENCE = 400
 
-# Of Latin script: words that stand by themselves, with spaces for any white space.
-_LATIN = (
-    # French
-    "au moins", "au plus", "au maximum", "au minimum", "moins d[e']", "plus d[e']", "(?:plus|moins)(?: \\w+)? que?",
-    "sup[ée]rieure? (?:ou [ée]gale? )?[àa]", "inf[ée]rieure? (?:ou [ée]gale? )?[àa]", "double d[e']", "triple d[e']",
-    "moiti[ée] d[e']", "tiers d[e']", "quart d[e']", "carr[ée] d[e']", "racine (?:carr[ée]e )?d[e']",
-    "inverse d[e']", "oppos[ée] d[e']", "multiple d[e']", "diviseurs? d[e']", "peut-[êe]tre", "sans doute",
-    # Spanish
-    "al menos", "(?:a )?lo (?:sumo|m[áa]s)", "como (?:m[áa]ximo|m[íi]nimo|mucho)", "por lo menos",
-    "(?:mayor|menor)(?:es)? que",
-    "mayor(?:es)? o igual(?:es)?", "menor(?:es)? o igual(?:es)?", "m[áa]s (?:de|que)", "menos (?:de|que)",
-    "doble de", "triple de", "mitad de", "tercio de", "cuarto de", "cuadrado de", "ra[íi]z (?:cuadrada )?de",
-    "inverso de", "opuesto de", "m[úu]ltiplo de", "divisor(?:es)? de", "quiz[áa]s?", "tal vez", "posiblemente",
-    # German
-    "mindestens", "h[öo]chstens", "(?:gr[öo](?:ß|ss)er|kleiner|mehr|weniger|h[öo]her|niedriger)(?: oder gleich)? als",
-    "(?:gr[öo](?:ß|ss)er|kleiner) (?:oder )?gleich", "doppelte (?:von|der)", "dreifache (?:von|der)",
-    "h[äa]lfte (?:von|der)", "drittel (?:von|der)", "viertel (?:von|der)", "quadrat (?:von|der)", "wurzel (?:aus|von)",
-    "kehrwert (?:von|der)", "vielfaches (?:von|der)", "teiler (?:von|der)", "vielleicht", "m[öo]glicherweise",
-    "vermutlich", "wahrscheinlich",
-    # Italian
-    "almeno", "al massimo", "al minimo", "al pi[ùu]", "(?:maggiore|minore)(?: o uguale)?(?: (?:di|a))",
-    "pi[ùu] di", "meno di", "doppio di", "triplo di", "met[àa] di", "quadrato di", "radice (?:quadrata )?di",
-    "reciproco di", "multiplo di", "divisor[ei] di", "forse", "probabilmente",
-    # Portuguese
-    "pelo menos", "ao menos", "no (?:m[áa]ximo|m[íi]nimo)", "(?:maior|menor)(?:es)? (?:do )?que", "maior ou igual",
-    "menor ou igual", "mais (?:de|(?:do )?que)", "menos (?:de|(?:do )?que)", "dobro de", "triplo de", "metade de",
-    "ter[çc]o de", "talvez", "provavelmente",
-    # Dutch, Swedish, Danish, Norwegian
-    "minstens", "hoogstens", "(?:meer|minder|groter|kleiner) dan", "helft van", "dubbele van", "misschien",
-    "minst", "h[öo]gst", "mindst", "h[øo]jst", "(?:mer|mindre|st[öo]rre|fler|f[äa]rre|mere) (?:[äa]n|end)",
-    "h[äa]lften av", "dubbla", "kanske", "m[åa]ske",
-    # Polish, Czech
-    "(?:wi[ęe]cej|mniej|wi[ęe]ksz\\w+|mniejsz\\w+) (?:ni[żz]|od)", "co najmniej", "co najwy[żz]ej", "po[łl]ow[ay]",
-    "by[ćc] mo[żz]e", "(?:v[íi]ce|m[ée]n[ěe]|v[ěe]t[šs][íi]|men[šs][íi]) ne[žz]", "alespo[ňn]", "nejv[ýy][šs]e",
-    # Turkish, Vietnamese, Indonesian
-    "en (?:az|fazla|[çc]ok)", "'?[dt][ae]n (?:b[üu]y[üu]k|k[üu][çc][üu]k|fazla|az|[çc]ok)", "yar[ıi]s[ıi]", "belki",
-    "[íi]t nh[ấa]t", "nhi[ềe]u nh[ấa]t", "(?:l[ớo]n|nh[ỏo]|nhi[ềe]u|[íi]t) h[ơo]n", "m[ộo]t n[ửu]a",
-    "(?:lebih|kurang) (?:\\w+ )?dari", "paling (?:sedikit|banyak)", "setidaknya", "setengah dari", "mungkin",
-)  # fmt: skip
-_CYRILLIC = (
-    "(?:не )?(?:больше|более|меньше|менее|выше|ниже|свыше|превышает|превосходит)", "как (?:минимум|максимум)",
-    "по (?:крайней|меньшей) мере", "самое (?:большее|меньшее)", "половин\\w+", "удво\\w+", "утро\\w+", "вдвое",
-    "втрое", "треть от", "четверть от", "квадрат от", "корень из", "может быть", "возможно", "вероятно", "наверное",
-    "(?:не )?(?:більше|менше|більш|менш)", "принаймні", "щонайменше", "щонайбільше", "можливо",
-)  # fmt: skip
-_OTHERS = (
-    # Chinese and Japanese, which write without spaces
-    "大于", "小于", "大於", "小於", "超过", "超過", "至少", "至多", "少于", "多于", "以上", "以下", "未満", "より",
-    "的(?:[一二两兩三四五六七八九十]|\\d+)(?:半|倍|分之)", "的(?:平方|立方|倒数|相反数|倍数|因数|约数)",
-    "の半分", "の\\d*倍", "の[二三四五]倍", "の平方", "の逆数", "の倍数", "の約数", "少なくとも", "高々", "多分",
-    "たぶん", "おそらく", "かもしれ", "也许", "大概是", "或许",
-    # Korean
-    "이상", "이하", "미만", "초과", "최소\\s*(?=\\d)", "최대\\s*(?=\\d)", "보다", "적어도", "절반", "[두세네]\\s?배",
-    "\\d+\\s?배", "아마", "배수", "약수",
-    # Hindi, Arabic, Greek
-    "से?\\s+(?:अधिक|कम|ज)", "कम\\s+से?\\s+कम",
-    "(?:أكثر|أقل|أكبر|أصغر)\\s+من", "على\\s+(?:الأقل|الأكثر)", "نصف", "ضعف", "ربما",
-    "τουλάχιστον", "το\\s+πολύ", "(?:μεγαλύτερ|μικρότερ|περισσότερ|λιγότερ)\\w+\\s+από", "ίσως",
-)  # fmt: skip
+# What compares a number, takes a part of it, or doubts it.
+_COMPARISONS = read_sections(Path(__file__).with_name("comparisons.txt"))
 _COMPARED = re.compile(
-    rf"(?<![\w\\])(?:{'|'.join((*_LATIN, *_CYRILLIC)).replace(' ', chr(92) + 's+')})(?!\w)|{'|'.join(_OTHERS)}"
+    rf"(?<![\w\\])(?:{'|'.join(_COMPARISONS['words']).replace(' ', chr(92) + 's+')})(?!\w)"
+    rf"|{'|'.join(_COMPARISONS['anywhere'])}"
 )
 _HAS_NUMBER = re.compile(r"\d")
-# The words of _LATIN without accents, one of which any of them has in a text of ASCII characters.
-_HINTS = frozenset(
-    "de d que als oder von der aus di a menos sumo como almeno al no pelo ao dan van minst mindst minstens hoogstens "
-    "mindestens vielleicht vermutlich wahrscheinlich forse probabilmente talvez provavelmente misschien kanske dubbla "
-    "niz od co alespon en dari paling setidaknya mungkin quiza quizas tal posiblemente au maske belki nhat".split()
-)
+_HINTS = frozenset(_COMPARISONS["hints"])
 
 
 def compares(text: str) -> bool:
@@ -386,24 +328,21 @@ _COPULA = re.compile(
 )
 _REMARK = re.compile(r"(?P<value>.*[^\s(])\s*\((?P<words>[^()\d\\$=+*/^]{3,200})\)\s*")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
 # Before a number they make another value of it; "of" does unless a total or the like precedes it.
-_CHANGING = (
-    BLOCKED
-    | frozenset(MULTIPLIERS)
-    | frozenset(
-        "of by over under above below beyond until before after exceeds exceed from except minus plus per every "
-        "nearly almost up down within outside inside than not non times root square cube power logarithm log "
-        "reciprocal inverse negative opposite multiple multiples factor divisor remainder base modulo mod digits "
-        "nor few hardly definitely certainly surely obviously clearly undoubtedly divides solve page figure theorem "
-        "lemma step line table problem question exercise equation".split()
-    )
-) - {"and", "all", "any", "correct", "true", "open", "system", "that"}
+_CHANGING = (BLOCKED | frozenset(MULTIPLIERS) | _WORDS["changing"]) - {
+    "and",
+    "all",
+    "any",
+    "correct",
+    "true",
+    "open",
+    "system",
+    "that",
+}
 _OF_WHAT = frozenset("total sum value distance speed area volume length maximum minimum average mean".split())
 _ALTERED = frozenset("digit digits unequal congruent minus negative up power exponent modulo inverse".split())
-_REACHING = frozenset(
-    "equal equals equivalent amount amounts comes come adds add sums simplifies evaluates reduces out leads tends "
-    "converges corresponds according totals down us brings is".split()
-)
+_REACHING = _WORDS["reaching"]
 _SUPERLATIVES = frozenset("smallest largest greatest least first last next biggest".split())
 _WHERE = re.compile(r"\bwhere\b")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z]\s*\Z")

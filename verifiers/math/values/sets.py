@@ -283,8 +283,6 @@ def _half(op: str, bound: Node) -> list[Piece]:
 # --- inequalities -----------------------------------------------------------------------------------------------------
 
 MAX_DEGREE = 8
-MAX_COEFFICIENT = 100_000
-MAX_CANDIDATES = 500
 _POINTS = 12
 
 _Polynomial = list[Fraction]  # coefficients, the constant first; no zeros at the end
@@ -438,56 +436,20 @@ def between(low: float, high: float) -> float:
 
 
 def _roots(polynomial: _Polynomial) -> list[tuple[float, Node]]:
-    """Return the real roots as numbers and trees. Raise NotASet where a factor above degree 2 has no rational root."""
+    """Return the real roots as numbers and trees. Raise NotASet above degree 2, powers of the variable aside."""
     scale = math.lcm(*(value.denominator for value in polynomial))
     whole = [int(value * scale) for value in polynomial]
-    found: dict[Fraction, None] = {}
-    while len(whole) > 3 or (len(whole) > 1 and not whole[0]):
-        root = _rational_root(whole)
-        found[root] = None
-        whole = _divide(whole, root)
-    roots: list[tuple[float, Node]] = [(float(root), Num(root)) for root in found]
+    zeros = next(power for power, value in enumerate(whole) if value)
+    roots: list[tuple[float, Node]] = [(0.0, number(0))] if zeros else []
+    whole = whole[zeros:]
+    if len(whole) > 3:
+        raise NotASet
     if len(whole) == 2:
         root = Fraction(-whole[0], whole[1])
         roots.append((float(root), Num(root)))
     elif len(whole) == 3:
         roots += _quadratic(*whole)
-    return list(dict(roots).items())
-
-
-def _rational_root(whole: list[int]) -> Fraction:
-    if not whole[0]:
-        return Fraction(0)
-    if max(abs(whole[0]), abs(whole[-1])) > MAX_COEFFICIENT:
-        raise NotASet
-    tops, bottoms = _divisors(abs(whole[0])), _divisors(abs(whole[-1]))
-    if len(tops) * len(bottoms) > MAX_CANDIDATES:
-        raise NotASet
-    degree = len(whole) - 1
-    for q in bottoms:
-        powers = [q ** (degree - k) for k in range(degree + 1)]
-        for p in tops:
-            for root in (p, -p):
-                if not sum(value * root**k * powers[k] for k, value in enumerate(whole)):
-                    return Fraction(root, q)
-    raise NotASet
-
-
-def _divisors(n: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return sorted({*small, *(n // d for d in small)})
-
-
-def _divide(whole: list[int], root: Fraction) -> list[int]:
-    """Return the polynomial without one factor (x - root), with integer coefficients."""
-    result: list[Fraction] = []
-    value = Fraction(0)
-    for coefficient in reversed(whole):
-        value = value * root + coefficient
-        result.append(value)
-    quotient = result[:-1][::-1]
-    scale = math.lcm(*(value.denominator for value in quotient))
-    return [int(value * scale) for value in quotient]
+    return roots
 
 
 def _quadratic(c: int, b: int, a: int) -> list[tuple[float, Node]]:

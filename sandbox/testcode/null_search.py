@@ -233,6 +233,7 @@ def _values_of(tree: ast.Module, compared: Iterator[Any]) -> Iterator[Any]:
         yield from (
             numbers[-1] + 1,
             numbers[0] - 1,
+            1_000_001,
             (numbers[0] - 1, numbers[-1] + 1),
             [numbers[0] - 1, numbers[-1] + 1],
         )

@@ -17,8 +17,10 @@ Variables are told apart by their names alone, wherever they are bound.
 from __future__ import annotations
 
 import ast
+from bisect import bisect, bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from rlvr.sandbox.testcode.instrument import always_fails, called_name, find_names, is_check
 
@@ -62,12 +64,20 @@ class Flow:
         self._mixed = set[str]()
         # The tests' own functions that ask the program, or read what it has answered.
         self._asking = set[str]()
-        self._aliases = self._find_aliases()
+        self._above_of, self._below_of = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        self._same: dict[str, frozenset[str]] = {}
+        self._find_holders()
         while self._bind():
             pass
         calls = [node for node in self._nodes if isinstance(node, ast.Call)]
         requests = [call for call in calls if self._asks(call) and called_name(call) not in self._functions]
         self._given = [(call, _NONE.union(*map(_refer, _arguments(call)))) for call in requests]
+        self._given_by: dict[Sources, dict[ast.FunctionDef | None, list[ast.Call]]] = {}
+        self._sites: dict[str, list[ast.Call]] = {
+            name: sorted((call for call in calls if called_name(call) == name), key=_position)
+            for name in self._functions
+        }
+        self._fresh = self._find_fresh()
         self.compared = self._find_compared()
         self._measured = self._find_measured()
 
@@ -266,22 +276,28 @@ class Flow:
 
     # Containers that the program was given.
 
-    def _find_aliases(self) -> dict[str, set[str]]:
-        """Return for each variable those that may hold the same container, or one in it."""
-        found = defaultdict[str, set[str]](set)
+    def _find_holders(self) -> None:
+        """Find for each variable those whose containers may hold its own, and those that it may hold."""
         for node in self._nodes:
             for target, value, _ in self._find_bindings(node):
                 for one in _stored(target):
+                    inside = set[str]().union(
+                        *(_refer(part) for part in ast.walk(value) if isinstance(part, _DISPLAYS))
+                    )
                     for other in _refer(value):
-                        found[one].add(other)
-                        found[other].add(one)
-        return found
+                        if other not in inside:
+                            self._above_of[one].add(other)
+                            self._below_of[other].add(one)
+                        same = isinstance(value, ast.Name) and not isinstance(node, (ast.For, ast.comprehension))
+                        if other in inside or same:
+                            self._below_of[one].add(other)
+                            self._above_of[other].add(one)
 
-    def _find_same(self, name: str) -> set[str]:
-        names = {name}
-        while not names >= (more := names.union(*(self._aliases.get(each, ()) for each in names))):
-            names = more
-        return names
+    def _find_same(self, name: str) -> frozenset[str]:
+        """Return the variables that may hold the same container, one that holds it, or one that it holds."""
+        if name not in self._same:
+            self._same[name] = _reach(name, self._above_of) | _reach(name, self._below_of)
+        return self._same[name]
 
     def _find_compared(self) -> set[ast.AST]:
         given = _NONE.union(*(names for _, names in self._given)) - {*self._objects}
@@ -290,23 +306,23 @@ class Flow:
             for part in split_condition(node.test) if isinstance(node, ast.Assert) else ():
                 inside = list(ast.walk(part))
                 names = [each for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-                groups = {frozenset(self._find_same(name.id)) for name in names}
-                shared = {group for group in groups if group & given}
+                shared = [name for name in names if self._find_same(name.id) & given]
                 calls = [
                     each for each in inside if isinstance(each, ast.Lambda) or called_name(each) in self._functions
                 ]
-                if len(shared) == 1 and not calls and self._of(part) <= next(iter(shared)):
-                    found.update(name for name in names if name.id in next(iter(shared)))
+                same = self._find_same(shared[0].id) if shared else _NONE
+                if not calls and {name.id for name in shared} <= same and self._of(part) <= same:
+                    found.update(shared)
         return found
 
     def _check_reads(self) -> None:
         """Refuse what reads or changes a container that the program was given before."""
+        constant = self._find_constant()
         passed = {part for call, _ in self._given for each in _arguments(call) for part in ast.walk(each)}
         for name, place in self._find_reads():
-            if not (place in self.compared or place in passed or name in self._objects):
+            if not (place in self.compared or place in passed or name in self._objects or name in constant):
                 changes = isinstance(place, ast.Name) and self._changes(place)
-                same = self._find_same(name)
-                before = [call for call, names in self._given if names & same and self._is_before(call, place, name)]
+                before = self._find_before(name, place)
                 if before and (changes or not self._may_read(place, before)):
                     raise MixedAnswers(f"{name} is read or changed after a call that may change it")
 
@@ -331,38 +347,72 @@ class Flow:
         stored = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
         return stored or (method and above.attr in self._changing)  # type: ignore[attr-defined]
 
-    def _is_before(self, call: ast.Call, place: ast.expr, name: str) -> bool:
-        """Whether a call may have been made before a variable is read, and since that was bound to a container."""
-        calls, function = [call], self._find_function(call)
-        reader = self._find_function(place)
-        if function is not None and function is not reader:
-            calls = [node for node in self._nodes if isinstance(node, ast.Call) and called_name(node) == function.name]
-            if not calls:  # a test
-                return reader is None or name not in find_names(reader)[1]
-        bound = max((line for line in self._find_fresh(name) if line <= place.lineno), default=0)
-        loops = [node for node in self._find_all_above(place) if isinstance(node, ast.For)]
-        loops = [loop for loop in loops if not _is_in(place, loop.iter) and name not in find_names(loop)[1]]
-        earlier = [
-            each
-            for each in calls
-            if any(_is_in(each, loop) for loop in loops)
-            or ((each.lineno, each.col_offset) < (place.lineno, place.col_offset) and not _is_in(place, each))
-        ]
-        return any(each.lineno >= bound for each in earlier)
+    def _find_before(self, name: str, place: ast.expr) -> list[ast.Call]:
+        """Return the calls that a container may have been given to before it is read, since it was bound."""
+        above = list(self._find_all_above(place))
+        reader = next((node for node in above if isinstance(node, ast.FunctionDef)), None)
+        here = place.lineno, place.col_offset
+        lines = self._fresh[name]
+        bound = lines[bisect(lines, place.lineno) - 1] if lines and lines[0] <= place.lineno else 0
+        loops = [node for node in above if isinstance(node, ast.For) and not _is_in(place, node.iter)]
+        loops = [loop for loop in loops if name not in find_names(loop)[1]]
+        found: list[ast.Call] = []
+        for function, calls in self._find_given(name).items():
+            # Calls in a function are made where that is called.
+            made = calls if function in (None, reader) else self._sites[function.name]
+            if function is not None and function is not reader and not made:  # a test
+                before = reader is None or name not in find_names(reader)[1]
+                found += calls if before else []
+                continue
+            first = bisect_left(made, (bound, 0), key=_position)
+            earlier = made[first : bisect_left(made, here, key=_position)]
+            earlier = [call for call in earlier if call not in above]
+            earlier += [
+                call for call in made[first:] if any(_is_in(call, loop) for loop in loops) and call not in earlier
+            ]
+            found += earlier if made is calls else calls if earlier else []
+        return found
 
-    def _find_function(self, node: ast.AST) -> ast.FunctionDef | None:
-        return next((above for above in self._find_all_above(node) if isinstance(above, ast.FunctionDef)), None)
+    def _find_given(self, name: str) -> dict[ast.FunctionDef | None, list[ast.Call]]:
+        """Return the calls that are given what a variable may hold, in order, by the function that they are in."""
+        same = self._find_same(name)
+        if same not in self._given_by:
+            found = defaultdict[Any, list[ast.Call]](list)
+            for call, names in self._given:
+                if names & same:
+                    above = self._find_all_above(call)
+                    found[next((node for node in above if isinstance(node, ast.FunctionDef)), None)].append(call)
+            self._given_by[same] = {function: sorted(calls, key=_position) for function, calls in found.items()}
+        return self._given_by[same]
 
-    def _find_fresh(self, name: str) -> Iterator[int]:
-        """Yield the lines on which a variable is bound to a container that no other one holds."""
+    def _find_fresh(self) -> dict[str, list[int]]:
+        """Return the lines on which a variable is bound to a container that no other one holds."""
+        found = defaultdict[str, list[int]](list)
         for node in self._nodes:
             if isinstance(node, (ast.Assign, ast.For)):
                 for target, value, adds in self._find_bindings(node):
-                    bound = isinstance(target, (ast.Name, ast.Tuple)) and name in _stored(target)
-                    if bound and not adds and not _refer(value):
-                        yield node.lineno
-            elif isinstance(node, ast.arg) and node.arg == name and self._find_same(name) == {name}:
-                yield node.lineno
+                    if isinstance(target, (ast.Name, ast.Tuple)) and not adds and not _refer(value):
+                        for name in _stored(target):
+                            found[name].append(node.lineno)
+            elif isinstance(node, ast.arg) and self._find_same(node.arg) == {node.arg}:
+                found[node.arg].append(node.lineno)
+        for lines in found.values():
+            lines.sort()
+        return found
+
+    def _find_constant(self) -> set[str]:
+        """Return the variables that hold nothing but numbers and texts: `for k in range(3)`, `n = 4`."""
+        found: set[str] = set()
+        others: set[str] = {node.arg for node in self._nodes if isinstance(node, ast.arg)}
+        for node in self._nodes:
+            for target, value, _ in self._find_bindings(node):
+                loops = isinstance(node, (ast.For, ast.comprehension))
+                items = value.elts if loops and isinstance(value, (ast.List, ast.Tuple)) else [value]
+                constant = all(isinstance(item, ast.Constant) for item in items) or (
+                    loops and called_name(value) == "range"
+                )
+                (found if constant and isinstance(target, ast.Name) else others).update(_stored(target))
+        return found - others
 
     def _may_read(self, place: ast.expr, before: list[ast.Call]) -> bool:
         """Whether a container counts as it was where it is read: where its only call or the result is judged.
@@ -396,6 +446,17 @@ class Flow:
         while node in self._above:
             node = self._above[node]
             yield node
+
+
+def _reach(name: str, near: dict[str, set[str]]) -> frozenset[str]:
+    names = {name}
+    while not names >= (more := names.union(*(near.get(each, ()) for each in names))):
+        names = more
+    return frozenset(names)
+
+
+def _position(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:

@@ -1,8 +1,8 @@
 r"""Answers that a completion does not give: negated, called wrong, supposed, taken back; or joined to another one.
 
 `is_refused` and `is_value_refused` look at the words before an answer, `is_denied` at those of its own sentence,
-`is_taken_back` and `find_alternative` at the text after it. Each reads a bounded stretch of text. The first part of
-this module has the words for it in several languages, and quick tests for them.
+`is_taken_back` and `find_alternative` at the text after it. Each reads a bounded stretch of text. The patterns are in
+rejections.txt, in several languages, and in words.txt the words by which texts without any are found quickly.
 """
 
 from __future__ import annotations

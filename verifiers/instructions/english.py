@@ -1,7 +1,7 @@
 """English by rules and word lists: sentences, tokens, syllables, verbs; and emoji.
 
-IFBench uses nltk's trained models and tokenizer, and the dictionary of syllapy. The rules here need no data. Sentences
-and tokens take time linear in the text.
+IFBench uses nltk's trained models and tokenizer, and the dictionary of syllapy. The rules here need no more
+than words.txt. Sentences and tokens take time linear in the text.
 """
 
 from __future__ import annotations

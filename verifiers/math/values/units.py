@@ -1,4 +1,4 @@
-"""Units of answers: names, conversion factors and dimensions."""
+"""Units of answers: names, conversion factors and dimensions, which are in units.txt."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Result:
     """Outcome of a run. `returned` has one entry per answered call, in order.
 
     `level` is the isolation it ran under (see Level); `seconds` is wall-clock time. `tests_passed` is set for a TestJob
-    only: None if the test program did not finish. `checks`: how many of its asserts held, how many there are, and the
+    only: None if the test program did not finish. `checks`: how many of its checks held, how many are written, and the
     number of the first that did not; tests that run together with the program are one. `detail` says in one line what
     went wrong, control characters as escapes such as \\x1b.
     """

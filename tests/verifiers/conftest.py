@@ -34,8 +34,8 @@ class Poison:
                 while True:
                     pass
             case "hang, large":
-                held = bytearray(os.urandom(1 << 20) * 400)
                 record(problem, f"{os.getpid()}")
+                held = bytearray(os.urandom(1 << 20) * 400)
                 while True:
                     pass
             case "lives":

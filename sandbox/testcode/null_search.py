@@ -22,7 +22,7 @@ CONSTANTS = (
     "'' 'a' b'' [] [0] [1] [float('nan')] () {} set() (0,0) (0,0,0) (0,0,0,0) ([],0) ('','') ([],[])"
 ).split()
 _Answer = Callable[[list[Any]], Any]
-_SECONDS = 4.0
+_SECONDS = 2.0
 # Of one test code: literals that are tried as answers, of them those that are tried in lists, and how long lists are.
 _MOST_VALUES, _MOST_ITEMS, _MOST_LENGTH = 200, 20, 50
 _LONGEST = 60  # characters

@@ -2,14 +2,14 @@
 
 An expected value must be the tests' own. `assert total() == sum(load())` shows only that two answers agree, and a
 program can see to that: `total` empties what `load` has returned. A *source* is an expression whose value the program
-decides: a call of it, a read of one of its objects, a variable bound to either. Tests are mixed if
+decides: a call of it, a read of one of its objects, a variable bound to either. Tests are weak if
 
 - two sources meet, in a comparison, an operation or a call of a builtin function. A variable may meet itself: `assert
   r == sorted(r)` is about one answer;
 - a source decides which calls or checks are executed: `for x in load(): assert double(x) == 2 * x`;
 - a container that the program was given is read after that, since the program may have changed it. It may be read where
   that very call is judged (`r = f(xs)`, `assert r == max(xs)`): then it counts as it was. And it may be held against
-  constants (`assert xs == [1, 2]`): then it is an answer.
+  the tests' own values (`assert xs == [1, 2]`): then it is an answer.
 
 Variables are told apart by their names alone, wherever they are bound.
 """

@@ -6,8 +6,8 @@ what is listed here, since the rest may look at what a copy does not have, or ta
 
 If a program changes a container of the tests, it may change what it is compared with: `assert f(xs) == max(xs)`. Then
 the tests must pass a second time, with their own containers as they were (`Link.after`). What the program has made of
-one is an answer, too, which is seen where it is compared with constants (`mark_arguments`): `sort(xs)`, `assert xs ==
-[1, 2]`. Tests are weak if they call a function for that change alone, and read it otherwise.
+one is an answer, too, which is seen where it is held against the tests' own values (`mark_arguments`): `sort(xs)`,
+`assert xs == [1, 2]`. Tests are weak if they read it otherwise after the call.
 
 - Names of the program, and functions of the tests, are only called.
 - Attributes and methods are those of builtin types. Objects of a class of the program have others, too; they are

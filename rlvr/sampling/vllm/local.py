@@ -71,6 +71,9 @@ class EngineThread:
         future: Future[T] = Future()
         self._calls.put((future, work))
         try:
+            # A signal may reach another thread: Python handles it here once this one is awake.
+            while wait([future], LOOK_AGAIN).not_done:
+                pass
             return future.result()
         except BaseException:
             if stop is not None and not future.done():

@@ -40,7 +40,6 @@ from tests.helpers.vllm_servers import (
     misshapes,
 )
 
-
 # The vocabulary of its toy model lacks some digits.
 pytestmark = pytest.mark.filterwarnings("ignore:the tokenizer has no token:RuntimeWarning")
 

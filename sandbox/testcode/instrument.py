@@ -57,16 +57,16 @@ _FIXTURES = frozenset(
 def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
     """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises.
 
-    It is given the number of the check in the code, from 0. Loops are put into the context LOOP. With the names of a
-    program an assert that fails does not end the tests, but becomes a call of FAILED with its number and the calls of
-    the program in it, as text; not where there is a `try` or a `with`, which may handle it.
+    It is given the number of the check in the code, from 0. With the names of a program, loops that are in no other one
+    are put into the context LOOP. And an assert that fails does not end the tests: it becomes a call of FAILED with its
+    number and the calls of the program in it, as text. Where there is a `try` or a `with`, which may handle it, it does.
     """
     rename_called_tests(tree)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
     mains = {alias.asname or alias.name for node in imports for alias in node.names if alias.name == "main"}
     # Where a failure may be handled, it must be raised.
     handled = any(isinstance(node, (ast.Try, ast.With)) for node in ast.walk(tree))
-    return ast.fix_missing_locations(_Instrument(mains, None if handled else names).visit(tree))
+    return ast.fix_missing_locations(_Instrument(mains, names, handled=handled).visit(tree))
 
 
 def rename_called_tests(tree: ast.Module) -> None:
@@ -169,9 +169,12 @@ def _calls(tree: ast.Module, name: str) -> bool:
 
 
 class _Instrument(ast.NodeTransformer):
-    def __init__(self, mains: set[str], names: Collection[str] | None) -> None:
-        self.mains, self.names, self.going_on = mains, names or (), names is not None
+    def __init__(self, mains: set[str], names: Collection[str] | None, *, handled: bool) -> None:
+        self.mains, self.names = mains, names or ()
+        self.going_on = names is not None and not handled
         self.checks = 0
+        # Whether loops that are found are in another one, or need no context.
+        self.within = names is None
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr):  # there are no statements in it
@@ -181,8 +184,11 @@ class _Instrument(ast.NodeTransformer):
         checks = isinstance(node, ast.stmt) and is_check(node)
         number = ast.Constant(self.checks)
         self.checks += checks
+        outermost = isinstance(node, ast.For) and not self.within
+        self.within = self.within or outermost
         changed: Any = self.generic_visit(node)
-        if isinstance(node, ast.For):
+        if outermost:
+            self.within = False
             return ast.copy_location(ast.With([ast.withitem(ast.Name(LOOP, ast.Load()))], [changed]), node)
         if not checks:
             return changed

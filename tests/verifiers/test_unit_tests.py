@@ -130,6 +130,15 @@ def test_the_same_checks_are_executed_with_containers_as_they_were(verifier: Uni
 
 
 @runs_programs
+@pytest.mark.parametrize("weak", ["", "import itertools\n"])
+def test_loops_may_be_nested_as_deeply_as_python_has_them(verifier: UnitTests, weak: str):
+    """Python allows 20 blocks in one another; what the judge adds takes two at most."""
+    loops = "\n".join(f"{' ' * n}for x{n} in (1,):" for n in range(17))
+    tests = f"{weak}{loops}\n{' ' * 17}assert f(x3) == 7\nassert f(2) == 14\nassert f(3) == 21"
+    assert verdict(verifier, asserts(tests), "def f(n): return 7 * n").correct
+
+
+@runs_programs
 def test_tests_draw_the_same_numbers_when_they_run_again(verifier: UnitTests):
     """Also how many they draw, and so how many checks are executed."""
     tests = "import random\nfor _ in range(random.randint(5, 50)):\n    xs = random.sample(range(99), 5)"

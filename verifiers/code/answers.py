@@ -93,7 +93,7 @@ class Flow:
             elif isinstance(node, ast.Try):
                 self._check_try(node)
             elif isinstance(node, ast.AugAssign):
-                held = [sources for name in _stored(node.target) for sources in self._bindings.get(name, ())]
+                held = [sources for name in _find_stored(node.target) for sources in self._bindings.get(name, ())]
                 if len(_NONE.union(*held)) > 1:
                     raise MixedAnswers(f"answers of the program are combined: {ast.unparse(node):.80}")
             elif isinstance(node, ast.expr):
@@ -139,8 +139,8 @@ class Flow:
         goes_on = not all(always_fails(handler.body[-1]) for handler in node.handlers)
         ends = always_fails((node.orelse or node.body)[-1])
         handled = any((_decides(part) and not always_fails(part)) or self._asks(part) for part in handlers)
-        twice = find_names(ast.Module(node.body, []))[1] & set[str]().union(*(find_names(each)[1] for each in handlers))
-        if (checks and goes_on) or (handled and not ends) or twice:
+        both = find_names(ast.Module(node.body, []))[1] & set[str]().union(*(find_names(each)[1] for each in handlers))
+        if (checks and goes_on) or (handled and not ends) or both:
             raise MixedAnswers("an exception of the program decides what is executed")
 
     def _check_meeting(self, node: ast.expr) -> None:
@@ -221,7 +221,7 @@ class Flow:
             deciding = self._find_deciding(node)
             for target, value, adds in self._find_bindings(node):
                 sources = self._of(value) | deciding
-                names = _stored(target) if sources else set()
+                names = _find_stored(target) if sources else set()
                 # What is added to a container is in all that hold it.
                 for name in names.union(*map(self._find_same, names)) if adds else names:
                     found[name].append(sources)
@@ -280,7 +280,7 @@ class Flow:
         """Find for each variable those whose containers may hold its own, and those that it may hold."""
         for node in self._nodes:
             for target, value, _ in self._find_bindings(node):
-                for one in _stored(target):
+                for one in _find_stored(target):
                     inside = set[str]().union(
                         *(_refer(part) for part in ast.walk(value) if isinstance(part, _DISPLAYS))
                     )
@@ -392,7 +392,7 @@ class Flow:
             if isinstance(node, (ast.Assign, ast.For)):
                 for target, value, adds in self._find_bindings(node):
                     if isinstance(target, (ast.Name, ast.Tuple)) and not adds and not _refer(value):
-                        for name in _stored(target):
+                        for name in _find_stored(target):
                             found[name].append(node.lineno)
             elif isinstance(node, ast.arg) and self._find_same(node.arg) == {node.arg}:
                 found[node.arg].append(node.lineno)
@@ -411,7 +411,7 @@ class Flow:
                 constant = all(isinstance(item, ast.Constant) for item in items) or (
                     loops and called_name(value) == "range"
                 )
-                (found if constant and isinstance(target, ast.Name) else others).update(_stored(target))
+                (found if constant and isinstance(target, ast.Name) else others).update(_find_stored(target))
         return found - others
 
     def _may_read(self, place: ast.expr, before: list[ast.Call]) -> bool:
@@ -433,7 +433,7 @@ class Flow:
         if _is_in(call, whole):
             return True
         makes = next(node for node in self._find_all_above(call) if isinstance(node, ast.stmt))
-        results = set().union(*map(_stored, makes.targets)) if isinstance(makes, ast.Assign) else set()
+        results = set().union(*map(_find_stored, makes.targets)) if isinstance(makes, ast.Assign) else set()
         above = self._above[place]
         whole_result = isinstance(above, ast.Compare) and all(
             each is place or (isinstance(each, ast.Name) and each.id in results)
@@ -481,13 +481,13 @@ def _decides(node: ast.AST) -> bool:
     return isinstance(node, ast.stmt) and (is_check(node) or isinstance(node, (ast.Return, ast.Break, ast.Continue)))
 
 
-def _stored(target: ast.AST) -> set[str]:
+def _find_stored(target: ast.AST) -> set[str]:
     """Return the variables that an assignment binds, or whose container it changes."""
     if isinstance(target, (ast.Attribute, ast.Subscript)):
-        return _stored(target.value)
+        return _find_stored(target.value)
     if isinstance(target, ast.Name):
         return {target.id}
-    return set().union(*map(_stored, ast.iter_child_nodes(target)))
+    return set().union(*map(_find_stored, ast.iter_child_nodes(target)))
 
 
 def _refer(value: ast.AST) -> set[str]:

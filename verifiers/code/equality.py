@@ -84,7 +84,7 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """
     if isinstance(value, values.Array):
         value = value.items
-    elif isinstance(value, (values.Yielded, KeysView, ItemsView, ValuesView, deque, range, UserList, array)):
+    elif isinstance(value, (values.Yielded, KeysView, ItemsView, ValuesView, deque, UserList, array)):
         value = list(value)
     if isinstance(value, (Fraction, Decimal)) and type(expected) in (int, float):
         value = _as_number(value)

@@ -34,7 +34,7 @@ from .strength import (
     check_strong,
     find_classes,
     mark_arguments,
-    shortened,
+    shorten_literals,
 )
 
 _BUILTINS = frozenset(dir(builtins))
@@ -433,7 +433,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
         tree = name_entry(tree, entry)
     instrument.rename_called_tests(tree)
     try:
-        with shortened(tree):
+        with shorten_literals(tree):
             WithoutAnnotations(tree, names)
             compared = check_strong(tree, names, defined_in(ours))
             classes = tuple(sorted(find_classes(tree, names)))
@@ -562,7 +562,8 @@ def _run_null_programs(plan: WholePlan) -> str:
     search = Job(inspect.getsource(null_search))
     (result,) = run_many([TestJob(search, f"answer = {call}\nprint('\\n' + answer)", together=True)])
     if result.status is not RunStatus.OK or not result.stdout:
-        return f"programs that solve nothing could not be tried: {result.detail}"
+        why = "the tests take too long" if "TimeoutError" in result.detail else result.detail
+        return f"programs that solve nothing could not be tried: {why}"
     return describe(result.stdout.splitlines()[-1] if result.stdout[-2:] != "\n\n" else "")
 
 

@@ -117,7 +117,7 @@ def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] =
 
 
 @contextlib.contextmanager
-def shortened(tree: ast.Module) -> Iterator[None]:
+def shorten_literals(tree: ast.Module) -> Iterator[None]:
     """Leave the first items alone in long literals, since what is asked of test code is asked of each node."""
     whole: list[tuple[ast.List | ast.Tuple | ast.Set, list[ast.expr]]] = []
     nodes: list[ast.AST] = [tree]

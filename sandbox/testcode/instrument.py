@@ -57,9 +57,10 @@ _FIXTURES = frozenset(
 def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
     """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises.
 
-    It is given the number of the check in the code, from 0. With the names of a program, loops that are in no other one
-    are put into the context LOOP. And an assert that fails does not end the tests: it becomes a call of FAILED with its
-    number and the calls of the program in it, as text. Where there is a `try` or a `with`, which may handle it, it does.
+    It is given the number of the check in the code, from 0. With the names of a program, loops that are in no other
+    loop are put into the context LOOP. And an assert that fails does not end the tests: it becomes a call of FAILED,
+    with its number and the calls of the program in it, as text. Where the code has a `try` or a `with`, which may
+    handle the failure, it is raised.
     """
     rename_called_tests(tree)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]

@@ -31,6 +31,11 @@ class Processes(Protocol):
     def process_index(self) -> int: ...
 
 
+def count_ranks() -> int:
+    """Return how many ranks the run has."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
 class Apart:
     """A process group of its own, for gathers in a thread beside the training. All ranks must make it at the same time.
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr.commands.report import curves
 from tests.bad_files import lay_out
-from tests.helpers.files import DataSets, mark_slow
+from tests.helpers.files import DataSets, begin_with_long_tests, mark_slow
 from tests.helpers.pictures import small_picture
 
 NAMED = os.environ.get("RLVR_DATA", "")
@@ -28,12 +28,13 @@ def pytest_report_header() -> str:
     return f"data sets: {NAMED or 'excerpts in tests/golden/data'}"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of slow_tests.txt. In one of several processes begin with the slow ones: the short ones then fill
-    all processes up evenly."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark the tests of slow_tests.txt. Of those that are left each of several processes begins with long ones."""
     mark_slow(items)
+    yield
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items[:] = begin_with_long_tests(items, config.workerinput["workercount"])
 
 
 @pytest.fixture(scope="session")

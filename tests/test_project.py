@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import yaml
 
 import rlvr
 from rlvr.commands.cli import main
-from tests.helpers.files import ROOT, slow_tests
+from tests.helpers.files import ROOT, begin_with_long_tests, slow_tests
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -99,12 +100,34 @@ def functions(file: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
+@dataclass(frozen=True)
+class Item:
+    """A test of a name; those with a capital are long."""
+
+    name: str
+
+    def get_closest_marker(self, marker: str) -> bool:
+        return marker == "early" and self.name.isupper()
+
+
+def test_long_tests_begin_each_part():
+    """In parts of equal size; the others stay in their order."""
+    for names, processes, expected in (
+        ("abcdeFGHi", 3, "FabGcdHei"),
+        ("abFGHIc", 3, "FIGaHbc"),
+        ("abc", 2, "abc"),
+        ("", 3, ""),
+    ):
+        found = begin_with_long_tests([Item(name) for name in names], processes)
+        assert "".join(item.name for item in found) == expected
+
+
 def test_each_line_is_a_test_and_each_file_keeps_one():
     """A renamed test drops out of the list loudly; `make test` runs a part of every file with several tests."""
     whole: dict[str, set[str]] = {}
     for line, parts in slow_tests().items():
         file, name = line.split("::")
         assert name in functions(file), line
-        if not all(first for first, _ in parts):
+        if any(not first and marker != "early" for first, marker in parts):
             whole.setdefault(file, set()).add(name)
     assert [file for file, names in whole.items() if functions(file) <= names and len(names) > 1] == []

@@ -34,7 +34,8 @@ class SamplerSettings(Defaults, Group):
     """Settings of all samplers."""
 
     name: str = field(init=False)
-    """Engine that samples: torch, vllm (in this process) or vllm-server (vLLM servers, here or on other machines)."""
+    """Engine that samples: torch, vllm (in each training process) or vllm-server (vLLM servers, here or on other
+    machines)."""
     mismatch_alarm: Annotated[float, POSITIVE, ADVANCED, RESUMABLE] = 0.1
     """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
 
@@ -71,7 +72,7 @@ class EngineSettings(SamplerSettings):
 
 @dataclass(frozen=True)
 class VLLMConfig(EngineSettings):
-    """vLLM in this process."""
+    """vLLM in this process; of several training processes each has an engine on its own GPU."""
 
     name: str = field(default="vllm", init=False)
     tensor_parallel = 1
@@ -135,11 +136,11 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
 def fastest_sampler(gpu_memory_utilization: float | None = None) -> SamplerConfig:
     """Return the sampler that a recipe for GPUs takes: vLLM in this process where a GPU and vLLM are, else torch.
 
-    vLLM sleeps while the trainer trains. It works with one training process, so that several sample with torch.
+    vLLM sleeps while the trainer trains: of one engine the CPU's memory has the weights meanwhile, several drop theirs.
     """
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    if alone and has_nvidia_gpu() and importlib.util.find_spec("vllm") is not None:
-        return VLLMConfig(sleep=1, gpu_memory_utilization=gpu_memory_utilization)
+    if has_nvidia_gpu() and importlib.util.find_spec("vllm") is not None:
+        alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        return VLLMConfig(sleep=1 if alone else 2, gpu_memory_utilization=gpu_memory_utilization)
     return TorchSamplerConfig()
 
 

@@ -126,12 +126,10 @@ def load(session: Session) -> None:
 def open_accelerator(config: Config) -> Accelerator:
     """Return the Accelerator, with its trackers.
 
-    Raises ValueError for several processes with an engine in this one, and where their number does not fit model.shard.
+    Raises ValueError where the number of processes does not fit model.shard.
     """
     accelerator = make_accelerator(config, cpu=pick_device(config.model.device).type == "cpu")
     check_shard(config.model.shard, accelerator.num_processes)
-    if accelerator.num_processes > 1 and config.sampler.name not in ("torch", "vllm-server"):
-        raise ValueError(f"sampler {config.sampler.name} works with one training process; use vllm-server, or torch")
     return accelerator
 
 

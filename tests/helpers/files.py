@@ -48,10 +48,10 @@ def find_blocks(path: Path, language: str = "python") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-# Which tests `make test` leaves to `make test-all`: by measured time, in tests/slow_tests.txt.
+# Which tests `make test` leaves to `make test-all`, and which begin it: by measured time, in tests/slow_tests.txt.
 
 LIST = Path(__file__).resolve().parents[1] / "slow_tests.txt"
-FIRST, SURVEY = " but the first", ": survey"
+FIRST, MARKERS = " but the first", ("survey", "early")
 
 
 @cache
@@ -60,8 +60,8 @@ def slow_tests() -> dict[str, list[tuple[bool, str]]]:
     found: dict[str, list[tuple[bool, str]]] = {}
     for line in LIST.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            rest = line.removesuffix(SURVEY)
-            marker = "slow" if rest == line else "survey"
+            marker = next((name for name in MARKERS if line.endswith(f": {name}")), "slow")
+            rest = line.removesuffix(f": {marker}")
             found.setdefault(rest.removesuffix(FIRST), []).append((rest.endswith(FIRST), marker))
     return found
 
@@ -73,7 +73,7 @@ def name_of(item: pytest.Item) -> str:
 
 
 def mark_slow(items: Sequence[pytest.Item]) -> None:
-    """Give the cases that the list names the marker `slow` or `survey`."""
+    """Give the cases that the list names the marker `slow`, `survey` or `early`."""
     seen: set[str] = set()
     for item in items:
         name = name_of(item)
@@ -81,3 +81,21 @@ def mark_slow(items: Sequence[pytest.Item]) -> None:
             if name in seen or not but_first:
                 item.add_marker(marker)
         seen.add(name)
+
+
+def begin_with_long_tests(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Return tests in another order: long ones first in each process, so that short ones fill all of them up evenly.
+
+    pytest-xdist gives each process a contiguous part of as many tests; whoever is done takes over some of another's.
+    """
+    markers = ("slow", "early")
+    long = [item for item in items if any(item.get_closest_marker(marker) for marker in markers)]
+    short = [item for item in items if not any(item.get_closest_marker(marker) for marker in markers)]
+    ordered: list[pytest.Item] = []
+    for process in range(processes):
+        part = long[process::processes]
+        end = len(items) * (process + 1) // processes
+        count = max(0, end - len(ordered) - len(part)) if process < processes - 1 else len(short)
+        ordered += [*part, *short[:count]]
+        del short[:count]
+    return ordered

@@ -120,16 +120,6 @@ def test_run_that_lost_all_servers_resumes_with_others(fine_tuned, one_process, 
     assert outcome(folder) == outcome(one_process)
 
 
-def test_engine_in_the_process_is_refused_with_several_trainers(tmp_path):
-    """In one line that says what to use."""
-    flags = ["train", "tiny_math", *PACK, "--sampler", "vllm", "--run.out-dir", str(tmp_path / "run"), "--dry-run"]
-    for done in warm.run_together(2, flags):
-        assert done.returncode == 2
-        assert (
-            "vllm works with one training process; use vllm-server, or torch" in done.stderr or "vLLM:" in done.stderr
-        )
-
-
 SHARDED = """
 import json, os, sys, torch
 from pathlib import Path
@@ -174,7 +164,7 @@ def in_processes(count: int, program: str, folder: Path, *arguments: str) -> lis
 
 def test_sharded_weights_are_gathered_one_after_the_other(tmp_path):
     """On every process the source yields the whole tensors of the model that is sharded over all."""
-    assert in_processes(3, SHARDED, tmp_path) == [True] * 3
+    assert in_processes(2, SHARDED, tmp_path) == [True] * 2
 
 
 PUSHES = """

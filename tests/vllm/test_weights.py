@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from rlvr.config import ModelConfig
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
-from rlvr.sampling.vllm.weights import engine_weights, parts
+from rlvr.sampling.vllm.weights import engine_weights, parts, write_config
 from tests.helpers.families import make_models
 from tests.helpers.models import shake, tiny_policy
 from tests.helpers.tensors import BytesAlive
@@ -84,3 +85,12 @@ def test_parts_hold_whole_layers():
             assert sum(value.nbytes for value in part.values()) <= max(size, layer, *(v.nbytes for v in part.values()))
         assert sum(any(name.startswith("model.layers.0.") for name in part) for part in made) == 1
         assert [name for part in made for name in part] == list(weights)
+
+
+def test_a_model_in_shards_keeps_its_name_for_the_engine(tmp_path: Path):
+    """FSDP2 gives a sharded model a class of its own, which vLLM does not know."""
+    policy = tiny_policy()
+    kind = type(policy.causal)
+    policy.causal.__class__ = type(f"FSDP{kind.__name__}", (kind,), {})
+    write_config(policy, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [kind.__name__]

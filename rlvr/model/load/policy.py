@@ -98,6 +98,11 @@ class Policy(Rendering):
         return next(self.model.parameters()).device
 
     @property
+    def architecture(self) -> str:
+        """The name of the model's class in transformers. FSDP2 gives a model in shards a class of its own."""
+        return type(self.causal).__name__.removeprefix("FSDP")
+
+    @property
     def trial_model(self) -> Any:
         """The model on which fast paths are tried: this one or, if it is sharded, its small copy."""
         return self.causal if self.mesh is None else self.trial.causal
@@ -129,7 +134,7 @@ class Policy(Rendering):
         total = sum(weight.numel() for weight in self.model.parameters())
         trained = sum(weight.numel() for weight in self.parameters())
         share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
-        kind, dtype = type(self.causal).__name__.removeprefix("FSDP"), str(self.dtype).removeprefix("torch.")
+        kind, dtype = self.architecture, str(self.dtype).removeprefix("torch.")
         stored = {str(weight.dtype).removeprefix("torch.") for weight in self.parameters()} - {"float32"}
         dtype += "".join(f", weights stored in {name}" for name in sorted(stored))
         slow = "" if self.packs else f"; rows are padded and prompts repeated, which is slower: {self.trial.why_not}"

@@ -1,4 +1,8 @@
-"""vLLM in this process: prompts as token ids, weights pushed in place."""
+"""vLLM in this process: prompts as token ids, weights pushed in place.
+
+Of several training processes each has an engine on its own GPU, which samples the process's share of the prompts. The
+engines know nothing of each other; weights in shards are gathered by all processes together while they are pushed.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from torch import Tensor
 
 from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError
+from rlvr.distributed import count_ranks
 from rlvr.model.load.policy import Policy
 
 from .engine import (
@@ -116,6 +121,9 @@ class LocalEngine(Engine):
             write_config(policy, Path(folder))
             try:
                 options = start_options(policy, self.config) | {"load_format": "dummy", "disable_log_stats": True}
+                if count_ranks() > 1:
+                    # It joins the group of the training processes, and takes the GPU of this one (LOCAL_RANK).
+                    options["distributed_executor_backend"] = "external_launcher"
                 self.llm = vllm.LLM(model=folder, **options)
             except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
                 raise ValueError(start_failure(str(error))) from error

@@ -30,6 +30,7 @@ from torch import Tensor, distributed
 from rlvr.config import VLLMServerConfig
 from rlvr.core.http import EventLoop, ServerLost
 from rlvr.core.types import RunError
+from rlvr.distributed import count_ranks
 from rlvr.model.load.policy import Policy
 
 from .engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, start_options
@@ -54,11 +55,6 @@ OTHER_FILES = 1024  # that a run has open beside its connections
 S = TypeVar("S")
 R = TypeVar("R")
 Numbered = tuple[int, Request]
-
-
-def count_ranks() -> int:
-    """Return how many ranks the run has."""
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def is_first() -> bool:

@@ -144,6 +144,6 @@ def _bytes(weights: dict[str, Tensor]) -> int:
 def write_config(policy: Policy, folder: Path) -> None:
     """Write config and tokenizer as vLLM reads them, without weights."""
     config = copy.deepcopy(policy.causal.config)
-    config.architectures = [type(policy.causal).__name__]
+    config.architectures = [policy.architecture]
     config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from rlvr.config import ModelConfig
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.tiny import tiny_tokenizer
-from rlvr.sampling.vllm.weights import engine_weights, parts, write_config
+from rlvr.sampling.vllm.weights import engine_folder, engine_weights, parts, write_config
 from tests.helpers.families import make_models
 from tests.helpers.models import shake, tiny_policy
 from tests.helpers.tensors import BytesAlive
@@ -94,3 +94,15 @@ def test_a_model_in_shards_keeps_its_name_for_the_engine(tmp_path: Path):
     policy.causal.__class__ = type(f"FSDP{kind.__name__}", (kind,), {})
     write_config(policy, tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [kind.__name__]
+
+
+def test_engines_of_a_model_start_from_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """So that vLLM finds what it compiled before, whatever the weights are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    policy = tiny_policy()
+    folder = engine_folder(policy)
+    shake(policy, 0.1, 1)
+    assert engine_folder(policy) == folder
+    assert not list(folder.glob("*.safetensors"))
+    policy.causal.config.rms_norm_eps = 0.5
+    assert engine_folder(policy) != folder

@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlvr.core.files.cache import cache_root, make_once
 from rlvr.core.files.models import Place, Source, find_model
 
 from .pretrained import load_errors_as_value_error, load_tokenizer
@@ -49,22 +49,13 @@ def cache_folder(file: Path) -> Path:
         start = stream.read(SAMPLE)
         stream.seek(max(size - SAMPLE, 0))
         digest = hashlib.sha256(b"%d" % size + start + stream.read(SAMPLE)).hexdigest()
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "rlvr" / "gguf" / f"{file.stem}-{digest[:12]}"
+    return cache_root() / "gguf" / f"{file.stem}-{digest[:12]}"
 
 
 def _convert_once(place: Place) -> Place:
     """Convert a file unless that was done before; return the folder in the cache."""
-    folder = cache_folder(Path(place.name))
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=folder.parent))
-        try:
-            convert(Path(place.name), partial)
-            if not folder.exists():  # another process may have been faster
-                partial.replace(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    file = Path(place.name)
+    folder = make_once(cache_folder(file), partial(convert, file))
     return Place(str(folder), converted_from=os.path.abspath(place.name))
 
 

@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -41,7 +39,7 @@ from .engine import (
     start_failure,
     start_options,
 )
-from .weights import engine_weights, write_config
+from .weights import engine_folder, engine_weights
 from .worker import reload
 
 T = TypeVar("T")
@@ -117,19 +115,17 @@ class LocalEngine(Engine):
             importlib.import_module("torch._dynamo").config.disable = True
         self._params = vllm.SamplingParams
         set_num_threads = torch.set_num_threads
-        with TemporaryDirectory(prefix="rlvr-vllm-") as folder:
-            write_config(policy, Path(folder))
-            try:
-                options = start_options(policy, self.config) | {"load_format": "dummy", "disable_log_stats": True}
-                if count_ranks() > 1:
-                    # It joins the group of the training processes, and takes the GPU of this one (LOCAL_RANK).
-                    options["distributed_executor_backend"] = "external_launcher"
-                self.llm = vllm.LLM(model=folder, **options)
-            except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
-                raise ValueError(start_failure(str(error))) from error
-            finally:
-                # vLLM's CPU worker replaces it with a function that does nothing.
-                torch.set_num_threads = set_num_threads
+        options = start_options(policy, self.config) | {"load_format": "dummy", "disable_log_stats": True}
+        if count_ranks() > 1:
+            # It joins the group of the training processes, and takes the GPU of this one (LOCAL_RANK).
+            options["distributed_executor_backend"] = "external_launcher"
+        try:
+            self.llm = vllm.LLM(model=str(engine_folder(policy)), **options)
+        except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
+            raise ValueError(start_failure(str(error))) from error
+        finally:
+            # vLLM's CPU worker replaces it with a function that does nothing.
+            torch.set_num_threads = set_num_threads
 
     def sample(self, requests: Requests) -> None:
         stopped = threading.Event()

@@ -46,7 +46,7 @@ from .server import (
     visible_gpus,
 )
 from .transfer import CHANNELS, Transfer, TransferBroken
-from .weights import engine_weights, write_config
+from .weights import engine_folder, engine_weights
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
 LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
@@ -208,8 +208,8 @@ class Starter:
         self.processes: dict[str, tuple[ServerProcess, list[str]]] = {}  # by URL, with its GPUs
         self._numbers = itertools.count()
         self._stack = ExitStack()
-        self.folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="rlvr-vllm-")))
-        write_config(policy, self.folder)
+        self.logs = Path(self._stack.enter_context(TemporaryDirectory(prefix="rlvr-vllm-")))
+        self.model = engine_folder(policy)
 
     def __enter__(self) -> Starter:
         return self
@@ -240,8 +240,8 @@ class Starter:
             process.stop()
 
     def _begin(self, gpus: list[str]) -> str:
-        log = self.folder / f"server-{next(self._numbers)}.log"
-        started = start_server(str(self.folder), backend=self.backend, options=self.options, log=log, gpus=gpus)
+        log = self.logs / f"server-{next(self._numbers)}.log"
+        started = start_server(str(self.model), backend=self.backend, options=self.options, log=log, gpus=gpus)
         self.processes[started.url] = (started, gpus)
         return started.url
 

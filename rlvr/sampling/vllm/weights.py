@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, revert_weight_conversion
 
+from rlvr.core.files.cache import cache_root, make_by_content
 from rlvr.model.load.policy import Policy
 from rlvr.model.optim.sharding import full
 
@@ -139,6 +140,14 @@ def parts(weights: Iterable[tuple[str, Tensor]], size: int) -> Iterator[dict[str
 
 def _bytes(weights: dict[str, Tensor]) -> int:
     return sum(value.nbytes for value in weights.values())
+
+
+def engine_folder(policy: Policy) -> Path:
+    """Return a folder with config and tokenizer, from which engines start without weights.
+
+    It is kept, since vLLM finds what it has compiled for a model by the model's path.
+    """
+    return make_by_content(cache_root() / "vllm", partial(write_config, policy))
 
 
 def write_config(policy: Policy, folder: Path) -> None:

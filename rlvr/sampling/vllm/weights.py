@@ -24,9 +24,9 @@ LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
 def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield the policy's weights by their names in a checkpoint, a tied output head under its own name too.
 
-    Adapters are merged. Weights without an adapter are not copied; a merged one is made when it is asked for, and not
-    kept; so is a sharded one, for which all processes must ask together. The tensors
-    of a decoder layer follow one another.
+    Adapters are merged. Merged and sharded weights are made one at a time, as they are asked for, and not kept; if the
+    weights are sharded, every rank must ask for them. Other weights are not copied. The tensors of a decoder layer
+    follow one another.
     """
     causal = policy.causal
     head, embedding = causal.get_output_embeddings(), causal.get_input_embeddings()
@@ -40,7 +40,7 @@ def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
         ):
             if not (tied and name == "lm_head.weight"):
                 yield name, value
-            del value  # or it would be there while the next is made
+            del value  # otherwise it would be held while the next is made
     if tied:
         # Engines hold a separate copy of the head, which a push without it would leave unchanged.
         yield "lm_head.weight", gather_whole(embedding.weight.detach(), policy.dtype)
@@ -85,9 +85,9 @@ def _add_adapters(value: Tensor, modules: Sequence[Any]) -> Tensor:
 
 
 def _convert_groups(causal: Any, names: Iterable[str]) -> list[list[str]]:
-    """Return the names in groups that transformers converts to names of a checkpoint together; most are alone.
+    """Return the names in groups that transformers converts to a checkpoint's names together; most are alone.
 
-    In memory it fuses experts and other parts of a layer.
+    In memory transformers fuses experts and other parts of a layer, so one tensor may be several of a checkpoint.
     """
     conversions = getattr(causal, "_weight_conversions", None)
     if conversions is None:
@@ -111,7 +111,7 @@ def _convert(causal: Any, weights: dict[str, Tensor]) -> Iterator[tuple[str, Ten
 
 
 def layers(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    """Yield the tensors of one decoder layer after the other; a tensor outside of them is alone."""
+    """Yield the tensors of one decoder layer after the other. A tensor outside of the layers is alone."""
     layer: dict[str, Tensor] = {}
     key = ""
     for name, value in weights:

@@ -31,7 +31,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
     ):
         saver.save_start(start)
         for step in steps:
-            saver.check()  # raises if a thread failed to write a checkpoint
+            saver.check()  # completes a checkpoint that a thread has written, or raises its error
 
             sampled = rollouts.take(step)
             check_credit(sampled, learner.config)

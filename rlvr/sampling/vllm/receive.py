@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .transfer import address_towards, broadcast, join_group, open_store
-from .worker import prepare_weights, settle
+from .worker import complete_push, prepare_weights
 
 try:
     from vllm.distributed.weight_transfer.base import (
@@ -69,7 +69,7 @@ class Receiving:
     def finish_weight_update(self) -> None:
         """End a push."""
         finalize_layerwise_reload(self.model, self.model_config)
-        settle(self.model, self.sinks)
+        complete_push(self.model, self.sinks)
         self.unfinished = False
 
     def receive_weights(self, update_info: Any) -> None:

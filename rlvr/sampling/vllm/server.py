@@ -54,7 +54,7 @@ class Server:
     """A vLLM server. timeout: seconds it may take to answer before it counts as lost.
 
     workers: the number of processes that hold its weights. backend: the transfer engine that receives them
-    (receive.py). Both are known after `look`.
+    (receive.py). Both are known after `inspect`.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -69,7 +69,7 @@ class Server:
     def name(self) -> str:
         return f"the vLLM server {self.url}"
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Read version, context, workers, dtype and GPUs. Raises ValueError that says how to start the server."""
         try:
             self.client.get("/health")
@@ -120,7 +120,7 @@ class Server:
             )
         return output
 
-    def illness(self) -> str:
+    def find_fault(self) -> str:
         """Return why the server cannot be used; "" where it answers and its engine runs."""
         try:
             self.client.get("/health", timeout=HEALTH_SECONDS)

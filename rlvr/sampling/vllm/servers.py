@@ -372,7 +372,7 @@ class ServersEngine(Engine):
             urls = self.starter.start(self._check_interrupted)
         self._adopt(urls)
         for server in self.servers:
-            server.look()
+            server.inspect()
         check_alike(self.servers, self.dtype, self.device)
         return [s.url for s in self.servers], secrets.token_hex(4), min(s.max_model_len for s in self.servers)
 
@@ -413,7 +413,7 @@ class ServersEngine(Engine):
             if self.transfer is None:
                 for server in self.servers:
                     if not server.workers:
-                        server.look()
+                        server.inspect()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
             self.transfer.push(weights, self.version)
             failed = self._reset_caches() | self._ask_for_proof()

@@ -233,7 +233,7 @@ class Transfer:
         wait(calls.values(), timeout=SHORT)
         later = errors_of(calls)
         silent = [s for s, call in calls.items() if not call.done() or isinstance(later.get(s), ServerSilent)]
-        lost = {server: f"{failed.get(server) or why}" for server in self.servers if (why := server.illness())}
+        lost = {server: f"{failed.get(server) or why}" for server in self.servers if (why := server.find_fault())}
         if not lost:
             lost = {s: f"{s.name}{path} did not take the weights: {reason or later.get(s)}" for s in silent}
         if not lost:

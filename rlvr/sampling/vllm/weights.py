@@ -31,7 +31,7 @@ def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     causal = policy.causal
     head, embedding = causal.get_output_embeddings(), causal.get_input_embeddings()
     tied = head is not None and head.weight is embedding.weight
-    held = {_without_layers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
+    held = {_strip_wrappers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
     adapters = _adapters(causal)
     for names in _convert_groups(causal, held):
         for name, value in _convert(
@@ -59,7 +59,7 @@ def gather_whole(value: Tensor, dtype: torch.dtype) -> Tensor:
     return gathered
 
 
-def _without_layers(name: str) -> str:
+def _strip_wrappers(name: str) -> str:
     """Return the name of a weight without peft's wrappers."""
     return name.replace("base_layer.", "")
 
@@ -70,7 +70,7 @@ def _adapters(causal: Any) -> dict[str, list[Any]]:
     for name, module in causal.named_modules():
         if hasattr(module, "get_delta_weight"):
             # Adapters on experts name their parameter; they may be wrapped around one another.
-            target = f"{_without_layers(name + '.')}{getattr(module, 'parameter_name', 'weight')}"
+            target = f"{_strip_wrappers(name + '.')}{getattr(module, 'parameter_name', 'weight')}"
             modules.setdefault(target, []).append(module)
     return modules
 

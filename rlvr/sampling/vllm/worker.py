@@ -60,7 +60,7 @@ def reload(worker: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
     model = worker.model_runner.get_model()
     sinks: dict[str, Tensor] = {}
     worker.model_runner.reload_weights(weights_iterator=prepare_weights(model, weights, sinks))
-    settle(model, sinks)
+    complete_push(model, sinks)
 
 
 def prepare_weights(
@@ -82,7 +82,7 @@ def prepare_weights(
             yield name, value
 
 
-def settle(model: Any, sinks: Mapping[str, Tensor]) -> None:
+def complete_push(model: Any, sinks: Mapping[str, Tensor]) -> None:
     """Complete a push after the model has loaded its weights."""
     repack_experts(model)
     with torch.inference_mode():

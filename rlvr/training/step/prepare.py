@@ -108,7 +108,7 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
     if critic is None:
         return with_token_advantages(learner, batch) if algo.row.token_returns else batch
     if batch.values is None:
-        values = over_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
+        values = compute_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
         batch = replace(batch, values=values)
     return with_token_advantages(learner, batch)
 
@@ -168,7 +168,7 @@ def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
     def compute(micro: Batch) -> Tensor:
         return token_logprobs(policy, micro.tokens, micro.scored, temperature=temperature)[0][None]
 
-    return over_rows(learner, batch, compute, policy=policy)[0]
+    return compute_rows(learner, batch, compute, policy=policy)[0]
 
 
 def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
@@ -180,7 +180,7 @@ def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
         logprobs, _, values = critic.logprobs_and_values(micro.tokens, micro.scored, temperature=temperature)
         return torch.stack([logprobs.float(), values])
 
-    return over_rows(learner, batch, both, count=2)
+    return compute_rows(learner, batch, both, count=2)
 
 
 def run_learner(
@@ -200,7 +200,7 @@ def run_learner(
 
 
 @torch.no_grad()
-def over_rows(
+def compute_rows(
     learner: Learner,
     batch: Batch,
     compute: Callable[[Batch], Tensor],

@@ -51,7 +51,7 @@ def outcome_reward(
     return verdict.score + sum(penalties(completion, config).values())
 
 
-def within_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]:
+def intermediate_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]:
     """Return the sums of a rollout's turn rewards and of its step scores by name, each only if the rollout has some."""
     found = {}
     if any(turn.reward for turn in completion.turns):
@@ -64,7 +64,7 @@ def within_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]
 def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
     """Return the reward of a whole rollout: score and penalties, and the rewards of turns and steps."""
     outcome = outcome_reward(completion, verdict, config)
-    return None if outcome is None else outcome + sum(within_rewards(completion, verdict).values())
+    return None if outcome is None else outcome + sum(intermediate_rewards(completion, verdict).values())
 
 
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:
@@ -118,7 +118,7 @@ def named_rewards(group: Group, rewards: Sequence[float | None]) -> list[dict[st
     return [
         None
         if reward is None
-        else {**verdict.parts, **({} if group.own_verdicts else within_rewards(completion, verdict))}
+        else {**verdict.parts, **({} if group.own_verdicts else intermediate_rewards(completion, verdict))}
         for completion, verdict, reward in zip(group.completions, group.verdicts, rewards, strict=True)
     ]
 
@@ -144,7 +144,7 @@ def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: in
         else replace(
             verdict,
             score=reward(completion, verdict, config),
-            parts={**verdict.parts, **within_rewards(completion, verdict)},
+            parts={**verdict.parts, **intermediate_rewards(completion, verdict)},
             steps=(),
         )
         for group in groups

@@ -35,20 +35,20 @@ demo-llm: setup
 	[ -d models/smollm2-135m ] || $(BIN)/rlvr fetch smollm2-135m models/smollm2-135m
 	$(BIN)/rlvr train smol_math $(ARGS)
 
-# Three processes, one thread each, since many tests wait; whichever is done first takes over tests of the others.
+# Three processes, one thread each, since many tests wait; a process that is done takes over tests of the others.
 test: setup
 	@echo "The tests of every part, without the slow ones: about seven minutes on two quiet cores. make test-all runs all: about 20."
 	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "not slow and not survey" $(ARGS)
 
-# Those of `make test`, then the slow ones: of a large table of cases all but the first, and what takes long by itself.
+# The tests of `make test`, then the slow ones: all but the first case of large tables, and tests that take long.
 test-all: test
 	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "slow and not survey" $(ARGS)
 
-# The peers that are measured against come into the same environment.
-# bench leaves out those of LONG_BENCHMARKS, which take more than two minutes each; bench-all runs them too. What trains
-# for hours is in benchmarks/training, and is run by name. Exit code 2: not here.
+# The peers to compare with are installed into the same environment. bench leaves out LONG_BENCHMARKS, which take more
+# than two minutes each; bench-all runs them too. Scripts that train for hours are in benchmarks/training: run them by
+# name. A script that cannot run on this machine exits with code 2, which is no failure.
 LONG_BENCHMARKS := $(addprefix benchmarks/,long_rows.py memory_plan.py sharded_memory.py)
 bench: BENCHMARKS := $(filter-out $(LONG_BENCHMARKS),$(wildcard benchmarks/*.py))
 bench-all: BENCHMARKS := $(wildcard benchmarks/*.py)

@@ -19,8 +19,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
 
     It is truthy if a signal ended training early.
 
-    Raises GuardStop where the reward-hacking alarm or a regression ends the run (after a checkpoint); RollBack where
-    it is to go back to its best checkpoint; NotFinite for non-finite weights or logits, or gradients that are
+    Raises GuardStop if the reward-hacking alarm or a regression ends the run (after a checkpoint); RollBack if the run
+    is to go back to its best checkpoint; NotFinite for non-finite weights or logits, or for gradients that are
     non-finite in three consecutive steps.
     """
     config, learner, timer = run.config, run.learner, run.worker.timer
@@ -31,7 +31,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
     ):
         saver.save_start(start)
         for step in steps:
-            saver.check()  # a checkpoint that a thread was writing
+            saver.check()  # completes a checkpoint that a thread has written, or raises its error
 
             sampled = rollouts.take(step)
             check_credit(sampled, learner.config)

@@ -6,7 +6,7 @@ the argument `sapo_temperature_pos` of `sapo`, read only where that loss is chos
 1. here, the function with its row;
 2. for a setting of its own, a field of `AlgoConfig` in rlvr/config/algo.py, marked READ_BY_LOSS.
 
-Importing this module does not import torch: the settings read LOSSES, and `--help` shall be fast. The functions
+Importing this module does not import torch: the settings read LOSSES, and `--help` must be fast. The functions
 therefore use methods of tensors.
 """
 
@@ -125,7 +125,7 @@ def k2(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     """Return d^2 / 2 with d = log pi - log ref: a biased value, with the right gradient in the loss.
 
     On policy its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
-    tokens before it. In further updates on the same rollouts that holds only nearly: their tokens are the old policy's.
+    tokens before it. In further updates on the same rollouts this holds only nearly: the old policy drew their tokens.
     """
     return (logprobs - ref_logprobs).square() / 2
 
@@ -134,7 +134,7 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     """Return exp(-d) - 1 + d with d = log pi - log ref: an unbiased value, never negative (GRPO's).
 
     In the loss its expected gradient, on policy, is that of the forward KL divergence KL(ref || pi) of each token given
-    the sampled tokens before it; near the reference forward and reverse agree.
+    the sampled tokens before it. Near the reference, forward and reverse KL agree.
     """
     difference = (ref_logprobs - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return difference.expm1() - difference
@@ -150,7 +150,7 @@ def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     return ratio * k3(logprobs, ref_logprobs, ratio)
 
 
-# Which one algo.kl_estimator auto stands for: `estimator` in rlvr/config/algo.py.
+# AlgoConfig.estimator (rlvr/config/algo.py) says which one `auto` stands for.
 KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_is": k3_is}
 """The KL estimators, by the word of `--algo.kl-estimator`."""
 
@@ -176,10 +176,10 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
 def loss_denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
     """Return what the summed loss of a minibatch is divided by; see `token_weights`. For pairs, the number of pairs.
 
-    It counts every sampled completion, also those that are not computed because their gradient is zero. token: the
-    tokens of the completions that have a score and are not masked; sequence: the number of these completions (TRL
-    counts the masked ones too); constant: the number of all completions, including unscored and masked ones (as in
-    TRL), times max_new_tokens."""
+    token: the tokens of the completions that have a score and are not masked; sequence and sum: the number of these
+    completions (TRL counts the masked ones too); constant: the number of all completions, including unscored and masked
+    ones (as in TRL), times max_new_tokens. Completions that are not computed (their gradient is zero) count too.
+    """
     if minibatch.rows_per_pair > 1:
         return len(minibatch) / minibatch.rows_per_pair
     counts = minibatch.token_counts
@@ -217,8 +217,9 @@ def policy_loss(
 
     denominator: `loss_denominator` of the whole minibatch, so that microbatches add up exactly. settings: the arguments
     of the loss's own function. clip: (clip_low, clip_high). In the log, a token counts as clipped if its advantage is
-    negative and its ratio below 1 - clip_low, or its advantage is positive and its ratio above 1 + clip_high. Old
-    logprobs are None where the batch gets a single update: the present logprobs, detached, are the old ones."""
+    negative and its ratio below 1 - clip_low, or its advantage is positive and its ratio above 1 + clip_high. If the
+    batch gets a single update, it has no old logprobs: the present ones, detached, take their place.
+    """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
     weights = importance_weights(old, batch.sampler_logprobs, mask, importance, importance_cap)
@@ -320,7 +321,7 @@ def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: fl
 
 @dataclass(frozen=True)
 class Loss:
-    """A row of LOSSES: a loss's function, and what the trainer and the settings must know of it."""
+    """A row of LOSSES: a loss's function, and what the trainer and the settings must know about it."""
 
     name: str
     paper: str
@@ -328,15 +329,15 @@ class Loss:
     """Returns the loss per token from (ratio, advantages, logprobs); with `of_completions` what `batch_loss` returns,
     from (logprobs, batch, denominator). Its keyword-only arguments are settings of the group `algo`."""
     ratio: Literal["token", "mean", "sum"] | None = "token"
-    """The probability ratio, a key of LOG_RATIOS. None: there is none, and by default no importance correction; the
-    ratio of the token then only feeds the clip statistics."""
+    """The probability ratio, a key of LOG_RATIOS. None: the loss has no ratio, and by default no importance correction;
+    the token ratio then only feeds the clip statistics."""
     normalize: str = "token"
     """What algo.normalize auto means."""
     fixed: bool = False
     """Whether `normalize` must stay as it is: the ratio of a whole completion is repeated on each of its tokens, so
     that an average over tokens would weight completions by length."""
     weights_in_ratio: bool = False
-    """Whether the importance weights of the tokens enter the ratio of the completion, instead of weighing the loss."""
+    """Whether the tokens' importance weights enter the completion's ratio, instead of multiplying the loss."""
     of_completions: bool = False
     """Whether it compares whole completions with a reference policy. `algo.loss` cannot choose it; it comes with the
     algorithm whose row names it."""

@@ -1,8 +1,8 @@
 """The group `algo`: one class for all algorithms and losses. `--algo NAME` chooses the algorithm.
 
-A setting that only some of them have is marked with which: `of_algorithms` asks the algorithm's row
-(rlvr/algo/algorithms.py), READ_BY_LOSS the arguments of the losses' functions (rlvr/algo/losses.py). So a new row, or
-a new loss with known arguments, has its settings without a change here.
+A setting that only some algorithms or losses have carries a mark: `of_algorithms(...)` reads the algorithm's row
+(rlvr/algo/algorithms.py), READ_BY_LOSS the arguments of the loss's function (rlvr/algo/losses.py). So a new row, or a
+new loss whose arguments are settings already, needs no change here.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .settings import (
 
 @dataclass(frozen=True)
 class OfAlgorithms(Used):
-    """The setting exists with some algorithms only: those whose row `has` it."""
+    """The setting exists with some algorithms only: those for whose row `has` is true."""
 
     has: Callable[[Algorithm], bool]
 
 
 def of_algorithms(has: Callable[[Algorithm], bool]) -> Used:
-    """Return the mark of a setting that only algorithms with such a row have."""
+    """Return the mark of a setting that exists only with algorithms for whose row `has` is true."""
     names = [row.name for row in ALGORITHMS.values() if has(row)]
     return OfAlgorithms(lambda config: has(config.algo.row), f"with --algo {join_words(names)}", has)
 
 
 def READ_BY_LOSS(name: str) -> Used:
-    """Return when a setting is read that is an argument of some losses' functions."""
+    """Return the mark of a setting that is an argument of some losses' functions: it is read with these losses."""
     readers = [loss for loss in LOSSES.values() if name in loss.settings]
     if all(loss.of_completions for loss in readers):  # which only an algorithm brings
         return of_algorithms(lambda row: name in LOSSES[row.loss].settings)
@@ -69,11 +69,11 @@ def is_weighted(config: Any) -> bool:
     return kind != "none" and (kind != "auto" or not one_engine)
 
 
-# Algorithms that weigh rollouts by advantages (they do not choose or label them); of these, those whose advantages are
-# made of whole rewards (not of their parts, nor of the tokens' returns).
+# Algorithms that weight rollouts by advantages, and do not choose or label them. WHOLE: those among them whose
+# advantages are made of whole rewards, not of parts or of tokens' returns.
 WEIGHING = of_algorithms(lambda row: not (row.chooses or row.labels))
 WHOLE = of_algorithms(lambda row: not (row.chooses or row.labels or row.reads_parts or row.token_returns))
-# Those whose loss is one of tokens.
+# Algorithms whose loss is a sum over tokens.
 BY_TOKEN = of_algorithms(lambda row: not LOSSES[row.loss].of_completions)
 
 WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
@@ -92,16 +92,18 @@ class AlgoConfig(Group):
     name: str = "grpo"
     """Training algorithm (table: rlvr/algo/algorithms.py); it brings its own settings."""
     loss: Annotated[str, OFFERED_LOSSES, WEIGHING] = "auto"
-    """Policy loss: clip (PPO's clipped ratio per token), gspo, luspo or sequence (one ratio per completion), cispo,
-    sapo and vespo (soft gates of the ratio per token, per completion), nll (no ratio). auto: clip."""
+    """Policy loss. clip: PPO's clipped ratio per token. gspo, luspo, sequence: one clipped ratio per completion. cispo:
+    the clipped ratio is a weight of the logprob. sapo, vespo: a soft gate of the ratio, per token and per completion.
+    nll: no ratio. auto: clip."""
     epochs: Annotated[int, COUNT] = 1
     """Passes over each batch of rollouts (num_iterations in TRL)."""
     minibatches: Annotated[int, COUNT] = 1
     """Optimizer updates per pass."""
     normalize: Annotated[Literal["auto", "token", "sequence", "sum", "constant"], BY_TOKEN] = "auto"
-    """Average the loss over tokens (DAPO), over sequences (GRPO), over sequences but sum it over their tokens (sum), or
-    divide by sequences x max_new_tokens (Dr. GRPO). Groups without signal count too. auto: sequence with the losses
-    gspo, sequence and sapo, sum with luspo, else token."""
+    """What the loss is averaged over. token: all tokens (DAPO). sequence: each completion's tokens, then completions
+    (GRPO). sum: completions, each the sum of its tokens (LUSPO). constant: completions x max_new_tokens (Dr. GRPO).
+    Groups without signal count too. auto: sequence with the losses gspo, sequence and sapo, sum with luspo, else
+    token."""
     clip_low: Annotated[float, SHARE, READ_BY_LOSS] = 0.2
     """The ratio is clipped below at 1 - clip_low (epsilon in TRL)."""
     clip_high: Annotated[float, WEIGHT, READ_BY_LOSS] = 0.2
@@ -116,21 +118,20 @@ class AlgoConfig(Group):
     kl_coef: Annotated[float, WEIGHT, BY_TOKEN] = 0.0
     """Weight of the KL divergence to the reference policy (beta in TRL). 0: no reference model is loaded."""
     kl_in: Annotated[Literal["auto", "loss", "reward"], WHOLE, WITH_KL] = "auto"
-    """Add the KL term to the loss (per token) or to the reward (PPO: per token; else summed over the completion, with
-    its own baseline, after the task's rewards are normalised). auto: the loss; the reward with raft and
-    reinforce_plus_plus."""
+    """Where the KL term enters. loss: it is added to each token's loss. reward: it is subtracted from the reward, per
+    token with PPO, else summed over the completion, with its own baseline, after the task's rewards are normalised.
+    auto: the loss; the reward with raft and reinforce_plus_plus."""
     kl_estimator: Annotated[Literal["auto", "k1", "k2", "k3", "k3_is"], WEIGHING, WITH_KL] = "auto"
     """KL estimator (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. auto: k3 in the loss, k1 in the
     reward. In the loss, k2 and k3_is have the gradient of the reverse KL, k3 of the forward KL."""
     kl_target: Annotated[float | None, POSITIVE, ADVANCED, WEIGHING, WITH_KL] = None
-    """KL divergence per token that kl_coef is adapted to, after each step (arXiv:1909.08593, section 2.2; verl:
-    adaptive). None: kl_coef stays."""
+    """Target of the KL divergence per token: after each step kl_coef is adapted towards it (arXiv:1909.08593, section
+    2.2; verl: adaptive). None: kl_coef stays fixed."""
     kl_horizon: Annotated[int, COUNT, ADVANCED, WEIGHING, WITH_KL_TARGET] = 10_000
     """After each step kl_coef is multiplied by 1 + e n / kl_horizon. n: scored completions of the step; e: KL /
     kl_target - 1, clipped to [-.2, .2]."""
     reference_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WEIGHING, WITH_KL] = 0
-    """Steps after which the reference policy is set to the present policy, again and again (DeepSeek-R1: 400). 0:
-    never."""
+    """Steps between resets of the reference policy to the present policy (DeepSeek-R1: 400). 0: never."""
     reference_mix: Annotated[float, POSITIVE_SHARE, ADVANCED, WEIGHING, WITH_RESETS] = 1.0
     """Share of the present policy in the new reference policy's weights; the rest is the old one's (TRL:
     ref_model_mixup_alpha)."""
@@ -138,15 +139,16 @@ class AlgoConfig(Group):
     """Weight of the entropy bonus: the mean entropy per token, whatever the loss is averaged over. 0: none."""
     entropy_target: Annotated[float | None, POSITIVE, ADVANCED, WEIGHING] = None
     """Entropy per token in nats. At or below it the bonus is given and its weight grows by entropy_coef_delta each
-    step; above it there is no bonus, and the weight shrinks by as much (arXiv:2505.22312). None: always, with
-    entropy_coef."""
+    step; above it there is no bonus, and the weight shrinks by as much (arXiv:2505.22312). None: the bonus is always
+    given, with the weight entropy_coef."""
     entropy_coef_delta: Annotated[float, POSITIVE, ADVANCED, WEIGHING, WITH_ENTROPY_TARGET] = 0.005
     """How much the weight of the entropy bonus grows or shrinks each step."""
     entropy_coef_max: Annotated[float, POSITIVE, ADVANCED, WEIGHING, WITH_ENTROPY_TARGET] = 1.0
     """Upper bound of the weight of the entropy bonus."""
     credit: Annotated[Literal["outcome", "turn", "step"], ADVANCED, WHOLE] = "outcome"
-    """What a token is credited with: the reward of its whole rollout; that of its turn and the turns after it; or of
-    its step and what follows, where a verifier scores the steps of a turn. The expected gradient is the same."""
+    """Which rewards a token is credited with. outcome: all of its rollout. turn: those of its turn and of later turns.
+    step: those of its step and of later steps, if the verifier scores the steps of a turn. The expected gradient is the
+    same."""
     advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED, WHOLE] = "auto"
     """Scale advantages over the batch: divide by the standard deviation of its rewards, or whiten (PPO: over its
     tokens). auto: whiten for PPO without a KL term in the reward, else none. The KL term is never scaled."""
@@ -166,7 +168,7 @@ class AlgoConfig(Group):
     sapo_temperature_pos: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 1.0
     """SAPO's temperature for advantages above 0."""
     sapo_temperature_neg: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 1.05
-    """SAPO's temperature for the others: a higher one damps ratios far from 1 more."""
+    """SAPO's temperature for advantages of 0 or less. A higher one damps ratios far from 1 more."""
     vespo_k_pos: Annotated[float, WEIGHT, ADVANCED, READ_BY_LOSS] = 2.0
     """VESPO's exponent k for advantages of 0 or more."""
     vespo_lambda_pos: Annotated[float, POSITIVE, ADVANCED, READ_BY_LOSS] = 3.0
@@ -177,7 +179,7 @@ class AlgoConfig(Group):
     """VESPO's decay lambda for negative advantages."""
     ptx_coef: Annotated[float, WEIGHT, ADVANCED] = 0.0
     """Weight of the language-model loss on demonstrations, which is added to each update (PPO-ptx of InstructGPT,
-    arXiv:2203.02155). They are the pack's, or those of sft.data. 0: none."""
+    arXiv:2203.02155). The demonstrations are the pack's, or those of sft.data. 0: none."""
     ptx_batch_size: Annotated[int, COUNT, ADVANCED, WITH_PTX] = 32
     """Demonstrations per update."""
 
@@ -205,7 +207,7 @@ class AlgoConfig(Group):
 
     @property
     def kl_place(self) -> str:
-        """Return `kl_in` with auto resolved. A loss over chosen rollouts could not estimate the divergence."""
+        """Return `kl_in` with auto resolved. raft: chosen rollouts would not estimate the divergence in the loss."""
         if self.kl_in != "auto":
             return self.kl_in
         return "reward" if self.row.chooses or self.row.token_returns else "loss"
@@ -236,7 +238,7 @@ class AlgoConfig(Group):
         return self.importance != "none" and not self.loss_row.of_completions
 
     def loss_arguments(self) -> dict[str, Any]:
-        """Return the arguments of `batch_loss` (rlvr/algo/losses.py) that are settings, but for `importance`."""
+        """Return the arguments of `batch_loss` (rlvr/algo/losses.py) that are settings, except `importance`."""
         row = self.loss_row
         arguments = {"loss": row, "settings": {name: getattr(self, name) for name in row.settings}}
         if row.of_completions:
@@ -256,7 +258,7 @@ class AlgoConfig(Group):
         return replace(other, **{setting: default for setting, default, _ in other._foreign()})
 
     def _foreign(self) -> list[tuple[str, Any, Used]]:
-        """Return name, default and mark of the settings that the algorithm does not have, where they are changed."""
+        """Return name, default and mark of each changed setting that the algorithm does not have."""
         defaults = {field.name: field.default for field in fields(self)}
         found: list[tuple[str, Any, Used]] = []
         for setting in settings_of(type(self)):

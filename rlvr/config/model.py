@@ -1,4 +1,4 @@
-"""Settings of the group `model`."""
+"""The groups model, optim and critic."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """The policy: the model that is trained."""
 
     name: str = "tiny"
-    """Model to train: a GGUF file, or the hub name or folder of a causal LM or of a LoRA adapter (merged into its base;
-    with lora_rank trained further). tiny: a small randomly initialised model for the task's alphabet."""
+    """Model to train: a GGUF file, or the hub name or folder of a causal LM or LoRA adapter. An adapter is merged into
+    its base, or with lora_rank trained further. tiny: a small randomly initialised model for the task's alphabet."""
     weights: Annotated[Literal["float32", "bfloat16"], ADVANCED, WITH_ALL_WEIGHTS] = "float32"
-    """What trained weights are stored in. bfloat16 does not save memory by itself: weight, gradient and optimizer take
-    2 + 4 + 12 bytes a weight, since the optimizer keeps a float32 copy in which small updates add up; with float32 they
-    take 4 + 4 + 8, and 2 for autocast's copy. It saves with optim.offload, which leaves 2 + 4 on the GPU."""
+    """Dtype that trained weights are stored in. bfloat16 alone saves no memory; with optim.offload it does. Bytes per
+    weight for weight, gradient and optimizer: 2 + 4 + 12 with bfloat16, whose optimizer keeps a float32 copy in which
+    small updates add up; 2 + 4 on the GPU with bfloat16 and offload; 4 + 4 + 8 with float32, and 2 for autocast's
+    copy."""
     gradient_checkpointing: Annotated[bool | None, RESUMABLE] = None
-    """Recompute activations in the backward pass: less memory, about a third slower. None: on a GPU where, by the plan
-    of its memory, microbatches of 8,192 tokens have no room without it."""
+    """Recompute activations in the backward pass: less memory, about a third slower. None: on a GPU, if by the plan
+    of its memory microbatches of 8,192 tokens would not fit without it."""
     chat_template: Annotated[Path | None, ADVANCED] = None
     """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
     need one that leaves earlier turns as they are."""
@@ -132,10 +133,10 @@ class OptimConfig(Group):
     max_update_kl: Annotated[float, WEIGHT, ADVANCED] = 0.05
     """Bound on how far the updates of one step may move the policy: the KL divergence per token between the policies
     before and after, on the step's own tokens. Beyond it the rest of the step's updates are left out (PPO's target_kl),
-    and a warning is given, as where a single update moves it so far. 0: no bound."""
+    with a warning; a single update that moves the policy so far gives the warning too. 0: no bound."""
     tokens_per_microbatch: Annotated[int | None, COUNT, RESUMABLE] = None
-    """Tokens per forward and backward pass (gradient accumulation): trades memory for speed, same result. On a GPU
-    fewer, where its memory is short. None: 16,384, or on a GPU as many as leave a tenth of its memory free."""
+    """Tokens per forward and backward pass (gradient accumulation): trades memory for speed, same result. If a GPU's
+    memory is short, fewer are taken. None: 16,384, or on a GPU as many as leave a tenth of its memory free."""
 
 
 # Settings of the group `critic`, which exists with algorithms that train one (PPO).
@@ -152,7 +153,7 @@ class CriticConfig(Group):
     lr: Annotated[float, LEARNING_RATE] = 1e-5
     """Peak learning rate of the critic's own weights; it follows the policy's schedule."""
     warmup: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
-    """First steps in which only the critic learns (with kind head: only the head)."""
+    """Number of steps at the start in which only the critic learns (with kind head: only the head)."""
     value_clip: Annotated[float | None, POSITIVE, ADVANCED] = 0.2
     """Value clipping range around the old value (PPO). None: no clipping."""
     value_coef: Annotated[float, POSITIVE, WITH_HEAD] = 0.1

@@ -19,7 +19,7 @@ class PipelineConfig:
     """Where a pipeline writes, with which model it begins, and which settings of the recipe its stages change."""
 
     out_dir: Path = Path("runs/pipeline")
-    """Output folder: a folder seed-N for each seed, in it one for each stage; report.html. What is done is skipped."""
+    """Output folder: report.html, and per seed a folder seed-N with one for each stage. What is done is skipped."""
     seeds: tuple[int, ...] = (0,)
     """Seeds. Each is a pipeline of its own: commands with other seeds may run in the same folder at the same time."""
     model: str | None = None
@@ -28,7 +28,7 @@ class PipelineConfig:
     """Settings of stages, as STAGE.SETTING=value (sft.sft.steps=200), several values quoted ("sft.eval.k=1 8");
     `--stages` names them."""
     stages: bool = False
-    """Name the stages with their settings, and end."""
+    """Print the stages and their settings, and exit."""
 
     def check(self) -> None:
         """Raise ValueError with one line for the first setting that cannot work."""

@@ -52,7 +52,7 @@ class RewardRunConfig(SeedSetting):
 
 @dataclass(frozen=True)
 class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings):
-    """Preference pairs: from a file, or completions sampled from a policy and told apart by a verifier."""
+    """Preference pairs: from a file, or completions sampled from a policy and labelled by a verifier."""
 
     USES: ClassVar = {
         setting.name: SAMPLED
@@ -63,7 +63,7 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     file: Path | None = None
     """JSON Lines file with prompt, chosen, rejected and optionally margin. None: sample pairs."""
     also: Annotated[tuple[Path, ...], ADVANCED] = ()
-    """Further files of such pairs, to train on and to hold out of as well: those of an earlier policy, for example."""
+    """Further files of such pairs, such as those of an earlier policy; they are trained on and held out likewise."""
     policy: str | None = None
     """Hub name or folder of the causal LM to sample from."""
     num_problems: Annotated[int, TWO_OR_MORE, SAMPLED] = 1024
@@ -112,8 +112,8 @@ class RewardTrainConfig(Group):
     batch_size: Annotated[int, COUNT] = 32
     """Pairs per step."""
     save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 100
-    """Steps between checkpoints, from which the same command goes on; they are deleted when the model is complete.
-    0: only where a signal ends the training."""
+    """Steps between checkpoints, from which the same command resumes; they are deleted when the model is complete.
+    0: save only if a signal ends the training."""
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,13 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """What is trained on, for how long, and where the results are written."""
 
     leave_out: Annotated[Path | None, ADVANCED] = None
-    """File with ids of problems that are not trained on, an id or a JSON object with one on each line, as
-    `rlvr audit --against ... --found FILE` writes it."""
+    """File that names problems not to train on: each line is an id, or a JSON object with one, as in the file that
+    `rlvr audit --against ... --found FILE` writes."""
     out_dir: Annotated[Path, RESUMABLE] = Path("runs/run")
     """Output folder. A run that is already in it is resumed."""
     start_from: Annotated[Path | None, ADVANCED] = None
-    """Checkpoint of another run, or its folder for the last one, whose weights and tokenizer this run begins with, in
-    place of model.name and of the fine-tuning; the optimizer begins anew."""
+    """Checkpoint of another run, or that run's folder for its last one. This run begins with its weights and tokenizer,
+    in place of model.name and of the fine-tuning; the optimizer begins anew."""
     steps: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 100
     """Training steps; each samples one batch of rollouts and trains on it."""
     save_every: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 25
@@ -59,7 +59,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     async_save: Annotated[bool, ADVANCED, RESUMABLE] = False
     """Write checkpoints beside the training, from a copy in the CPU's memory."""
     stall_timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 1800.0
-    """Seconds without progress of a rank that the others wait for, after which all end with a line that names it."""
+    """Seconds that a rank may be without progress while others wait for it. Then all end with a line that names it."""
     keep_checkpoints: Annotated[int, COUNT, ADVANCED, RESUMABLE] = 2
     """Number of checkpoints to keep; older ones are deleted."""
     keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS, RESUMABLE] = True
@@ -101,7 +101,7 @@ class CurriculumConfig(Group):
     floor: Annotated[float, SHARE, ADVANCED, WITH_SIGNAL] = 0.1
     """Share of the probability that is spread evenly over all problems, so that each can be drawn."""
     half_life: Annotated[float, POSITIVE, ADVANCED, WITH_RATES] = 50.0
-    """Steps after which an outcome, or the profile, counts half: the policy has changed since."""
+    """Steps after which an outcome, or the profile, counts only half, since the policy has changed."""
 
     def rules(self, at: str) -> Rules:
         """Return rules about the range of pass rates, and the profile that it needs."""
@@ -141,20 +141,20 @@ class EvalConfig(PassKSettings):
     every: Annotated[int, Bound(-1, MOST)] = 0
     """Steps between evaluations. 0: only before the first and after the last step. -1: never."""
     patience: Annotated[int, COUNT_OR_NONE, ADVANCED, EVERY_SOME_STEPS] = 0
-    """Evaluations in a row without a better held-out pass@k, of the smallest k, that end the run. 0: never."""
+    """Evaluations in a row without a better held-out pass@k (of the smallest k) that end the run. 0: never."""
     num_problems: Annotated[int, COUNT_OR_NONE, WITH_EVALUATIONS] = 128
     """Number of held-out problems, from the start of the test split."""
     samples: Samples = 8
     k: Ks = (1, 8)
     on_regression: Annotated[Literal["warn", "stop", "rollback"], WITH_EVALUATIONS] = "warn"
-    """What to do where held-out pass@k, of the smallest k, falls below the start's 95 % interval: warn; stop after a
-    checkpoint; or go back to the best checkpoint and on with a quarter of the learning rate (three times at most)."""
+    """What to do if held-out pass@k (of the smallest k) falls below the start's 95 % interval. stop: end after a
+    checkpoint. rollback: go on from the best checkpoint with a quarter of the learning rate (three times at most)."""
     top_p: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_EVALUATIONS] = 1.0
     """Nucleus sampling in evaluations. 1: off."""
     max_new_tokens: Annotated[int | None, COUNT, ADVANCED, WITH_EVALUATIONS] = None
     """Maximum number of tokens in a completion. None: as in rollouts."""
     verifier: Annotated[Literal["reward", "monitor"], WITH_MONITOR] = "reward"
-    """Verifier that decides what is correct: that of the reward, or the monitor."""
+    """Verifier that decides what is correct: the reward's verifier, or the monitor."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class MonitorConfig(Group):
     rank: Annotated[float, CORRELATION, ADVANCED] = 0.1
     """Rank correlation within groups below which reward and monitor count as unrelated."""
     patience: Annotated[int, COUNT, ADVANCED] = 5
-    """Consecutive suspicious steps that raise the alarm; where the monitor falls fast, two do."""
+    """Consecutive suspicious steps that raise the alarm; two are enough if the monitor falls fast."""
     on_alarm: Annotated[Literal["warn", "stop", "rollback"], RESUMABLE] = "warn"
-    """What to do when the alarm is raised: warn; stop after a checkpoint; or go back to the best checkpoint up to the
-    monitor's best steps and on with a quarter of the learning rate (three times at most)."""
+    """What to do when the alarm is raised. stop: end after a checkpoint. rollback: continue from the best checkpoint up
+    to the monitor's best steps, with a quarter of the learning rate (three times at most)."""
 
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
@@ -200,8 +200,8 @@ class SFTConfig(Group):
     warmup_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 10
     """Steps of linear warm-up."""
     save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT, RESUMABLE] = 100
-    """Steps between checkpoints of the fine-tuning, from which the same command goes on; they are deleted when it is
-    complete. 0: only where a signal ends it."""
+    """Steps between checkpoints of the fine-tuning, from which the same command resumes it; they are deleted when it is
+    complete. 0: save only if a signal ends it."""
     data: Annotated[Path | None, WITH_DEMONSTRATIONS] = None
     """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's
     demonstrations."""
@@ -223,7 +223,7 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     truncated: Literal["keep", "mask", "penalize"] = "keep"
     """Completions cut off at max_new_tokens, or at the context's end: keep them with their scores, mask them, or
     penalize them (DAPO's soft overlong punishment). Masked ones are not trained on and do not count in their group's
-    baseline, as if they had not been sampled; nothing is then learned about ending in time."""
+    baseline, as if they had not been sampled; so the policy does not learn to end in time."""
     overlong_buffer: Annotated[int, COUNT_OR_NONE, WITH_PENALTY] = 64
     """Number of tokens before the limit over which the penalty grows from 0 to -1."""
     length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0
@@ -231,8 +231,8 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
     """Completion length in tokens up to which length_penalty subtracts nothing."""
     mask_void: Annotated[bool, ADVANCED] = False
-    """With an environment: do not train on turns that it calls void, which held neither a call nor an answer. Their
-    rollouts count in the baseline all the same."""
+    """With an environment: do not train on turns that it marks as void (neither a call nor an answer). Their rollouts
+    still count in the baseline."""
     error_budget: Annotated[float, SHARE, ADVANCED, RESUMABLE] = 0.02
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
 

@@ -1,4 +1,4 @@
-"""Settings of the group `sampler`: a class for each engine, `--sampler NAME` chooses."""
+"""The group sampler: a class of settings for each sampler, chosen by `--sampler NAME`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN_ENGINE = Used(starts_engine, "without --sampler.url")
 
 
 class Defaults:
-    """Settings that are read of every sampler: their value where a sampler's class has no such field."""
+    """Values of settings that are read from every sampler, for the classes that do not declare them."""
 
     batch_size: int = 512
     cache_gib: float | None = None
@@ -46,7 +46,7 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
 
     name: str = field(default="torch", init=False)
     cache_gib: Annotated[float | None, POSITIVE, ADVANCED, RESUMABLE] = None
-    """Limit in GiB for keys and values; where they would need more, fewer sequences are decoded at once. None: 60 % of
+    """Limit in GiB for keys and values; if they would need more, fewer sequences are decoded at once. None: 60 % of
     the GPU memory that is free when sampling starts; no limit on a CPU."""
 
 
@@ -60,8 +60,8 @@ class EngineSettings(SamplerSettings):
     max_model_len: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 0
     """Maximum tokens of prompt and completion together. 0: the model's own limit."""
     gpu_memory_utilization: Annotated[float | None, POSITIVE_SHARE, OWN_ENGINE, RESUMABLE] = None
-    """Fraction of GPU memory for vLLM, weights included. None: 0.4 beside the trainer, which uses the rest, and 0.9 of
-    GPUs of its own."""
+    """Fraction of GPU memory for vLLM, weights included. None: 0.4 of the trainer's GPU, 0.9 of GPUs of
+    its own."""
     sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 25
     """Weight updates between checks that vLLM's logprobs match the trainer's. 0: check at start-up only."""
 
@@ -72,7 +72,7 @@ class EngineSettings(SamplerSettings):
 
 @dataclass(frozen=True)
 class VLLMConfig(EngineSettings):
-    """vLLM in this process; of several training processes each has an engine on its own GPU."""
+    """vLLM in each training process, with an engine on the process's own GPU."""
 
     name: str = field(default="vllm", init=False)
     tensor_parallel = 1
@@ -105,7 +105,7 @@ class VLLMServerConfig(EngineSettings):
     """Seconds a server may take to start, or for a completion of up to 8,192 tokens, before it counts as lost. Longer
     completions have time in proportion: 16,384 tokens twice as long."""
     max_restarts: Annotated[int, COUNT_OR_NONE, ADVANCED, OWN_ENGINE, RESUMABLE] = 2
-    """Servers that may be started anew for lost ones, all together."""
+    """Number of lost servers that the run may replace, all together."""
 
     sleep = 0
 
@@ -136,7 +136,7 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
 def fastest_sampler(gpu_memory_utilization: float | None = None) -> SamplerConfig:
     """Return the sampler that a recipe for GPUs takes: vLLM in this process where a GPU and vLLM are, else torch.
 
-    vLLM sleeps while the trainer trains: of one engine the CPU's memory has the weights meanwhile, several drop theirs.
+    vLLM sleeps while the trainer trains: a single engine moves its weights to CPU memory, several drop theirs.
     """
     if has_nvidia_gpu() and importlib.util.find_spec("vllm") is not None:
         alone = os.environ.get("WORLD_SIZE", "1") == "1"

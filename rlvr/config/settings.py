@@ -8,7 +8,7 @@ The text under the field is its `--help`. The marks within `Annotated[type, ...]
 |---|---|
 | a `Bound` | which numbers are allowed |
 | `ADVANCED` | only `--help-all` shows it |
-| a `Used` (several: all must hold) | when the setting is read; elsewhere the command line refuses to change it |
+| a `Used` (several: all must hold) | when the setting is read; otherwise the command line refuses to change it |
 | a function from the setting's name to a `Used` | the same, for a mark that many settings share |
 | `Words` | the words that a text may be, read from a table |
 | `RESUMABLE` | a resumed run may have another value (below) |
@@ -44,7 +44,7 @@ Rules = list[tuple[bool, str]]  # conditions, each with the line that says why i
 
 @dataclass(frozen=True)
 class Bound:
-    """Numbers from `least` to `most`; `above`: without `least` itself; `or_zero`: and 0. Never NaN or an infinity."""
+    """Finite numbers from `least` to `most`. above: `least` itself is not allowed. or_zero: 0 is allowed too."""
 
     least: float
     most: float
@@ -84,7 +84,7 @@ SEED = Bound(-(2**63), 2**63 - 1)  # the range that torch accepts
 
 @dataclass(frozen=True)
 class Used:
-    """When a setting is read: `when(config)`, and the flags that make it so, in words ("with --x")."""
+    """A condition under which a setting is read. flags: what makes it true, in words ("with --x")."""
 
     when: Callable[[Any], bool]
     flags: str
@@ -116,8 +116,8 @@ class Setting:
 class Group:
     """The base of all groups of settings."""
 
-    USES: ClassVar[Mapping[str, Used]] = {}  # when settings that a base class declares are read, by name
-    MAY_CHANGE: ClassVar[bool] = False  # whether all of them are RESUMABLE
+    USES: ClassVar[Mapping[str, Used]] = {}  # conditions of settings that a base class declares, by name
+    MAY_CHANGE: ClassVar[bool] = False  # whether all settings of the group are RESUMABLE
 
     def rules(self, at: str) -> Rules:
         """Return checks across fields. at: prefix for names in messages."""
@@ -157,7 +157,7 @@ def check_classes(config: Any) -> None:
 
 
 def check_values(config: Any) -> None:
-    """Raise ValueError for the first single value that cannot be, of any group."""
+    """Raise ValueError for the first value of any group that its field does not allow."""
     for name, group in groups_of(config):
         check_fields(group, f"{name}.")
 
@@ -231,7 +231,7 @@ def resumable_settings(config: Any) -> set[tuple[str, str]]:
 
 
 def settings_of(kind: Any) -> tuple[Setting, ...]:
-    """Return the settings of a dataclass: its own first, then those that it shares with others."""
+    """Return the settings of a dataclass: its own first, then inherited ones."""
     hints = typing.get_type_hints(kind, include_extras=True)
     own = inspect.get_annotations(kind)
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)

@@ -44,7 +44,7 @@ class TaskSettings(Group):
     verifier: str | None = None
     """Verifier to use instead of the pack's own."""
     verifier_option: tuple[str, ...] = ()
-    """Options of the verifier, as key=value: of the one that is named, otherwise of the pack's own."""
+    """Options of the verifier that is named (otherwise of the pack's own), as key=value."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class EnvironmentSettings(Group):
     environment: str | None = None
     """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
     environment_option: Annotated[tuple[str, ...], ADVANCED] = ()
-    """Options of the environment, as key=value: of the one that is named, otherwise of the pack's own."""
+    """Options of the environment that is named (otherwise of the pack's own), as key=value."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class ShardSetting(Group):
     """How the weights are sharded over ranks."""
 
     shard: Annotated[int, COUNT, ADVANCED, RESUMABLE] = 1
-    """Ranks that share the weights, gradients and optimizer states, each 1/N of them (torch's FSDP2). 1: each holds
-    all. If smaller than the world size, each group of N ranks holds one full copy (HSDP)."""
+    """Number of ranks N over which weights, gradients and optimizer states are sharded (torch's FSDP2). 1: each rank
+    holds all. If smaller than the world size, each group of N ranks holds one full copy (HSDP)."""
 
 
 WITH_LORA = Used(lambda config: config.model.lora_rank > 0, "with --model.lora-rank above 0")
@@ -162,8 +162,8 @@ class VerifierSettings(Group):
     workers: Annotated[int, WORKERS_OR_CORES, ADVANCED, RESUMABLE] = 0
     """Worker processes for the verifier. 0: one for each core, at least 2."""
     timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 10.0
-    """Seconds allowed to verify one completion; after that its worker is killed, and the score is 0 unless the verifier
-    hangs on everything."""
+    """Seconds allowed to verify one completion; after that its worker is killed, and the score is 0. If the verifier
+    hangs on the reference's own answer too, the verdict is an error without a score."""
 
 
 FRAME = 64  # tokens that the note on a cut and the chat template may add to a reply
@@ -174,13 +174,13 @@ class TurnSettings(Group):
     """Rollouts with an environment. max_new_tokens bounds all turns of a rollout together."""
 
     max_turns: Annotated[int, COUNT, ADVANCED] = 8
-    """With an environment: turns of the model in a rollout."""
+    """With an environment: maximum number of the model's turns in a rollout."""
     turn_tokens: Annotated[int | None, COUNT, ADVANCED] = None
     """With an environment: maximum number of tokens in one turn. None: what is left of max_new_tokens."""
     reply_tokens: Annotated[int, COUNT, ADVANCED] = 512
-    """With an environment: tokens of a reply that are kept; a note tells the model how much was left out."""
+    """With an environment: maximum tokens of a reply. A longer one is cut, with a note of how much was left out."""
     context_tokens: Annotated[int | None, COUNT, ADVANCED] = None
-    """With an environment: tokens of a rollout, prompt and replies included. None: what the model reads."""
+    """With an environment: maximum tokens of a rollout, prompt and replies included. None: the context's size."""
     reply_seconds: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 60.0
     """With an environment: seconds for a reply; after that the rollout has no score, and counts as an error."""
 
@@ -261,8 +261,8 @@ class ServedSettings(Group):
     key_env: Annotated[str, WITH_URL, ADVANCED] = KEY_VARIABLE
     """Environment variable that holds the server's key, if it wants one; the key itself is written nowhere."""
     retry_seconds: Annotated[float, POSITIVE, WITH_URL, ADVANCED] = 300.0
-    """Seconds in which a request that failed (429, 5xx, timeouts, dropped connections) is sent again, from its first
-    failure on. After that it is lost: its answer is missing until the same command is run again."""
+    """Seconds from a request's first failure (429, 5xx, timeouts, dropped connections) in which it is sent again. After
+    that its answer is missing until the same command is run again."""
     request_seconds: Annotated[float, SECONDS, WITH_URL, ADVANCED] = 600.0
     """Seconds without a byte of the response after which a request has failed."""
     request_option: Annotated[tuple[str, ...], WITH_URL, ADVANCED] = ()

@@ -22,7 +22,7 @@ from .settings import Rules, check_groups, groups_of, require, settings_of
 
 @dataclass(frozen=True)
 class Config:
-    """A run. `critic` exists with algorithms that train one, and is made where it is not given; `monitor` may not."""
+    """All settings of a run. critic: None, except with algorithms that train one. monitor: None without one."""
 
     run: RunConfig = field(default_factory=RunConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
@@ -69,7 +69,7 @@ def to_json(config: Any) -> str:
 def read_config(record: Mapping[str, Any]) -> Config:
     """Return the config of a run's record, its config.json. Settings that it lacks have their default.
 
-    ValueError for an algorithm or a sampler that does not exist.
+    Raises ValueError for an algorithm or a sampler that does not exist.
     """
     algo, sampler = record.get("algo", {}).get("name", "grpo"), record.get("sampler", {}).get("name", "torch")
     if algo not in ALGORITHMS or sampler not in SAMPLERS:

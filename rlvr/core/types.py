@@ -280,11 +280,11 @@ class Task:
     """A task pack: problems to train on, held-out problems, and the verifier of both.
 
     `demonstrations`: (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
-    `fingerprint`: a hash of the problems and the verifier's settings, which a run records. `environment`: a rollout has
-    several turns, and the completion of a demonstration is the list of the model's turns. `shares`: maps pack name
-    (`Problem.info[PACK]`) to its fraction of drawn problems; they sum to 1. `whole_fingerprint`: fingerprint before
-    problems were filtered out. A run prints `notes` (what was chosen for the verifier) and `split_notes` (how problems
-    were divided into train and test) at its start.
+    `fingerprint`: a hash of the problems and the verifier's settings, made by rlvr.tasks.base; a run records it, and is
+    not resumed with another one. `environment`: a rollout has several turns, and the completion of a demonstration is
+    the list of the model's turns. `shares`: maps pack name (`Problem.info[PACK]`) to its fraction of drawn problems;
+    they sum to 1. `whole_fingerprint`: fingerprint before problems were filtered out. A run prints `notes` (what was
+    chosen for the verifier) and `split_notes` (how problems were divided into train and test) at its start.
     """
 
     name: str

@@ -32,7 +32,7 @@ ENVIRONMENT = {
 }
 # Tokens in a block of the KV cache, the unit of prefix caching. vLLM's default on CPUs, 128, shares no short prompt.
 CPU_BLOCK = 32
-# Seconds after which an engine without a request looks again whether it was interrupted, or a reply is overdue.
+# Seconds after which an engine without a request checks again for an interrupt or an overdue reply.
 LOOK_AGAIN = 0.5
 # The prompt of a sync check is longer than a block, so that it is cached.
 LONGEST_BLOCK = 128
@@ -132,7 +132,7 @@ class Batch(Requests):
         return [self.outputs[number] for number in range(len(self.requests))]
 
 
-Report = Callable[[str, str], None]  # of what has happened, in one line, and its kind, in one word
+Report = Callable[[str, str], None]  # (what has happened, in one line; its kind, in one word)
 
 
 class Interrupted(RunError):
@@ -149,9 +149,9 @@ class Engine(Protocol):
     max_model_len: int
 
     def sample(self, requests: Requests) -> None:
-        """Sample requests as they come, each from when it is there, until no more will.
+        """Sample each request as soon as it comes, until no more will come.
 
-        Raises Interrupted after `interrupt`. An exception of `take` or `done` ends the sampling.
+        Raises Interrupted after `interrupt`. An exception of `take` or `take_output` ends the sampling.
         """
         ...
 
@@ -160,7 +160,7 @@ class Engine(Protocol):
         ...
 
     def report_to(self, report: Report) -> None:
-        """Report what happens to servers by `report`, in place of Python's warnings."""
+        """Call `report` when a server is lost or replaced, instead of giving Python's warnings."""
         return
 
     def sample_everywhere(self, request: Request) -> list[Output]:
@@ -241,7 +241,7 @@ def server_options(
     tensor_parallel: int = 1,
     trust_remote_code: bool = False,
 ) -> dict[str, Any]:
-    """Return vLLM's engine arguments for what the trainer compares itself with. max_model_len 0: the model's own."""
+    """Return vLLM's engine arguments that make it comparable with the trainer. max_model_len 0: the model's own."""
     options: dict[str, Any] = {
         "dtype": dtype,
         "logprobs_mode": "processed_logprobs",
@@ -253,8 +253,8 @@ def server_options(
     }
     if on_cpu:
         options["block_size"] = CPU_BLOCK
-        # Where a prompt is read in several steps, vLLM takes back a draw from the request's generator; torch's on a CPU
-        # cannot do that, and the engine fails.
+        # With chunked prefill vLLM sets the request's random generator back by one draw. On a CPU torch's generators
+        # cannot do that, and the engine would fail.
         options["enable_chunked_prefill"] = False
         # VLLM_CPU_KVCACHE_SPACE is the cache's size; a share of the machine's memory would only be checked.
         del options["gpu_memory_utilization"]

@@ -1,7 +1,7 @@
 """vLLM in this process: prompts as token ids, weights pushed in place.
 
-Of several training processes each has an engine on its own GPU, which samples the process's share of the prompts. The
-engines know nothing of each other; weights in shards are gathered by all processes together while they are pushed.
+With several training processes each has an engine on its own GPU, which samples the process's share of the prompts. The
+engines are independent of each other; all processes gather sharded weights together while they push them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class EngineThread:
     def call(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
         """Return work(), run in the thread after the calls before it.
 
-        stop: ends `work` early; it is called where this thread is interrupted while it waits, and then waits on.
+        stop: called if the waiting thread is interrupted, to end `work` early; the thread then waits for that end.
         """
         future: Future[T] = Future()
         self._calls.put((future, work))
@@ -90,7 +90,7 @@ class EngineThread:
 
 
 class LocalEngine(Engine):
-    """vLLM in this process, in a thread of its own: there the methods of `Requests` are called too."""
+    """vLLM in this process, in a thread of its own, which also calls the methods of `Requests`."""
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
         self.config = config
@@ -117,7 +117,7 @@ class LocalEngine(Engine):
         set_num_threads = torch.set_num_threads
         options = start_options(policy, self.config) | {"load_format": "dummy", "disable_log_stats": True}
         if count_ranks() > 1:
-            # It joins the group of the training processes, and takes the GPU of this one (LOCAL_RANK).
+            # vLLM joins the group of the training processes, and takes the GPU of this one (LOCAL_RANK).
             options["distributed_executor_backend"] = "external_launcher"
         try:
             self.llm = vllm.LLM(model=str(engine_folder(policy)), **options)
@@ -153,7 +153,7 @@ class LocalEngine(Engine):
                 else:
                     more.wait(LOOK_AGAIN)
         except BaseException:
-            # Or the next call would receive their outputs.
+            # Otherwise the next call would receive their outputs.
             engine.abort_request([name for _, name in under_way.values()], internal=True)
             raise
 

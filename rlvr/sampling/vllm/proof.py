@@ -1,4 +1,4 @@
-"""Two checks that an engine samples from the trainer's weights. Both compare logprobs, and trust no report of it.
+"""Two checks that an engine samples from the trainer's weights. Both compare logprobs; no report is trusted.
 
 `Proof`, after every push: engine and trainer score a fixed text, as they did after earlier pushes. An engine that
 loaded nothing has not moved where the trainer has, and one that loaded a part has not moved as far.
@@ -34,8 +34,8 @@ class WeightsDiffer(RunError):
 class SyncCheck:
     """One greedy continuation by the engine, compared with the trainer's.
 
-    difference: largest difference of the two logprobs of a token; at the first token where the trainer's choice is
-    another, also how much likelier the trainer finds its own. same: tokens before that one.
+    same: number of tokens before the trainer would choose another one. difference: the largest difference between the
+    two logprobs of a token or, if larger, how much likelier the trainer finds its own choice at that place.
     """
 
     difference: float
@@ -90,10 +90,10 @@ def compare_continuations(policy: Policy, prompt: list[int], tokens: list[int], 
 
 
 TEXT_TOKENS = 128
-# Root mean square by which two implementations differ at equal weights, at least. More is measured.
+# Root mean square difference between two implementations at equal weights: the least that is assumed. More is measured.
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-TOLD, REFUSED = 3.0, 10.0  # times the rounding
-STAYED = 0.25  # of the trainer's move
+VISIBLE, REFUSED = 3.0, 10.0  # times the rounding: a move of the trainer that shows, a difference that is refused
+STAYED = 0.25  # of the trainer's move: an engine that moved less has not moved
 RECENT, MOST = 3, 32  # pushes that are remembered
 
 
@@ -109,8 +109,8 @@ class Push:
 class Proof:
     """Compares engines with the trainer after each push.
 
-    rounding: root mean square of their difference at equal weights, measured after the first push: engines are started
-    with other weights, so that a first push which fails shows in every comparison.
+    rounding: root mean square difference between engine and trainer at equal weights, measured after the first push.
+    Engines start with random weights: should the first push fail, the sampler's greedy continuation shows it.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -129,7 +129,7 @@ class Proof:
     def measures(self) -> dict[str, float]:
         """Return metrics of the last push, none of the first: how far the trainer moved, how far the engines are off.
 
-        All are root mean squares of logprobs. Below 3 times rounding a move does not show in the push that made it.
+        All are root mean squares of differences of logprobs. A move below 3 times rounding is too small to show.
         """
         if self.first:
             return {}
@@ -163,16 +163,16 @@ class Proof:
         return ""
 
     def _stale(self, engine: str, found: Tensor) -> str:
-        """Return the push since which the engine has not moved, though the trainer has.
+        """Return a line that names the push since which the trainer has moved and the engine has not; "" if none.
 
-        What moved the trainer by more than rounding moves an engine that has the same weights as far, up to rounding.
+        An engine with the trainer's weights moves as far as the trainer, up to rounding.
         """
         own = self.pushes[-1].own
         for push in reversed(self.pushes[:-1]):
             if engine not in push.engines:
                 continue
             expected, moved = size(own - push.own), size(found - push.engines[engine])
-            if moved < STAYED * expected and expected > TOLD * self.rounding:
+            if moved < STAYED * expected and expected > VISIBLE * self.rounding:
                 return (
                     f"its logprobs of a fixed text have moved by {moved:.2g} since push {push.number}, the "
                     f"trainer's by {expected:.2g}"
@@ -180,7 +180,7 @@ class Proof:
         return ""
 
     def _partial(self, difference: float, *, known: bool) -> str:
-        """Return by how much an engine differs, where that is neither rounding nor small beside what the push moved."""
+        """Return a line on a difference that is neither rounding nor small beside the push's own move; "" if it is."""
         if self.first or difference <= REFUSED * self.rounding or (known and difference <= STAYED * self.movement):
             return ""
         return (
@@ -189,11 +189,11 @@ class Proof:
         )
 
     def _forget(self) -> None:
-        """Keep the last pushes, and those since when the weights have moved by more than rounding."""
+        """Forget pushes before the newest one from which the weights have moved visibly; keep the last RECENT."""
         if not self.pushes:
             return
         last = self.pushes[-1].own
-        far = [i for i, push in enumerate(self.pushes) if size(last - push.own) > TOLD * self.rounding]
+        far = [i for i, push in enumerate(self.pushes) if size(last - push.own) > VISIBLE * self.rounding]
         start = min(max(far, default=0), max(len(self.pushes) - RECENT, 0))
         self.pushes = self.pushes[start:]
         if len(self.pushes) > MOST:

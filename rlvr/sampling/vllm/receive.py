@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .transfer import address_towards, broadcast, join_group, open_store
-from .worker import prepare_weights, settle
+from .worker import complete_push, prepare_weights
 
 try:
     from vllm.distributed.weight_transfer.base import (
@@ -32,7 +32,7 @@ Weights = Iterable[tuple[str, Tensor]]
 
 @dataclass(kw_only=True)
 class GlooInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Where the group meets; timeout: seconds after which a transfer that does not go on fails."""
+    """Where the group meets. timeout: seconds without progress after which a transfer fails."""
 
     master_address: str
     master_port: int
@@ -51,7 +51,7 @@ class GlooUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class Receiving:
-    """What both engines do with tensors: load them in place."""
+    """The base of both engines: loads received tensors in place."""
 
     model: Any
     model_config: Any
@@ -69,7 +69,7 @@ class Receiving:
     def finish_weight_update(self) -> None:
         """End a push."""
         finalize_layerwise_reload(self.model, self.model_config)
-        settle(self.model, self.sinks)
+        complete_push(self.model, self.sinks)
         self.unfinished = False
 
     def receive_weights(self, update_info: Any) -> None:
@@ -97,13 +97,13 @@ class GlooEngine(Receiving, WeightTransferEngine):  # type: ignore[misc]
         self.group = join_group(store, rank, info.world_size, address=own, timeout=info.timeout)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Receive and load one part. The base class's needs an accelerator."""
+        """Receive and load one part. The base class's method needs an accelerator."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
     def take(self, update_info: GlooUpdate, consume: Callable[[Weights], Any]) -> None:
-        """Receive tensors while they are consumed. Where that fails the group is left, so that the others notice."""
+        """Receive tensors while they are consumed. If that fails, leave the group, so that the others notice."""
         try:
             consume(self._stream(update_info))
         except BaseException:
@@ -135,6 +135,6 @@ class NCCLEngine(Receiving, NCCLWeightTransferEngine):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Consumer:
-    """Stands for a model whose `load_weights` is another function."""
+    """Takes the model's place: its `load_weights` is the given function."""
 
     load_weights: Callable[[Weights], Any]

@@ -109,11 +109,11 @@ class VLLMSampler(Sampler):
         self.engine.interrupt()
 
     def report_to(self, report: Report) -> None:
-        """Report what happens to servers by `report`; see rlvr.sampling.vllm.engine.Engine."""
+        """Call `report` when a server is lost or replaced; see rlvr.sampling.vllm.engine.Engine."""
         self.engine.report_to(report)
 
     def measures(self) -> dict[str, float]:
-        """Return how far the last push moved the trainer's logprobs, and how far engines are from them."""
+        """Return how far the last push moved the trainer's logprobs, and how far servers are from them."""
         return self.engine.measures()
 
     def sleep(self) -> None:
@@ -122,11 +122,11 @@ class VLLMSampler(Sampler):
             self.engine.sleep(self.config.sleep)
 
     def load_weights(self, policy: Any) -> None:
-        """Push the policy's weights. Raises WeightsDiffer where a sync check is due and fails."""
+        """Push the policy's weights. Raises WeightsDiffer if a sync check is due and fails."""
         self.policy = policy
         due = self.config.sync_check_every > 0 and (self.pushes + 1) % self.config.sync_check_every == 0
         if due and not self.config.sleep:
-            # Caches the check's prompt under the old weights: should the push not reset the cache, the check fails.
+            # Caches the check's prompt under the old weights: if the push does not reset the cache, the check fails.
             # A sleeping engine has no cache.
             self._continue_greedily(1)
         self.pushes += 1

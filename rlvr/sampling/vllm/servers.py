@@ -1,8 +1,8 @@
 """vLLM on one server or several: started here, or running ones by their URLs, on this machine or others.
 
-`ServersEngine` pushes weights to all of them at once (transfer.py), and each proves that it has them (proof.py).
-`Router` sends a prompt's completions together to the server with the fewest outstanding tokens. `Starter` starts the
-servers of a run and ends them. Of the ranks of a run each samples its share, and the first one talks about weights.
+`ServersEngine` pushes weights to all of them at once (transfer.py), and checks that each has them (proof.py). `Router`
+sends a prompt's completions together to the server with the fewest outstanding tokens. `Starter` starts the servers of
+a run and ends them. Each rank samples its share of the prompts; the first rank pushes the weights.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ from .weights import engine_folder, engine_weights
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
 LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
-CONNECTIONS = 1024  # requests that a server has at once, as many as vLLM batches on a large GPU
-OTHER_FILES = 1024  # that a run has open beside its connections
+CONNECTIONS = 1024  # requests under way at one server, as many as vLLM batches on a large GPU
+OTHER_FILES = 1024  # open files of a run besides its connections
 S = TypeVar("S")
 R = TypeVar("R")
 Numbered = tuple[int, Request]
 
 
 def is_first() -> bool:
-    """Return whether this is the rank that talks to the servers for all."""
+    """Return whether this is the rank that starts the servers and pushes weights for all ranks."""
     return count_ranks() == 1 or distributed.get_rank() == 0
 
 
 def on_first(action: Callable[[], R]) -> R:
-    """Return on every rank what `action` returns on the first; what it raises there is raised everywhere.
+    """Run `action` on the first rank; return its result on every rank, or raise its error on every rank.
 
-    ValueError stays one; what else is expected of a server is a RunError. All ranks must make the same calls in the
-    same order, in one thread at a time.
+    Other ranks raise a ValueError, or the same kind of RunError. All ranks must make the same calls in the same order,
+    in one thread at a time.
     """
     if count_ranks() == 1:
         return action()
@@ -97,14 +97,14 @@ def from_all(value: R) -> list[R]:
 class Router(Generic[S]):
     """Hands out requests to servers until each has an output.
 
-    A prompt's completions go together to the server with the fewest outstanding tokens. A request under a number that
-    was used before is a further turn of a rollout: the server of the turn before has its context in the prefix cache;
-    at another one the whole context counts as tokens more.
+    A prompt's completions go together to the server with the fewest outstanding tokens. A request whose number was used
+    before is a further turn of a rollout. The server of the last turn has its context in the prefix cache; for any
+    other server the whole context is counted in addition.
 
     send: `send(server, request)` returns the future of the output, which raises ServerLost for a server that is lost.
-    servers: returns those that are there. on_loss: `on_loss(server, error)` in the calling thread, once or more often;
-    afterwards `servers()` lacks it, or on_loss raises. The lost requests go to others: a completion depends on its seed
-    alone. check: called now and then; ends all by raising.
+    servers: returns the servers in use. on_loss: `on_loss(server, error)` is called in the calling thread, once or
+    more; afterwards `servers()` lacks the server, or on_loss has raised. Lost requests go to other servers, which
+    return the same completions, since these depend on the seed alone. check: called now and then; it may raise to end.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class Router(Generic[S]):
     ) -> None:
         self.send, self.servers, self.on_loss, self.check = send, servers, on_loss, check
         self.requests: dict[S, int] = {}  # under way
-        self.tokens: dict[S, int] = {}  # that they may cost
-        self.homes: dict[int, S] = {}  # who sampled last under a number
+        self.tokens: dict[S, int] = {}  # outstanding: prompts and new tokens of the requests under way
+        self.homes: dict[int, S] = {}  # the server that last sampled for a number
 
     def sample(self, requests: Requests) -> None:
         """Sample requests as they come; see Engine.
 
-        Raises RunError without servers, and what `send`'s futures raise besides ServerLost, `on_loss`, and `requests`.
+        Raises RunError without servers, and what `on_loss`, `requests` or `send`'s futures raise (except ServerLost).
         """
         waiting: deque[list[Numbered]] = deque()
         under_way: dict[Future[Output], tuple[S, int, Request]] = {}
@@ -163,7 +163,7 @@ class Router(Generic[S]):
     def _hand_out(
         self, waiting: deque[list[Numbered]], under_way: dict[Future[Output], tuple[S, int, Request]]
     ) -> list[Future[Output]]:
-        """Send the first waiting requests, as far as servers have room; return what will have their outputs."""
+        """Send the first waiting requests, as far as servers have room; return the futures of their outputs."""
         sent = []
         while waiting and (server := self.free_server(waiting[0])) is not None:
             for number, request in waiting.popleft():
@@ -175,7 +175,7 @@ class Router(Generic[S]):
         return sent
 
     def free_server(self, group: Sequence[Numbered]) -> S | None:
-        """Return the server that would have the fewest outstanding tokens among those with room for requests more."""
+        """Return the server with room for a group that would have the fewest outstanding tokens; None if none has."""
 
         def has_room(server: S) -> bool:
             busy = self.requests.get(server, 0)
@@ -188,13 +188,13 @@ class Router(Generic[S]):
         return min((server for server in self.servers() if has_room(server)), key=cost, default=None)
 
     def _count(self, server: S, request: Request, sign: int) -> None:
-        tokens = len(request.prompt) + request.max_new_tokens  # that it may cost
+        tokens = len(request.prompt) + request.max_new_tokens
         self.requests[server] = self.requests.get(server, 0) + sign
         self.tokens[server] = self.tokens.get(server, 0) + sign * tokens
 
 
 def group_by_prompt(requests: Sequence[Numbered]) -> list[list[Numbered]]:
-    """Return the requests in lists, those of one prompt together where they follow one another."""
+    """Return the requests in lists: successive ones with the same prompt together."""
     return [list(group) for _, group in itertools.groupby(requests, key=lambda numbered: list(numbered[1].prompt))]
 
 
@@ -247,10 +247,10 @@ class Starter:
 
 
 def place_servers(device: torch.device, config: VLLMServerConfig) -> tuple[list[list[str]], str]:
-    """Return the GPUs of each server, and how weights come to them.
+    """Return the GPUs of each server, and the transfer engine for their weights.
 
-    On a CPU none; on the trainer's GPU where it is the only one, which NCCL cannot send to; else on those of this
-    machine on which no rank trains. Raises ValueError where there are too few.
+    On a CPU: no GPUs, TCP. With one GPU and one server: the trainer's GPU, to which NCCL cannot send, so TCP. Else the
+    GPUs of this machine on which no rank trains, NCCL. Raises ValueError if there are too few.
     """
     if device.type != "cuda":
         return [[] for _ in range(config.servers)], "rlvr_gloo"
@@ -267,9 +267,9 @@ def place_servers(device: torch.device, config: VLLMServerConfig) -> tuple[list[
 class ServersEngine(Engine):
     """vLLM servers.
 
-    A server that dies, does not answer for `timeout` seconds, or does not have the weights that were pushed is lost:
-    what it had not finished is sampled by the others, which have them; where none is left the run ends. A lost one that
-    was started here is replaced at the next push; `max_restarts` bounds how often.
+    A server is lost if it dies, does not answer for `timeout` seconds, or does not have the weights that were pushed.
+    The others, which have the same weights, sample what it had not finished; if none is left the run ends. A lost
+    server that was started here is replaced at the next push, as long as no more than `max_restarts` have been lost.
     """
 
     def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
@@ -331,10 +331,10 @@ class ServersEngine(Engine):
         self.push(lambda: engine_weights(policy), own_logprobs(policy, self.text))
 
     def push(self, source: Source, own: Sequence[float]) -> None:
-        """Load the weights that `source` yields, each time anew, in place on all servers; reset the prefix caches.
+        """Load the weights that `source()` yields in place on all servers, and reset the prefix caches.
 
-        Every rank takes them from its `source`: gathering a tensor of a sharded model needs all. own: the trainer's
-        logprobs of `text` under them.
+        Every rank must run through its own `source()`, since all ranks gather a sharded tensor together. It is called
+        again if a server is lost during the push. own: the trainer's logprobs of `text` under these weights.
         """
         lost = {url for urls in from_all(sorted(self.lost)) for url in urls}
         if is_first():
@@ -372,7 +372,7 @@ class ServersEngine(Engine):
             urls = self.starter.start(self._check_interrupted)
         self._adopt(urls)
         for server in self.servers:
-            server.look()
+            server.inspect()
         check_alike(self.servers, self.dtype, self.device)
         return [s.url for s in self.servers], secrets.token_hex(4), min(s.max_model_len for s in self.servers)
 
@@ -385,10 +385,7 @@ class ServersEngine(Engine):
         return self._loop.start(server.sample(request, self.version))
 
     def _push_from(self, source: Source) -> list[str]:
-        """Let the first rank push what its `source` yields; repeat while a server is lost during it. Return the URLs.
-
-        Every rank takes each weight from its `source`.
-        """
+        """Let the first rank push what its `source` yields; repeat it if a server is lost. Return the URLs."""
         while True:
             weights = iter(source())
             # An error that ends the run is raised on all ranks, once they have gathered the rest of the weights.
@@ -408,7 +405,7 @@ class ServersEngine(Engine):
     def _attempt(self, weights: Iterable[tuple[str, Tensor]]) -> list[str] | None:
         """Push once to all servers that are left, and ask each for its proof.
 
-        Returns their URLs, None if one was lost during it. Raises RunError where none is left.
+        Returns their URLs, or None if one was lost meanwhile. Raises RunError if none is left.
         """
         if not self.servers:
             raise RunError("no vLLM server is left; the same command resumes, with servers that run")
@@ -416,7 +413,7 @@ class ServersEngine(Engine):
             if self.transfer is None:
                 for server in self.servers:
                     if not server.workers:
-                        server.look()
+                        server.inspect()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
             self.transfer.push(weights, self.version)
             failed = self._reset_caches() | self._ask_for_proof()
@@ -440,7 +437,7 @@ class ServersEngine(Engine):
         return failed
 
     def _ask_for_proof(self) -> dict[Server, ServerLost]:
-        """Ask each server for its logprobs of the text; return those that do not have the weights, or are lost."""
+        """Ask each server for its logprobs of the text; return the servers that lack the weights or are lost."""
         request = Request(self.text, seed=0, max_new_tokens=1, temperature=0.0, top_p=1.0, top_k=0, scores_prompt=True)
 
         failed: dict[Server, ServerLost] = {}
@@ -469,7 +466,7 @@ class ServersEngine(Engine):
         if self._interrupted.is_set():
             raise Interrupted("sampling was interrupted") from error
         if server not in self.servers:
-            return  # several requests find out
+            return  # another request has found it out before
         self._give_up(server)
         left, total = len(self.servers), max(len(self.config.url), self.config.servers)
         if not left:
@@ -513,7 +510,7 @@ def allow_open_files(count: int) -> None:
 
 
 def warn_of_lost(text: str, kind: str) -> None:
-    """Warn by way of Python's warnings where a server is lost."""
+    """Give a Python warning if a server is lost."""
     if kind == LOST:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
@@ -526,7 +523,7 @@ def return_or_raise(value: R, error: Exception | None) -> R:
 
 
 def check_alike(servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:
-    """Raise ValueError where servers get weights in several ways, in another dtype, or on the trainer's GPU."""
+    """Raise ValueError if servers use different transfer engines or dtypes, or NCCL on the trainer's GPU."""
     first, computes = servers[0], str(dtype).removeprefix("torch.")
     own_gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
     for server in servers:

@@ -1,9 +1,10 @@
 """Weight transfer: one broadcast reaches the workers of all servers, by vLLM's own routes.
 
-`Transfer` is the trainer's end; receive.py is vLLM's. Tensors go by NCCL, or over TCP (`open_store`, `join_group`,
-`broadcast`, which both ends call), which needs neither a GPU nor vLLM here.
+`Transfer` is the trainer's end; receive.py is vLLM's. Tensors go by NCCL or over TCP. TCP needs neither a GPU nor vLLM
+on the trainer's side; both ends call `open_store`, `join_group` and `broadcast`.
 
-Collectives run on a daemon thread, HTTP calls with a time limit beside them: nothing waits for a lost server for ever.
+Collectives run on a daemon thread, and HTTP calls beside them have a time limit, so that nothing waits for a lost
+server for ever.
 """
 
 from __future__ import annotations
@@ -42,45 +43,44 @@ def open_store(address: str, port: int, timeout: float, *, first: bool) -> TCPSt
 
 
 def join_group(store: TCPStore, rank: int, size: int, *, address: str, timeout: float) -> Group:
-    """Return the group of `size` processes once all are there, beside the groups that torch.distributed has.
+    """Return the group of `size` processes once all are there. It is separate from torch.distributed's groups.
 
-    address: of this process, as the others reach it.
-
-    timeout: seconds after which a transfer that does not go on fails. Raises RuntimeError.
+    address: of this process, as the others reach it. timeout: seconds without progress after which a transfer fails.
+    Raises RuntimeError.
     """
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices = [ProcessGroupGloo.create_device(hostname=address)]
     options._timeout = timedelta(seconds=timeout)
     group = ProcessGroupGloo(PrefixStore("rlvr-weights", store), rank, size, options)
-    broadcast(group, torch.zeros(1))  # connects: whoever is missing is missed here
+    broadcast(group, torch.zeros(1))  # connects, and fails here if a process is missing
     return group
 
 
 def broadcast(group: Group, tensor: torch.Tensor) -> None:
     """Send a contiguous tensor on the CPU from the first process to all others, in place there.
 
-    Raises RuntimeError where a process is gone, or the transfer does not go on.
+    Raises RuntimeError if a process is gone, or the transfer makes no progress.
     """
     if tensor.numel():
         group.broadcast(tensor.reshape(-1).view(torch.uint8), 0).wait()  # as bytes: gloo does not know every dtype
 
 
 def address_towards(host: str) -> str:
-    """Return the address of this machine under which a host reaches it. Raises OSError for a host that is unknown."""
+    """Return the address of this machine at which `host` reaches it. Raises OSError for an unknown host."""
     family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # sends nothing
         return str(probe.getsockname()[0])
 
 
-PART_BYTES = 2**28  # of one call of /update_weights, or one decoder layer
-STALLED = 120.0  # seconds after which a collective that does not go on fails, before HTTP calls do
-GRACE = 2.0  # seconds in which servers that fail together are seen to
+PART_BYTES = 2**28  # sent by one call of /update_weights; a larger decoder layer is sent whole
+STALLED = 120.0  # seconds without progress after which a collective fails, before HTTP calls do
+GRACE = 2.0  # seconds to wait for other servers that fail at the same time
 SHORT = 10.0  # seconds for calls that only end something
 
 
 class TransferBroken(Exception):
-    """A push did not reach all servers; `lost`: those to go on without, each with the reason."""
+    """A push did not reach all servers. lost: the servers to give up, each with the reason."""
 
     def __init__(self, lost: dict[Server, str]) -> None:
         super().__init__("; ".join(lost.values()))
@@ -88,7 +88,7 @@ class TransferBroken(Exception):
 
 
 class GlooChannel:
-    """The first process of a group over TCP, whose others are the servers' workers; they meet at `port`."""
+    """The first process of a group over TCP. The others are the servers' workers; all meet at `port`."""
 
     def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
         self.address, self.size, self.limit = address, size, limit
@@ -153,7 +153,7 @@ class NCCLChannel:
         return value.to(self.device).contiguous()
 
     def close(self) -> None:
-        self.group = None  # to end it may take as long as to wait for a lost server
+        self.group = None  # not destroyed: that may take as long as waiting for a lost server
 
 
 CHANNELS: dict[str, type[GlooChannel | NCCLChannel]] = {"rlvr_gloo": GlooChannel, "rlvr_nccl": NCCLChannel}
@@ -162,7 +162,7 @@ CHANNELS: dict[str, type[GlooChannel | NCCLChannel]] = {"rlvr_gloo": GlooChannel
 class Transfer:
     """A group of this process (rank 0) and the workers of some servers, over which weights are sent to all at once.
 
-    dtype: of the weights on their way. Raises TransferBroken where a server does not join.
+    dtype: in which weights are sent. Raises TransferBroken if a server does not join.
     """
 
     def __init__(self, servers: Sequence[Server], dtype: torch.dtype, device: torch.device) -> None:
@@ -181,7 +181,7 @@ class Transfer:
     def push(self, weights: Iterable[tuple[str, Tensor]], version: str) -> None:
         """Load weights in place on all servers, and give them a version. Raises TransferBroken.
 
-        They are taken from `weights` in this thread, in parts of whole layers, each while no other one is held.
+        Takes them from `weights` in this thread, in parts of whole layers, one after the other.
         """
         self._call_all("/start_weight_update", lambda server: {})
         for part in parts(weights, PART_BYTES):
@@ -218,10 +218,10 @@ class Transfer:
             raise self._find_broken(path, calls, own)
 
     def _find_broken(self, path: str, calls: dict[Server, Future[Any]], own: list[Future[Any]]) -> TransferBroken:
-        """Return which servers are to be given up, after the group has been left.
+        """Leave the group. Return the servers to give up, the first that apply of:
 
-        Those whose engine does not run; if all do, those that say nothing even when the group has been left; else those
-        that refused before it was left, after which the others miss a part.
+        those whose engine does not run; those that are silent even after the group was left; those that refused before
+        it was left (afterwards the others fail too, since they miss a part); all.
         """
         wait(calls.values(), timeout=GRACE)
         failed = errors_of(calls)
@@ -233,7 +233,7 @@ class Transfer:
         wait(calls.values(), timeout=SHORT)
         later = errors_of(calls)
         silent = [s for s, call in calls.items() if not call.done() or isinstance(later.get(s), ServerSilent)]
-        lost = {server: f"{failed.get(server) or why}" for server in self.servers if (why := server.illness())}
+        lost = {server: f"{failed.get(server) or why}" for server in self.servers if (why := server.find_fault())}
         if not lost:
             lost = {s: f"{s.name}{path} did not take the weights: {reason or later.get(s)}" for s in silent}
         if not lost:
@@ -254,7 +254,7 @@ def errors_of(calls: Mapping[Server, Future[Any]]) -> dict[Server, BaseException
 
 
 def leave(servers: Sequence[Server], *paths: str) -> None:
-    """Call what ends a push or the group; a server that refuses is met again at the next push."""
+    """Call what ends a push or the group. Errors are ignored: a broken server fails at the next push."""
 
     def end(server: Server) -> None:
         for path in paths:

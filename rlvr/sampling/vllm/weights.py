@@ -25,14 +25,14 @@ LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
 def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield the policy's weights by their names in a checkpoint, a tied output head under its own name too.
 
-    Adapters are merged. Weights without an adapter are not copied; a merged one is made when it is asked for, and not
-    kept; so is a sharded one, for which all processes must ask together. The tensors
-    of a decoder layer follow one another.
+    Adapters are merged. Merged and sharded weights are made one at a time, as they are asked for, and not kept; if the
+    weights are sharded, every rank must ask for them. Other weights are not copied. The tensors of a decoder layer
+    follow one another.
     """
     causal = policy.causal
     head, embedding = causal.get_output_embeddings(), causal.get_input_embeddings()
     tied = head is not None and head.weight is embedding.weight
-    held = {_without_layers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
+    held = {_strip_wrappers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
     adapters = _adapters(causal)
     for names in _convert_groups(causal, held):
         for name, value in _convert(
@@ -41,7 +41,7 @@ def engine_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
         ):
             if not (tied and name == "lm_head.weight"):
                 yield name, value
-            del value  # or it would be there while the next is made
+            del value  # otherwise it would be held while the next is made
     if tied:
         # Engines hold a separate copy of the head, which a push without it would leave unchanged.
         yield "lm_head.weight", gather_whole(embedding.weight.detach(), policy.dtype)
@@ -60,7 +60,7 @@ def gather_whole(value: Tensor, dtype: torch.dtype) -> Tensor:
     return gathered
 
 
-def _without_layers(name: str) -> str:
+def _strip_wrappers(name: str) -> str:
     """Return the name of a weight without peft's wrappers."""
     return name.replace("base_layer.", "")
 
@@ -71,7 +71,7 @@ def _adapters(causal: Any) -> dict[str, list[Any]]:
     for name, module in causal.named_modules():
         if hasattr(module, "get_delta_weight"):
             # Adapters on experts name their parameter; they may be wrapped around one another.
-            target = f"{_without_layers(name + '.')}{getattr(module, 'parameter_name', 'weight')}"
+            target = f"{_strip_wrappers(name + '.')}{getattr(module, 'parameter_name', 'weight')}"
             modules.setdefault(target, []).append(module)
     return modules
 
@@ -86,9 +86,9 @@ def _add_adapters(value: Tensor, modules: Sequence[Any]) -> Tensor:
 
 
 def _convert_groups(causal: Any, names: Iterable[str]) -> list[list[str]]:
-    """Return the names in groups that transformers converts to names of a checkpoint together; most are alone.
+    """Return the names in groups that transformers converts to a checkpoint's names together; most are alone.
 
-    In memory it fuses experts and other parts of a layer.
+    In memory transformers fuses experts and other parts of a layer, so one tensor may be several of a checkpoint.
     """
     conversions = getattr(causal, "_weight_conversions", None)
     if conversions is None:
@@ -112,7 +112,7 @@ def _convert(causal: Any, weights: dict[str, Tensor]) -> Iterator[tuple[str, Ten
 
 
 def layers(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    """Yield the tensors of one decoder layer after the other; a tensor outside of them is alone."""
+    """Yield the tensors of one decoder layer after the other. A tensor outside of the layers is alone."""
     layer: dict[str, Tensor] = {}
     key = ""
     for name, value in weights:

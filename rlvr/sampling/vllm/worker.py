@@ -1,7 +1,7 @@
 """The engine's side of weight pushes: load tensors in place. Runs in the process that holds vLLM's model.
 
 A server loads it by `--worker-extension-cls`, and calls the methods of `WorkerExtension` by name over /collective_rpc.
-Its import makes the engines of receive.py known to vLLM, which bring a server its weights.
+Importing it registers the transfer engines of receive.py with vLLM.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENGINES = {"rlvr_gloo": "GlooEngine", "rlvr_nccl": "NCCLEngine"}
 
 
 def repack_experts(model: nn.Module) -> None:
-    """Bring experts that were pushed into the layout of vLLM's CPU kernels, which vLLM does at the first load alone."""
+    """Bring pushed experts into the layout of vLLM's CPU kernels: vLLM itself does this at the first load only."""
     for module in model.modules():
         kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
         if kernel is not None and next(module.parameters()).device.type == "cpu":
@@ -36,7 +36,7 @@ class WorkerExtension:
     """Methods that vLLM adds to its worker; `self` is the worker."""
 
     def describe_transfer(self) -> dict[str, Any]:
-        """Return how weights come in: the engine's name, the weights' dtype, this worker's GPU ("" without one)."""
+        """Return the transfer engine's name, the weights' dtype, and this worker's GPU ("" without one)."""
         config = self.vllm_config  # type: ignore[attr-defined]
         gpu = str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else ""
         dtype = str(config.model_config.dtype).removeprefix("torch.")
@@ -60,7 +60,7 @@ def reload(worker: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
     model = worker.model_runner.get_model()
     sinks: dict[str, Tensor] = {}
     worker.model_runner.reload_weights(weights_iterator=prepare_weights(model, weights, sinks))
-    settle(model, sinks)
+    complete_push(model, sinks)
 
 
 def prepare_weights(
@@ -68,8 +68,8 @@ def prepare_weights(
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield weights as vLLM's model loads them in place; attention sinks are put into `sinks` instead.
 
-    Models of vLLM copy sinks, and stacked experts, into a parameter themselves, which is a placeholder while weights
-    are loaded in place. So the experts of gpt_oss come one by one.
+    vLLM's models copy sinks and stacked experts into a parameter by themselves, and while weights are loaded in place
+    that parameter is a placeholder. So the experts of gpt_oss are yielded one by one.
     """
     streams = hasattr(getattr(model, "model", None), "_try_load_streamed_expert")
     for name, value in weights:
@@ -82,7 +82,7 @@ def prepare_weights(
             yield name, value
 
 
-def settle(model: Any, sinks: Mapping[str, Tensor]) -> None:
+def complete_push(model: Any, sinks: Mapping[str, Tensor]) -> None:
     """Complete a push after the model has loaded its weights."""
     repack_experts(model)
     with torch.inference_mode():

@@ -29,7 +29,7 @@ def folder_of_unfinished(made: Path) -> Path:
 
 
 def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
-    """Return the checkpoints as (step, folder), oldest first, damaged ones too (see `damage`)."""
+    """Return the checkpoints as (step, folder), oldest first, damaged ones too (see `find_damage`)."""
     folders = (out_dir / "checkpoints").glob("step-*")
     return sorted((int(match[1]), folder) for folder in folders if (match := STEP.fullmatch(folder.name)))
 

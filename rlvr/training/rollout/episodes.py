@@ -1,8 +1,8 @@
 """Rollouts with an environment: turns of the model and replies to them, until a verdict or a limit ends them.
 
-The ids that were sampled are never encoded again: a turn's context is the prompt's ids, then sampled ids and encoded
-replies in turn. Replies are made in threads while other rows are sampled. The sampler decides when rows are sampled: in
-rounds, or each as soon as its reply is there (rlvr.core.types.Sampler.converse); what an episode does is the same.
+Sampled ids are never encoded again: the context of a turn is the prompt's ids, followed by sampled ids and encoded
+replies alternately. Replies are made in threads while other rows are sampled. The sampler decides when: in rounds, or
+each row as soon as its reply is there (rlvr.core.types.Sampler.converse). The result is the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Overdue(Exception):
 
 @dataclass(eq=False)
 class Call(Generic[T]):
-    """A call of `work`, known to the caller by its key; `late` is called in its thread where it came back too late."""
+    """A call of `work`, known to the caller by its key. late: called in the same thread if `work` returned too late."""
 
     key: int
     work: Callable[[], T]
@@ -64,10 +64,10 @@ class Call(Generic[T]):
 class Background(Generic[T]):
     """Runs calls, each in a daemon thread, `at_once` at a time, and hands their outcomes to one consumer thread.
 
-    The call of the lowest key begins first. seconds: time limit of a call, from its beginning. One that exceeds it has
-    the outcome Overdue, and no longer counts; the process does not wait for such threads at its end. untaken: with so
-    many outcomes that nobody has collected no call begins. `wake` is called in any thread when there is an outcome, but
-    only `collect` finds out that a call is overdue.
+    The call of the lowest key begins first. seconds: time limit of a call, from its beginning. A call that exceeds it
+    has the outcome Overdue, and no longer counts; the process does not wait for its thread at exit. untaken: no call
+    begins while running calls and uncollected outcomes are so many. `wake` is called, in any thread, when there is an
+    outcome; only `collect` notices overdue calls.
     """
 
     def __init__(self, seconds: float, at_once: int = AT_ONCE, *, untaken: float = math.inf) -> None:
@@ -96,7 +96,7 @@ class Background(Generic[T]):
     def collect(self, wait: float) -> list[tuple[int, T | BaseException]]:
         """Return the outcomes since the last call by key: what a call returned or raised, or Overdue.
 
-        wait: at most so many seconds until there is one; not where `notify` is called.
+        wait: the most seconds to wait until there is one; `notify` ends the wait.
         """
         end = time.monotonic() + wait
         with self._changed:
@@ -111,7 +111,7 @@ class Background(Generic[T]):
                 self._changed.wait(min(max(0.0, left), LONGEST_WAIT))
 
     def close(self) -> None:
-        """Begin no more calls, but those of negative keys, which clean up. What calls return is dropped."""
+        """Begin no more calls, except those of negative keys, which clean up. What calls return is dropped."""
         with self._changed:
             self._closed = True
             self._waiting = [call for call in self._waiting if call.key < 0]
@@ -182,7 +182,7 @@ class Play:
 
 
 def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | None) -> Play | None:
-    """Return how a task's rollouts are played; None without an environment. contexts: what the model and engine read.
+    """Return how a task's rollouts are played; None without an environment. contexts: the most tokens of each engine.
 
     Raises ValueError for a chat template that changes earlier turns.
     """
@@ -194,7 +194,7 @@ def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | N
 
 
 def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
-    """Return the tokens of the longest row that a run may train on, of a prompt's number of tokens."""
+    """Return the most tokens that a row to train on may have, after a prompt of so many tokens."""
     if task.environment is None:
         return prompt + config.max_new_tokens
     return config.longest_row(prompt, config.max_new_tokens, context)
@@ -245,7 +245,7 @@ def play(
 
     sampling: of a rollout; all its turns share max_new_tokens. The first turn is drawn with the seed
     derive_seed(*seed), as without an environment. `on_group(place, completions)` gets a problem's rollouts once all
-    have ended. Raises RunError if the environment does: it cannot work.
+    have ended. Raises RunError if the environment does, which means that it can play no rollout.
     """
     made: list[list[Completion | None]] = [[None] * len(row) for row in seeds]
     missing = [len(row) for row in seeds]
@@ -361,7 +361,7 @@ class Episodes:
                 self.ready.append((row, self._ask(episode)))
 
     def _reason(self, episode: Episode) -> Finish:
-        """Return how a rollout ended whose environment had nothing more to say: with its last turn."""
+        """Return why a rollout ended whose environment has returned: the reason why its last turn ended."""
         assert episode.last is not None
         if not episode.last.cut_off:
             return episode.last.finish_reason
@@ -396,7 +396,7 @@ class Episodes:
         return math.inf if self.plan.context is None else self.plan.context - len(episode.prompt) - len(episode.ids)
 
     def _ask(self, episode: Episode) -> Ask:
-        """Return the next turn to sample. That it may reach the context's end is no error, but a limit."""
+        """Return the next turn to sample. If it reaches the context's end that is a limit, and no error."""
         number = episode.number
         seed = derive_seed(*episode.seed, *(("turn", number) if number else ()))
         most = min(self._budget(episode), self.plan.limits.turn_tokens or math.inf, self._room(episode))
@@ -411,13 +411,13 @@ class Episodes:
             episode.last.text, tuple(episode.ids), tuple(episode.logprobs), reason, tuple(episode.turns), verdict
         )
         self.open -= 1
-        # What has ended is held by whoever is told of it.
+        # The callback takes over the rollout's memory.
         episode.ids, episode.logprobs, episode.turns, episode.last = [], [], [], None
         self.on_done(row, completion)
 
 
 def answer(environment: Environment, episode: Episode, said: str) -> Step:
-    """Return what the environment does after a turn. Raises what it raises, TypeError or ValueError for no Reply."""
+    """Return what the environment does after a turn. Raises what it raises, and what `check_reply` raises."""
     try:
         if episode.world is None:
             episode.world = environment(episode.problem, Random(derive_seed(*episode.seed, "environment")))
@@ -434,7 +434,7 @@ def collect_replies(
 ) -> list[Sequence[Reply]]:
     """Return what the environment replies to each turn of demonstrations but the last.
 
-    Raises RunError where it fails, and where it ends before the last turn, naming the demonstration.
+    Raises RunError, which names the demonstration, if the environment fails or ends before the last turn.
     """
     background: Background[Sequence[Reply]] = Background(plan.limits.reply_seconds)
     found: dict[int, Sequence[Reply]] = {}

@@ -1,6 +1,4 @@
-"""The rollouts of a step: sample groups, verify them while others are still sampled, add groups where sampling is
-dynamic, and sample ahead of the training.
-"""
+"""The rollouts of a step: sample groups and verify them meanwhile, dynamic sampling, sampling ahead of the training."""
 
 from __future__ import annotations
 
@@ -87,7 +85,7 @@ def rollout(
 
 
 def verify(groups: Sequence[Group], verifier: BatchVerifier) -> list[Group]:
-    """Return the groups with verdicts, from one call of the verifier; those of environments count like its own."""
+    """Return the groups with verdicts, from one call of the verifier. It counts environments' verdicts as its own."""
     judged = with_verdicts(groups, verifier.verify)
     count_given([completion for group in groups for completion in group.completions], verifier)
     return judged
@@ -106,7 +104,7 @@ def with_verdicts(
 def judge(
     rows: Sequence[tuple[Problem, Completion]], verify_pairs: Callable[[Sequence[tuple[Problem, str]]], list[Verdict]]
 ) -> list[Verdict]:
-    """Return a verdict on each completion: its environment's, or from one call of `verify_pairs` with what it says."""
+    """Return a verdict on each completion: its environment's, or one from a single call of `verify_pairs`."""
     pairs = [(problem, completion.text) for problem, completion in rows if completion.verdict is None]
     found = iter(verify_pairs(pairs) if pairs else ())
     return [next(found) if completion.verdict is None else completion.verdict for _, completion in rows]
@@ -120,21 +118,21 @@ def count_given(completions: Sequence[Completion], verifier: BatchVerifier) -> N
 
 
 def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Processes) -> list[Group]:
-    """Return the groups of all processes with verdicts; each process passes and verifies its own.
+    """Return the groups of all ranks with verdicts; each rank passes its own groups and verifies them.
 
-    A verifier whose verdicts depend on the whole batch (`whole_batch`) sees all groups on every process.
+    A verifier whose verdicts depend on the whole batch (`whole_batch`) sees all groups on every rank.
     """
     if VerifierTraits.of(verifier).whole_batch:
         return verify(gather(groups, accelerator), verifier)
     return gather(verify(groups, verifier), accelerator)
 
 
-# What a process is at in each phase, in words.
+# What a rank is doing in each phase, in the words of a stall's message.
 PHASES = {"sample": "sampling", "verify": "verification", "train": "update", "wait": "sampling", "monitor": "monitor"}
 
 
 class Timer:
-    """Seconds of a step by phase (PHASES). Without `noted`, for work beside the training, no phase is entered."""
+    """Seconds of a step by phase (PHASES). noted: report the phase to the stall watchdog; not for background work."""
 
     def __init__(self, *, noted: bool = True) -> None:
         self.seconds: dict[str, float] = {}
@@ -159,8 +157,8 @@ class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
     plan: the environment of rollouts of several turns. shares: maps pack name to its fraction of drawn problems (sums
-    to 1). draws: chooses the problems of a step; made of the settings unless given. verifier: gives the rewards. timer:
-    the phases of the present step.
+    to 1). draws: chooses the problems of a step; made from the settings unless given. timer: times the phases of the
+    present step.
     """
 
     config: Config
@@ -182,8 +180,8 @@ class RolloutWorker:
 def collect(worker: RolloutWorker, step: int) -> list[Group]:
     """Return all verified groups that are sampled for a step (from 0): P, and those of dynamic sampling's rounds.
 
-    Dynamic sampling stops when P groups carry signal; these are marked `kept` and trained on. Raises NotFinite, naming
-    the step, for logits that are not finite.
+    Dynamic sampling stops when P groups carry signal; these are marked `kept` and trained on. Raises NotFinite, which
+    names the step, for logits that are not finite.
     """
     try:
         return sample_step(worker, step)
@@ -192,7 +190,7 @@ def collect(worker: RolloutWorker, step: int) -> list[Group]:
 
 
 def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
-    """Do as `collect`; errors do not name the step."""
+    """Do what `collect` does, without naming the step in errors."""
     config, count = worker.config, worker.config.rollout.problems_per_step
     groups = sample_and_verify(worker, worker.draws.of_step(step), step)
     for round_number in range(config.rollout.resample_rounds):
@@ -211,12 +209,12 @@ def sample_and_verify(
 ) -> list[Group]:
     """Return groups of the given problems with verdicts. Each rank samples and verifies its share.
 
-    A verifier that takes parts gets each group as soon as it is sampled. earlier: the step's groups so far; a problem
-    that is among them gets other completions.
+    A verifier that takes parts of a batch gets each group as soon as it is sampled. earlier: the step's groups so far;
+    a problem that is among them gets other completions.
     """
     config = worker.config
     mine = share(problems, worker.accelerator)
-    # Counted over the whole list: completions do not depend on how it is shared among processes.
+    # Counted over the whole list, so that completions do not depend on how ranks share it.
     numbers = occurrences(problems, [group.problem for group in earlier])
     sample = partial(
         rollout,
@@ -324,7 +322,7 @@ class RolloutPrefetcher:
         saved = checkpoint_folder(worker.config.run.out_dir, start) / AHEAD
         if self.max_staleness and start and saved.exists():
             self.ahead = read_groups(saved, worker.problems)
-        # Timings of background sampling are not counted in the step, and its gathers do not meet those of the training.
+        # Background sampling has its own timer, and its own process group: its gathers never mix with the training's.
         apart = Apart(worker.accelerator) if self.max_staleness else worker.accelerator
         self._background = replace(worker, timer=Timer(noted=False), accelerator=apart)
         self._in_flight: Future[dict[int, list[Group]]] | None = None
@@ -357,8 +355,8 @@ class RolloutPrefetcher:
     def load_weights(self) -> None:
         """Wait for background sampling, then give the sampler the policy's weights.
 
-        The step's outcomes are told to what draws the problems of later ones. Raises what sampling or verification
-        raised in the background.
+        Also passes the step's outcomes to the draws of later problems. Raises what sampling or verification raised in
+        the background.
         """
         if self._in_flight is not None:
             with self.worker.timer("wait"):
@@ -369,9 +367,6 @@ class RolloutPrefetcher:
             self.worker.sampler.load_weights(self.worker.policy)
 
     def describe(self, step: int) -> dict[str, float]:
-        """Return the sampler's metrics, those of a step's problems, and of its policy lag.
-
-        That is "staleness" in steps, if sampler.max_staleness is set.
-        """
+        """Return metrics of the sampler, of a step's problems and, with sampler.max_staleness, "staleness" in steps."""
         lag = {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
         return self.worker.sampler.measures() | self.worker.draws.describe(step, self._taken) | lag

@@ -1,6 +1,4 @@
-"""What is trained: the policy, its optimizer, and the models that training holds beside it. Coefficients adapt, and the
-reference policy is reset.
-"""
+"""The Learner: policy, optimizer, reference policy and critic; adaptive coefficients, resets of the reference."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ from ..checkpoint.checkpoint import REFERENCE
 class Learner:
     """The policy and its optimizer, and the frozen reference policy and the critic where the algorithm needs them.
 
-    The critic has its own optimizer. adapted: the coefficients that adapt, as they are now. mix: adds the gradient of
-    the pretraining mix for an update's number, and returns its loss. rollbacks: see rlvr.training.saving.
+    The critic has its own optimizer. adapted: present values of the coefficients that adapt. mix: `mix(n)` adds the
+    gradient of the pretraining mix for update n, and returns its loss. rollbacks: see rlvr.training.saving.
     """
 
     config: Config
@@ -44,7 +42,7 @@ class Learner:
 
     @property
     def lr_scale(self) -> float:
-        """What the rollbacks so far have multiplied the policy's learning rate by."""
+        """The factor on the policy's learning rate: the product of those of all rollbacks so far."""
         return prod(rollback["lr"] for rollback in self.rollbacks)
 
     @property
@@ -56,14 +54,13 @@ class Learner:
 
 
 LARGEST_ERROR = 0.2
-BONUS = "entropy_bonus"  # the weight of the entropy bonus, also where none is given
+BONUS = "entropy_bonus"  # the adapted weight of the bonus, kept also while entropy is above the target
 
 
 def adapt_coefficient(coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
-    """Return coef (1 + e n / horizon), e = kl / target - 1 within +-.2 (arXiv:1909.08593, section 2.2), n completions,
-    at least 0.
+    """Return coef (1 + e n / horizon), at least 0 (arXiv:1909.08593, section 2.2).
 
-    verl's AdaptiveKLController and TRL's former one do the same.
+    n: completions. e: kl / target - 1, clipped to [-.2, .2]. verl's AdaptiveKLController and TRL's former one agree.
     """
     error = min(max(kl / target - 1, -LARGEST_ERROR), LARGEST_ERROR)
     return max(coef * (1 + error * completions / horizon), 0.0)
@@ -112,7 +109,7 @@ def was_reset(learner: Learner, step: int) -> bool:
 
 
 def reference_tensors(learner: Learner) -> dict[str, Tensor]:
-    """Return the reference's whole weights for a checkpoint, on the CPU; not copied. All processes must call it."""
+    """Return the reference policy's full weights on the CPU, not copied if on it. Every rank must call this."""
     assert learner.reference is not None
     named = learner.reference.model.named_parameters()
     return {name: full(weight.detach()).contiguous().cpu() for name, weight in named}
@@ -120,7 +117,7 @@ def reference_tensors(learner: Learner) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def restore_reference(learner: Learner, folder: Path, state: Mapping[str, Any]) -> None:
-    """Restore the coefficients and the reference policy from a checkpoint with this state.json, where it has them."""
+    """Restore coefficients and reference policy from a checkpoint if it has them. state: its state.json."""
     learner.adapted = dict(state.get("adapted", {}))
     if learner.reference is None or not (folder / REFERENCE).exists():
         return

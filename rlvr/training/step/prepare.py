@@ -1,6 +1,4 @@
-"""What a batch needs before the updates: old and reference logprobs, values, token advantages, KL costs; and its
-microbatches.
-"""
+"""Prepare a batch for the updates: old and reference logprobs, values, token advantages, KL costs; microbatches."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ T = TypeVar("T")
 class Microbatch:
     """Rows of a batch that are computed together.
 
-    index: their places in the batch. weight: in loss and statistics, 1, or 0 for a dummy. first: it is the first of
-    its batch on this rank. backward: adds the gradient of a loss of these rows to that of the trained weights.
+    index: their places in the batch. weight: factor in loss and statistics; 1, or 0 for a dummy. first: whether it is
+    the first of its batch on this rank. backward: adds the gradient of a loss of these rows to the trained weights'.
     """
 
     index: Tensor
@@ -54,16 +52,16 @@ def run_microbatches(
 ) -> list[T]:
     """Call `compute` for this rank's microbatches of at most `max_tokens` tokens; return what it returns, in order.
 
-    trained: the weights whose `grad` its calls of `backward` add to. With sharded weights all ranks must run equally
-    many forward and backward passes, and some run dummies. On a CPU several passes run at once, which together have
-    `max_tokens` tokens; then `compute` is called in several threads.
+    trained: the weights whose `grad` the microbatches' `backward` adds to. With sharded weights all ranks must run
+    equally many forward and backward passes, so some run dummies. On a CPU several passes run at once, which together
+    have `max_tokens` tokens; then `compute` is called in several threads.
     """
     at_once = 1
     if accelerator.num_processes == 1 and policy.allows_threads and len(batch):  # ranks must cut alike
         longest = int(batch.lengths.max())
         at_once = max(min(passes_at_once(policy.device), max_tokens // longest), 1)
         if policy.packs:
-            policy.trial.packs(longest)  # tries the model where it has not been tried yet, here and not in threads
+            policy.trial.packs(longest)  # probes the model before the threads start, if that was not done yet
     plan = batch.plan(
         accelerator.num_processes * at_once,
         max_tokens // at_once,
@@ -110,7 +108,7 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
     if critic is None:
         return with_token_advantages(learner, batch) if algo.row.token_returns else batch
     if batch.values is None:
-        values = over_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
+        values = compute_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
         batch = replace(batch, values=values)
     return with_token_advantages(learner, batch)
 
@@ -127,11 +125,10 @@ def with_kl(batch: Batch) -> Batch:
 
 
 def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
-    """Return the batch with GAE advantages and returns (B, T), from its values and its `advantages`, which are still
-    rewards.
+    """Return the batch with GAE advantages and returns (B, T).
 
-    These are (B,), or with credit per turn or step (B, T) on the last token of each. Without values advantages are
-    returns.
+    The batch's `advantages` are still rewards: (B,), or with credit per turn or step (B, T), on the last token of each.
+    Without values the advantages are the returns.
     """
     algo = learner.algo
     values = torch.zeros_like(batch.sampler_logprobs) if batch.values is None else batch.values
@@ -171,7 +168,7 @@ def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
     def compute(micro: Batch) -> Tensor:
         return token_logprobs(policy, micro.tokens, micro.scored, temperature=temperature)[0][None]
 
-    return over_rows(learner, batch, compute, policy=policy)[0]
+    return compute_rows(learner, batch, compute, policy=policy)[0]
 
 
 def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
@@ -183,7 +180,7 @@ def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
         logprobs, _, values = critic.logprobs_and_values(micro.tokens, micro.scored, temperature=temperature)
         return torch.stack([logprobs.float(), values])
 
-    return over_rows(learner, batch, both, count=2)
+    return compute_rows(learner, batch, both, count=2)
 
 
 def run_learner(
@@ -203,7 +200,7 @@ def run_learner(
 
 
 @torch.no_grad()
-def over_rows(
+def compute_rows(
     learner: Learner,
     batch: Batch,
     compute: Callable[[Batch], Tensor],
@@ -211,7 +208,7 @@ def over_rows(
     policy: Policy | None = None,
     count: int = 1,
 ) -> Tensor:
-    """Return (count, B, T) from `compute(rows)`, (count, b, t); each process computes its share of the rows."""
+    """Return (count, B, T): `compute` (count, b, t) of all microbatches, of which each rank computes its share."""
     result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
     enter("scoring")
 
@@ -231,7 +228,7 @@ def subtracts_kl(learner: Learner) -> bool:
 
 
 def kl_costs(learner: Learner, groups: Sequence[Group], stats: dict[str, float]) -> list[list[float]] | None:
-    """Return `sum_kl_costs`; None where the KL term is no cost of whole completions."""
+    """Return `sum_kl_costs`; None if the KL term is not a cost of whole completions."""
     return sum_kl_costs(learner, groups, stats) if subtracts_kl(learner) else None
 
 

@@ -51,8 +51,8 @@ def outcome_reward(
     return verdict.score + sum(penalties(completion, config).values())
 
 
-def within_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]:
-    """Return what a rollout earns before its end by name: the rewards of turns, and of steps; only those it has."""
+def intermediate_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]:
+    """Return the sums of a rollout's turn rewards and of its step scores by name, each only if the rollout has some."""
     found = {}
     if any(turn.reward for turn in completion.turns):
         found["turn_rewards"] = sum(turn.reward for turn in completion.turns)
@@ -64,11 +64,11 @@ def within_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]
 def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
     """Return the reward of a whole rollout: score and penalties, and the rewards of turns and steps."""
     outcome = outcome_reward(completion, verdict, config)
-    return None if outcome is None else outcome + sum(within_rewards(completion, verdict).values())
+    return None if outcome is None else outcome + sum(intermediate_rewards(completion, verdict).values())
 
 
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:
-    """Return the rewards of all groups (P x G), as they are logged; which of them count: `credited_rewards`."""
+    """Return the rewards of all groups (P x G) as they are logged; `credited_rewards` returns those to train on."""
     return [
         [
             verdict.score if group.own_verdicts else reward(completion, verdict, config)
@@ -87,14 +87,14 @@ def group_advantages(
     """Return the advantages of all groups (P x G) by the algorithm's rule.
 
     costs: KL costs of the completions (`kl_costs`). Their centred negatives are added after the rule has normalised the
-    rewards. A rule that chooses completions (raft) chooses by reward minus cost. Raises ValueError where gdpo gets no
+    rewards. A rule that chooses completions (raft) chooses by reward minus cost. Raises ValueError if gdpo gets no
     named parts.
     """
     rule = algo.row.advantages
     if costs is not None and algo.row.chooses:
         rewards, costs = subtract_costs(rewards, costs), None
     if rule is not None:
-        # Where tokens get their own these are still the rewards; prepare.py makes and scales the advantages.
+        # For algorithms with advantages per token these are still rewards; prepare.py makes and scales the advantages.
         rows = compute_advantages(rewards, rule, "none" if algo.row.per_token else algo.scale)
         if costs is None:
             return rows
@@ -114,11 +114,11 @@ def group_advantages(
 
 
 def named_rewards(group: Group, rewards: Sequence[float | None]) -> list[dict[str, float] | None]:
-    """Return the named parts of each rollout's reward, those earned within it counted in; None without a reward."""
+    """Return the parts of each rollout's reward by name, turn rewards and step scores too; None without a reward."""
     return [
         None
         if reward is None
-        else {**verdict.parts, **({} if group.own_verdicts else within_rewards(completion, verdict))}
+        else {**verdict.parts, **({} if group.own_verdicts else intermediate_rewards(completion, verdict))}
         for completion, verdict, reward in zip(group.completions, group.verdicts, rewards, strict=True)
     ]
 
@@ -135,8 +135,8 @@ def has_signal(advantages: Sequence[Advantage]) -> bool:
 def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: int) -> list[Group]:
     """Return the groups with their verdicts permuted over the whole batch: a control whose rewards mean nothing.
 
-    A verdict's score takes along all rewards of its own completion: penalties, those of turns and of steps. The groups
-    keep the true verdicts as `own_verdicts`.
+    A permuted score includes its own completion's penalties, turn rewards and step scores. The groups keep the true
+    verdicts as `own_verdicts`.
     """
     verdicts = [
         verdict
@@ -144,7 +144,7 @@ def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: in
         else replace(
             verdict,
             score=reward(completion, verdict, config),
-            parts={**verdict.parts, **within_rewards(completion, verdict)},
+            parts={**verdict.parts, **intermediate_rewards(completion, verdict)},
             steps=(),
         )
         for group in groups
@@ -179,11 +179,11 @@ def check_credit(groups: Sequence[Group], config: Config) -> None:
 
 
 def credited_rewards(groups: Sequence[Group], config: Config, decode: Decode) -> list[GroupRewards]:
-    """Return the rewards (P x G) that advantages are made of: of whole rollouts, or by algo.credit of their steps.
+    """Return the rewards (P x G) that advantages are made of: one per rollout or, by algo.credit, one per step of it.
 
-    With rollout.truncated "mask" a completion that was cut off has none: it is neither trained on nor in its group's
-    baseline. The advantages of the others then sum to 0 in each group. If its score, mostly 0, stayed in the mean (as
-    in TRL and SkyRL), ending would be rewarded, the more the more were cut.
+    With rollout.truncated "mask" a completion that was cut off has no reward: it is neither trained on nor in its
+    group's baseline. The advantages of the others then sum to 0 in each group. If the scores of cut-off completions
+    (mostly 0) stayed in the mean, as in TRL and SkyRL, the others would be rewarded merely for ending.
     """
     credit, masked = config.algo.credit, config.rollout.truncated == "mask"
     if credit == "outcome":
@@ -240,7 +240,7 @@ def step_rewards(
 
 
 def turns_of(completion: Completion) -> tuple[list[int], list[float]]:
-    """Return tokens and reward of each turn of the model, the reply to it counted in; without turns, of the whole."""
+    """Return tokens (with those of the reply) and reward of each of the model's turns; without turns, of the whole."""
     if not any(turn.sampled for turn in completion.turns):
         return [len(completion.token_ids)], [0.0]
     lengths: list[int] = []
@@ -261,14 +261,14 @@ def turns_of(completion: Completion) -> tuple[list[int], list[float]]:
 def split_at_steps(ids: Sequence[int], steps: Sequence[tuple[int, float]], decode: Decode) -> list[tuple[int, float]]:
     """Return the tokens and score of each step; at least one step.
 
-    For unbiased per-step credit a token belongs to the step in which it begins: by the number of step ends that the
-    text before it has reached, which is settled when it is sampled. Tokens after the last end are a step of score 0. A
+    A token belongs to the step in which it begins: the text before it tells how many steps have ended. This is known
+    before the token is sampled, so that credit per step is unbiased. Tokens after the last end are a step of score 0. A
     step in which no token begins joins the one before.
     """
 
     @cache
     def count_characters(count: int) -> int:
-        """Return the characters of the first tokens; the bytes of one that is not complete make none."""
+        """Return the number of characters of the first tokens; an incomplete last character does not count."""
         return len(decode(ids[:count]).rstrip("\N{REPLACEMENT CHARACTER}"))
 
     found: list[tuple[int, float]] = []
@@ -296,7 +296,7 @@ def credited_advantages(
 ) -> Sequence[Sequence[Advantage]]:
     """Return the advantages of all groups (P x G) from their `credited_rewards`: of rollouts, or of their steps.
 
-    costs: KL costs of whole rollouts (`kl_costs`); what they add is the same in all steps of a rollout.
+    costs: KL costs of whole rollouts (`kl_costs`), which add the same amount to all steps of a rollout.
     """
     if algo.credit == "outcome":
         return group_advantages(groups, cast(Sequence[Rewards], rewards), algo, costs)
@@ -325,7 +325,7 @@ def add_to_steps(advantage: Advantage, amount: float) -> Advantage:
 def informative_groups(groups: Sequence[Group], config: Config, decode: Decode) -> list[Group]:
     """Return the groups whose rewards are not all equal: those that dynamic sampling keeps (DAPO, arXiv:2503.14476).
 
-    With credit per turn or step, those whose returns to go are not all equal in every step.
+    With credit per turn or step, the returns to go must differ in at least one step.
     """
     rewards = credited_rewards(groups, config, decode)
     return [group for group, row in zip(groups, rewards) if not is_uninformative(row)]
@@ -351,7 +351,7 @@ def is_uninformative(row: GroupRewards) -> bool:
 
 
 def credit_metrics(rewards: Sequence[GroupRewards]) -> dict[str, float]:
-    """Return the mean number of steps, and of the first ones the mean return to go over the rollouts that have it."""
+    """Return the mean number of steps, and for each of the first ones the mean return to go where there is one."""
     rows = [returns_to_go(r.values) for group in rewards for r in group if isinstance(r, Steps)]
     if not rows:
         return {}

@@ -41,9 +41,9 @@ def update(
     """Do all optimizer steps of a step's groups, with their advantages (P x G). Return the metrics.
 
     Once the updates have moved the policy further than optim.max_update_kl, the rest of the step's updates is left out
-    (PPO's target_kl). `warn` gets a line for that, and where the logprobs of sampler and trainer differ too much.
+    (PPO's target_kl). `warn` gets a line for that, and if the logprobs of sampler and trainer differ too much.
 
-    If no row of a minibatch has signal the gradient is zero, but AdamW still steps. Where raft or dpo chose no
+    If no row of a minibatch has signal the gradient is zero, but AdamW still steps. If raft or dpo chose no
     completion there is no minibatch and no optimizer step. Raises NotFinite for trained weights that are not finite.
     """
     config, algo, critic = learner.config, learner.algo, learner.critic
@@ -159,8 +159,7 @@ def accumulate_gradient(
     number: int = 0,
     keep: Callable[[Batch, Tensor, int], None] | None = None,
 ) -> dict[str, float]:
-    """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics over all
-    ranks.
+    """Run forward and backward over a minibatch in microbatches. Return the sums of its statistics over all ranks.
 
     A critic on the policy's trunk learns in the same pass. `learner.mix` adds the pretraining mix of the `number`-th
     update. `differences` gets log pi_old - log pi_sampler of each microbatch's tokens (n,), `keep` its logprobs (see
@@ -223,7 +222,7 @@ def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
 
 
 def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
-    """Return the names of the sums of `accumulate_gradient`: the same on every process, even one without any rows."""
+    """Return the names of the sums of `accumulate_gradient`: the same on every rank, even one without rows."""
     names = ["loss", "entropy", "tokens"]
     row = learner.config.algo.row
     names += ["dpo/pairs", *PAIR_STATS] if row.pairs else KTO_STATS if row.labels else TOKEN_STATS
@@ -248,7 +247,7 @@ def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tens
 
 
 def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
-    """Backpropagate the value loss into the critic's own weights. A trunk that it shares with the policy gets none."""
+    """Backpropagate the value loss into the critic's own weights. A trunk shared with the policy gets no gradient."""
     critic, device = learner.critic, minibatch.mask.device
     assert critic is not None
     sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}
@@ -292,7 +291,7 @@ def entropy_bonus(entropy: Tensor | None, micro: Batch, minibatch: Batch) -> Ten
 
 
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
-    """Return how sampler's and trainer's logprobs are reconciled, with algo.importance "auto" resolved.
+    """Return the kind of importance weights, with algo.importance "auto" resolved.
 
     "auto": "none" where both are one engine in float32, or the loss has no ratio (raft, dpo); else "token". In shorter
     dtypes the torch sampler, which decodes token by token, rounds differently from the trainer.
@@ -318,7 +317,7 @@ def check_trained(learner: Learner, step: int) -> None:
         check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")
 
 
-# The share of a process's tokens that is computed once more after the last update of a step.
+# Share of a rank's tokens whose logprobs are computed again after the last update of a step.
 SHARE = 1 / 16
 
 
@@ -333,8 +332,8 @@ def kl_sum(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
 class UpdateSize:
     """Measures how far a step moves the policy: KL(before || after) per token, on the step's own tokens.
 
-    At pass rates near zero a learning rate that suits a better policy ruins it in the first update. Rewards show that
-    one step later, this at once.
+    At pass rates near zero, a learning rate that suits a better policy ruins this one in the first update. Rewards show
+    the damage one step later; this measure shows it at once.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -342,9 +341,7 @@ class UpdateSize:
         self.sample: tuple[Batch, Tensor] | None = None
 
     def keep(self, micro: Batch, logprobs: Tensor, tokens: int) -> None:
-        """Keep rows of the first microbatch, at least one, with about SHARE of `tokens`, and their logprobs (b, T)
-        before the step.
-        """
+        """Keep rows of the first microbatch, about SHARE of `tokens`, and their logprobs (b, T) before the step."""
         if self.sample is None:
             before = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
             counts = micro.scored.sum(-1).cumsum(0)
@@ -354,7 +351,7 @@ class UpdateSize:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Return {"update_kl"}, empty where nothing was trained on. All processes must call this."""
+        """Return {"update_kl"}, empty if nothing was trained on. Every rank must call this."""
         learner, device = self.learner, self.learner.policy.device
         sums = {"kl": 0.0, "tokens": 0.0}
         if self.sample is not None:
@@ -386,8 +383,8 @@ MAX_VALUES = 2**24  # torch.quantile takes no more
 def measure_mismatch(difference: Tensor) -> dict[str, float]:
     """Return metrics of `difference` (n,): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
 
-    Mean and largest absolute value, quantiles of the ratio exp(difference), and the effective sample size (sum w)^2 /
-    (n sum w^2) of the ratios as a share: 1 where both agree.
+    They are the mean and largest absolute value, quantiles of the ratio w = exp(difference), and the effective sample
+    size as a share, (sum w)^2 / (n sum w^2): 1 where both agree.
     """
     difference = difference.double()
     ratio = difference.clamp(-20, 20).exp()

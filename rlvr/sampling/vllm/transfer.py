@@ -186,6 +186,7 @@ class Transfer:
         self._call_all("/start_weight_update", lambda server: {})
         for part in parts(weights, PART_BYTES):
             self._send(part)
+            part.clear()  # or it would be held while the next one is made
         self._call_all("/finish_weight_update", lambda server: {"weight_version": version})
 
     def close(self) -> None:

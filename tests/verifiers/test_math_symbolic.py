@@ -15,7 +15,7 @@ from rlvr.core.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.math import MathVerifier, parse_answer, verify_math
 from rlvr.verifiers.math.grammar.parse import parse
-from rlvr.verifiers.math.symbolic.evaluation import OutOfTime, difference_vanishes, evaluate_parts, time_limit
+from rlvr.verifiers.math.symbolic import OutOfTime, difference_vanishes, evaluate_parts, time_limit
 from rlvr.verifiers.math.values.quadrature import value_of
 from rlvr.verifiers.runner.blame import Blame
 

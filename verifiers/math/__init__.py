@@ -8,7 +8,7 @@
 | `compare/` | the comparison of two trees: equations, sets, lists, units, general solutions, open sums |
 | `grammar/` | the parser: text to tokens to an expression tree |
 | `values/` | the tree itself, and its values: exact, numeric, identities of functions, sets of reals, matrices |
-| `symbolic/` | sympy, for what rules and numbers leave open; imported when it is needed |
+| `symbolic.py` | sympy, for what rules and numbers leave open; imported when it is needed |
 
 Each folder imports from those below it only. Nothing is evaluated as text, and each layer has bounds on its work.
 """
@@ -29,8 +29,7 @@ from ..extract.answer import reference_text, without_answer
 from ..runner.base import check_choices
 from .answer import Symbolic, is_open, judge_answer, reconsider
 from .compare.comparison import Comparator
-from .symbolic.conversion import NoSymbolicForm
-from .symbolic.evaluation import parse_answer, warm_up
+from .symbolic import NoSymbolicForm, parse_answer, warm_up
 from .text.readings import Reference, read_reference, readable
 from .text.repetition import is_number, read_prompt
 from .values.exact import QUICK_WORK, BoundedWork, OutOfBudget, is_counted

@@ -19,7 +19,7 @@ from ..extract import is_placeholder
 from .compare.comparison import Comparator, agrees_in_digits, is_measured
 from .compare.parameters import begins_somewhere, declares_integers, other_bounds
 from .grammar.lex import to_latex, written_number
-from .symbolic.evaluation import (
+from .symbolic import (
     NotInTime,
     difference_vanishes,
     evaluate_parts,

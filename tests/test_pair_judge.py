@@ -13,7 +13,7 @@ import torch
 from rlvr.config import ModelConfig
 from rlvr.core.types import RunError
 from rlvr.model.load.policy import Policy, load_policy
-from rlvr.pipeline.pair_judge import (
+from rlvr.pipeline.judged_pairs import (
     FORM,
     LEAST_MASS,
     Comparison,
@@ -60,7 +60,7 @@ def plainly(policy: Policy, question: str, endings: Sequence[str]) -> list[float
 @pytest.mark.parametrize("labels", [("A", "B"), ("(A)", "(B)"), ("AB", "BA")])
 def test_probability_of_the_first_label(policy, lead, labels, monkeypatch):
     """The softmax of the labels' log-probabilities behind the lead; batches of any size give the same."""
-    monkeypatch.setattr("rlvr.pipeline.pair_judge.LEAST_MASS", 0.0)
+    monkeypatch.setattr("rlvr.pipeline.judged_pairs.LEAST_MASS", 0.0)
     judge = LocalJudge(policy, lead=lead, labels=labels)
     asked = [COMPARISON, COMPARISON.swap(), Comparison("1+1=", "2", "3", "be right")]
     found = judge.preferences(asked)
@@ -74,7 +74,7 @@ def test_probability_of_the_first_label(policy, lead, labels, monkeypatch):
 
 def test_a_chat_template_is_applied(policy, monkeypatch):
     """The label follows the template's opening of the reply."""
-    monkeypatch.setattr("rlvr.pipeline.pair_judge.LEAST_MASS", 0.0)
+    monkeypatch.setattr("rlvr.pipeline.judged_pairs.LEAST_MASS", 0.0)
     template = "{% for m in messages %}<{{ m.content }}>{% endfor %}{% if add_generation_prompt %}={% endif %}"
     monkeypatch.setattr(policy.tokenizer, "chat_template", template)
     monkeypatch.setattr(policy, "chat", True)

@@ -13,8 +13,7 @@ import pytest
 from rlvr.commands.cli import main
 from rlvr.core.types import Problem, RunError
 from rlvr.pipeline import judged_pairs
-from rlvr.pipeline.judged_pairs import JudgedPairsArgs, write_judged
-from rlvr.pipeline.pair_judge import FORM, LEAD, Comparison
+from rlvr.pipeline.judged_pairs import FORM, LEAD, Comparison, JudgedPairsArgs, write_judged
 from rlvr.pipeline.revisions import Draft, critique_prompt, revision_prompt, write_revisions
 from rlvr.pipeline.sampled import Constitution, read_constitution
 from rlvr.pipeline.stages import Stages

@@ -11,8 +11,7 @@ import pytest
 from benchmarks.training import two_reward_models
 from rlvr.commands.cli import main
 from rlvr.config.pipeline import PipelineConfig
-from rlvr.pipeline.records import SEED_FOLDER
-from rlvr.pipeline.stages import Stages
+from rlvr.pipeline.stages import SEED_FOLDER, Stages
 from rlvr.recipes import llama2
 from rlvr.reward_model.preferences import read_pairs
 from tests.helpers.pipelines import QUICK

@@ -13,9 +13,8 @@ from rlvr.core.registry import did_you_mean, load, register_environment
 from rlvr.core.types import Problem, Reply, Verdict, error
 from rlvr.verifiers.extract import THINKING
 
-from .builtin import calculator, python_tool
 from .calls import MARKS, Call, Format, announcement, escape_result, join_results, read_calls
-from .tool import Running, SandboxFailure, Tool, ToolError, start_tool, tool
+from .tool import Running, SandboxFailure, Tool, ToolError, calculator, python_tool, start_tool, tool
 
 __all__ = ["SandboxFailure", "Tool", "ToolError", "Tools", "calculator", "python_tool", "tool", "tools"]
 

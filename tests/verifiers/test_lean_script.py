@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.verifiers.extract.sections import fenced_answer
-from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge
-from rlvr.verifiers.proof.lean import solution_file, trusted_file, whole_file
-from rlvr.verifiers.proof.lean_script import tactic_block
+from rlvr.verifiers.proof.coq import ScriptError, ScriptTooLarge
+from rlvr.verifiers.proof.lean import solution_file, tactic_block, trusted_file, whole_file
 from rlvr.verifiers.proof.statement import read_lean_statement
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -14,8 +14,7 @@ from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import Problem
 from rlvr.sandbox import external
 from rlvr.sandbox.external import ExternalLimits, run_external, workplace
-from rlvr.verifiers.proof.coq import Coq
-from rlvr.verifiers.proof.coq_script import ScriptError, ScriptTooLarge, tactic_script
+from rlvr.verifiers.proof.coq import Coq, ScriptError, ScriptTooLarge, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
 from tests.helpers.files import ROOT
 from tests.helpers.users import NOBODY

@@ -14,8 +14,7 @@ from rlvr.core.types import Problem, Verdict, correct, error, incorrect, limit, 
 from rlvr.sandbox.external import ExternalLimits, Finished
 from rlvr.verifiers.extract.sections import fenced_answer
 from rlvr.verifiers.proof import coq as coq_module
-from rlvr.verifiers.proof.coq import Coq
-from rlvr.verifiers.proof.coq_script import ScriptError, tactic_script
+from rlvr.verifiers.proof.coq import Coq, ScriptError, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
 from tests.helpers.machine import processor_time
 

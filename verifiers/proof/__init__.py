@@ -1,6 +1,6 @@
 """The verifier `proof`: the completion's tactics must prove a statement; Coq or Lean decides.
 
-`statement` reads the reference, `coq_script` and `lean_script` read the tactics, `coq` and `lean` run the prover.
+`statement` reads the reference, `coq` and `lean` read the tactics and run the prover.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from rlvr.sandbox.limits import check_count, check_seconds
 
 from ..cache import Cache
 from ..extract.sections import fenced_answer
-from .coq import Coq
-from .coq_script import ScriptError, ScriptTooLarge, tactic_script
-from .lean import Lean, LeanServer
-from .lean_script import tactic_block
+from .coq import Coq, ScriptError, ScriptTooLarge, tactic_script
+from .lean import Lean, LeanServer, tactic_block
 from .statement import Statement, read_lean_statement, read_statement
 
 __all__ = ["ProofVerifier"]

@@ -33,7 +33,9 @@ from typing import Any
 
 from rlvr.sandbox.testcode.instrument import AFTER, PREFIX, called_name, find_names
 
-from .answers import Flow, MixedAnswers
+from .answers import Answers, MixedAnswers
+from .bindings import Bindings
+from .given import Given
 
 
 class WeakTests(Exception):
@@ -185,10 +187,13 @@ class _Check:
                 self._check_objects(node)
         self._refuse_unused(tree, functions)
         self._refuse_changing(tree)
-        flow = Flow(tree, names, self.classes, self.objects, CHANGING)
-        self.compared = flow.compared
+        bindings = Bindings(tree, {*names, *self.objects}, CHANGING)
+        answers = Answers(bindings, self.objects)
+        given = Given(bindings, answers, self.classes, self.objects)
+        self.compared = given.compared
         try:
-            flow.check()
+            answers.check()
+            given.check()
         except MixedAnswers as error:
             raise WeakTests(str(error)) from None
 

@@ -62,6 +62,10 @@ class Bindings:
         self._groups: dict[str, set[str]] = {}
         while self._measure():
             pass
+        # For each variable: where it is bound to a container of another one.
+        self.shared = {
+            name: [each.node for each in found if self.refer(each.value)] for name, found in self._of.items()
+        }
 
     def asks(self, node: ast.AST) -> bool:
         """Whether a node is a call of the program, or a read of one of its objects."""

@@ -174,9 +174,9 @@ class Given:
         """Whether a variable is not bound to a container of another one between two places."""
         order, outside = self._bindings.order, {*self._bindings.find_above(bound)}
         loops = self._find_loops(node) - outside
-        others = [each.node for each in self._bindings.find_of(name) if self._bindings.refer(each.value)]
         return not any(
-            order[bound] < order[each] < order[node] or not loops.isdisjoint(self._find_loops(each)) for each in others
+            order[bound] < order[each] < order[node] or not loops.isdisjoint(self._find_loops(each))
+            for each in self._bindings.shared.get(name, ())
         )
 
     def _is_first_loop(self, loop: ast.For) -> bool:

@@ -44,7 +44,6 @@ class Answers:
         # The tests' own functions that ask the program, or read what it has answered; those that check something.
         self._asking = set[str]()
         self._checking = set[str]()
-        self._carried = self._find_carried()
         while self._bind():
             pass
         self._measured = self._find_measured()
@@ -89,9 +88,8 @@ class Answers:
         return own or self._bindings.asks(node)
 
     def are_one(self, met: Sources) -> bool:
-        """Whether sources are a single answer: a variable, or parts of one."""
-        found = frozenset(map(self._resolve, met))
-        return len(found) == 1 and not found & self._mixed
+        """Whether sources are a single answer: a variable, or several that are bound at once."""
+        return len(set(map(self._resolve, met))) == 1 and not met & self._mixed
 
     def is_answer(self, name: str) -> bool:
         """Whether a variable holds nothing but what the program has answered."""
@@ -119,7 +117,8 @@ class Answers:
                 if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
                     sides = (part.left, *part.comparators)
                     wholes = [s.args[0] if called_name(s) == "len" and isinstance(s, ast.Call) else s for s in sides]
-                    names = {each.id for each in wholes if isinstance(each, ast.Name)}
+                    pinned = sum(bool(self.of(side)) for side in sides) == 1
+                    names = {each.id for each in wholes if pinned and isinstance(each, ast.Name)}
                     found |= {name for name in names if self._is_bound_beside(name, node)}
         return found
 
@@ -265,14 +264,16 @@ class Answers:
     # What a variable holds.
 
     def _resolve(self, source: str) -> str:
-        """Return the one answer that a variable holds a part of, if that is still what it was."""
-        bound = self._bound.get(source, ())
-        if len(bound) == 1 and len(bound[0]) == 1 and source not in self._mixed:
-            (origin,) = bound[0]
-            places = [each.node for each in self._bindings.find_of(origin)]
-            if origin != source and (len(places) < 2 or all(map(self._bindings.is_own, places))):
-                return self._resolve(origin)
-        return source
+        """Return what variables have in common: an answer, or that they are bound at once, as in `a, b = f(1)`."""
+        found = self._bindings.find_of(source)
+        if len(found) != 1 or found[0].adds or self._bindings.is_own(found[0].node):
+            return source
+        (sources,) = self._bound.get(source, [_NONE])
+        (origin,) = sources if len(sources) == 1 else [source]
+        items = isinstance(found[0].node, ast.comprehension) and origin != source
+        if items or not (isinstance(found[0].node, ast.Assign) or self._bindings.find_of(origin)):
+            return self._resolve(origin)
+        return f"bound {self._bindings.order[found[0].node]}"
 
     def _bind(self) -> bool:
         """Find the sources of all bindings; return whether there are more than before."""
@@ -284,7 +285,7 @@ class Answers:
             # What is added to a container is in all that hold it.
             for name in names.union(*map(self._bindings.group, names)) if adds else names:
                 found[name].append(sources)
-                if adds or len(sources) > 1 or name in self._carried or self._has_several(value):
+                if adds or len(sources) > 1 or self._has_several(value):
                     self._mixed.add(name)
         before = len(self._bound), len(self._asking), len(self._checking)
         self._bound = dict(found)
@@ -297,25 +298,6 @@ class Answers:
             if any(always_fails(part) or (self._decides(part) and not isinstance(part, _ENDS)) for part in parts):
                 self._checking.add(name)
         return before != (len(self._bound), len(self._asking), len(self._checking))
-
-    def _find_carried(self) -> set[str]:
-        """Return the variables that hold in a loop what they were bound to in the round before."""
-        found = set[str]()
-        reads = defaultdict[str, list[ast.AST]](list)
-        for node in self._bindings.nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                reads[node.id].append(node)
-            elif self._bindings.is_own(node):
-                for name in find_names(self._bindings.functions[called_name(node)])[0]:
-                    reads[name].append(node)
-        order = self._bindings.order
-        for node, target, _, _ in self._bindings.all:
-            loops = {each for each in self._bindings.find_above(node) if isinstance(each, ast.For)}
-            for name in find_stored(target) if loops else ():
-                earlier = [read for read in reads[name] if order[read] < order[node]]
-                if any(not loops.isdisjoint(self._bindings.find_above(read)) for read in earlier):
-                    found.add(name)
-        return found
 
     def _find_deciding(self, node: ast.AST) -> Sources:
         """Return the sources that decide whether a node is executed."""

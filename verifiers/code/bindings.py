@@ -7,7 +7,7 @@ with brackets, `f()`.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ _PAIRING = frozenset("zip enumerate items dict map".split())
 _PICKING = frozenset("choice get max min next pop popleft setdefault".split())
 
 
+_LOOPS = (ast.For, *COMPREHENSIONS, ast.Lambda)
+_COMPUTING = (ast.Name, ast.BinOp, ast.Call)
 # There is one node of each of these in a tree, however often it is used.
 _SHARED = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 
@@ -48,7 +50,7 @@ class Bindings:
     """The bindings of test code. asked: names of the program, and of its objects; changing: methods that add."""
 
     def __init__(self, tree: ast.Module, asked: Collection[str], changing: Collection[str]) -> None:
-        self.asked, self.changing = asked, changing
+        self.asked, self.changing = {*asked}, changing
         self.nodes = list(_walk_in_order(tree))
         self.order = {node: place for place, node in enumerate(self.nodes)}
         self.above = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
@@ -58,6 +60,11 @@ class Bindings:
         for binding in self.all:
             for name in find_stored(binding.target):
                 self._of[name].append(binding)
+        self.sites = defaultdict[str, list[ast.expr]](list)
+        for node in self.nodes:
+            if isinstance(node, ast.expr) and self.is_own(node):
+                self.sites[called_name(node)].append(node)
+        self._tables = self._find_tables()
         self._depths: dict[str, int] = {}
         self._groups: dict[str, set[str]] = {}
         while self._measure():
@@ -121,7 +128,7 @@ class Bindings:
             yield Binding(node, _name(f"{function.name}()"), node.value, False)
         elif isinstance(node, ast.Lambda):
             call = next(each for each in self.find_above(node) if isinstance(each, ast.Call))
-            given = ast.Tuple([call.func, *call.args])
+            given = ast.Tuple(_operands_of(call))
             yield from (Binding(node, _name(each.arg), given, False) for each in node.args.args)
         elif self.is_own(node):
             yield from self._find_parameters(node)  # type: ignore[arg-type]
@@ -156,10 +163,60 @@ class Bindings:
                 self._groups.update(dict.fromkeys(whole, whole))
             if binding.adds:
                 names = names.union(*map(self.group, names))
-                depth += not isinstance(binding.node, ast.AugAssign)
+                depth += sum(isinstance(part, (ast.Subscript, ast.Call)) for part in ast.walk(binding.target))
             for name in names:
                 self._depths[name] = min(_DEEP, max(depth, self._depths.get(name, 0)))
         return before != self._depths
+
+    def name_of(self, node: ast.expr) -> str:
+        """Return the name of what a node reads or changes a container of: a variable, or the result of a function."""
+        if self.is_own(node):
+            return f"{called_name(node)}()" if self.depth(node) else ""
+        own = isinstance(node, ast.Name) and node.id not in self.asked and self.depth(node)
+        return node.id if own and (isinstance(node.ctx, ast.Load) or self.changes(node)) else ""  # type: ignore[attr-defined]
+
+    def changes(self, node: ast.expr) -> bool:
+        """Whether the tests change the container that a variable holds."""
+        while isinstance(above := self.above[node], ast.Subscript) and above.value is node:
+            node = above
+        if isinstance(above, ast.AugAssign) and above.target is node:
+            return True
+        method = isinstance(above, ast.Attribute) and isinstance(self.above[above], ast.Call)
+        stored = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        return stored or (method and above.attr in self.changing)  # type: ignore[attr-defined]
+
+    def last_of(self, node: ast.AST) -> int:
+        """Return the place of the last node of the part of a statement that is executed at once."""
+        statement = self.statement_of(node)
+        simple = not isinstance(statement, (ast.For, ast.If, ast.Try, ast.With))
+        return max(self.order.get(part, 0) for part in ast.walk(statement)) if simple else self.order[node]
+
+    def find_loops(self, node: ast.AST) -> set[ast.AST]:
+        """Return the loops of its function that a node is in."""
+        found, below = set[ast.AST](), node
+        for above in self.find_above(node):
+            if isinstance(above, ast.FunctionDef):
+                return found
+            if isinstance(above, _LOOPS) and not (isinstance(above, ast.For) and below is above.iter):
+                found.add(above)
+            below = above
+        return found
+
+    def is_repeated(self, node: ast.AST) -> bool:
+        """Whether a node may be executed more than once."""
+        function = self.function_of(node)
+        sites = self.sites[function.name] if function is not None else []
+        return bool(self.find_loops(node)) or len(sites) > 1 or any(self.is_repeated(site) for site in sites)
+
+    def _find_tables(self) -> set[str]:
+        """Return the variables that hold a literal and are read once: as if it were written there."""
+        reads = Counter(node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        once = {node.id for node in self.nodes if isinstance(node, ast.Name) and not self.is_repeated(node)}
+        found = {name: self._of[name][0] for name in once if reads[name] == 1 and len(self._of[name]) == 1}
+        plain = {
+            name for name, each in found.items() if isinstance(each.node, ast.Assign) and not each.node.targets[1:]
+        }
+        return {n for n in plain if not any(isinstance(part, _COMPUTING) for part in ast.walk(found[n].value))}
 
     def stored_in(self, target: ast.expr) -> set[str]:
         """Return the variables that an assignment binds, or whose containers it changes."""
@@ -205,7 +262,7 @@ class Bindings:
     def refer(self, value: ast.AST) -> set[str]:
         """Return the variables whose containers a value may be, or have in it."""
         if isinstance(value, ast.Name):
-            own = value.id not in self.asked and self.depth(value)
+            own = value.id not in self.asked | self._tables and self.depth(value)
             return {value.id} if own and isinstance(value.ctx, ast.Load) else set()
         if not isinstance(value, (ast.expr, ast.comprehension)) or (isinstance(value, ast.expr) and self.asks(value)):
             return set()

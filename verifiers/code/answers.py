@@ -87,6 +87,11 @@ class Answers:
         own = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._asking
         return own or self._bindings.asks(node)
 
+    def asks_once(self, function: ast.FunctionDef) -> bool:
+        """Whether a function of the tests asks the program for one answer."""
+        calls = [part for part in ast.walk(function) if self.asks(part) and not self.asks(self._above[part])]
+        return len(calls) == 1 and not self._bindings.find_loops(calls[0])
+
     def are_one(self, met: Sources) -> bool:
         """Whether sources are a single answer: a variable, or several that are bound at once."""
         return len(set(map(self._resolve, met))) == 1 and not met & self._mixed
@@ -238,7 +243,7 @@ class Answers:
         if isinstance(node, ast.Name):
             return node.id in self._mixed
         if self.asks(node):
-            return False
+            return self._bindings.is_own(node) and not self.asks_once(self._bindings.functions[called_name(node)])
         if isinstance(node, COMPREHENSIONS):
             items = [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.comprehension)]
             counts = all(isinstance(item, ast.Compare) for item in items)

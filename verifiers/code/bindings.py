@@ -71,7 +71,10 @@ class Bindings:
             pass
         # For each variable: where it is bound to a container of another one.
         self.shared = {
-            name: [each.node for each in found if self.refer(each.value)] for name, found in self._of.items()
+            name: [
+                each.node for each in found if self.refer(each.value) or (_takes_apart(each) and _repeats(each.value))
+            ]
+            for name, found in self._of.items()
         }
 
     def asks(self, node: ast.AST) -> bool:
@@ -121,6 +124,9 @@ class Bindings:
             yield Binding(node, node.target, node.value, isinstance(node, ast.AugAssign))
         elif isinstance(node, (ast.For, ast.comprehension)):
             yield Binding(node, node.target, node.iter, False)
+        elif isinstance(node, ast.Delete):
+            parts = [each for each in node.targets if isinstance(each, ast.Subscript)]
+            yield from (Binding(node, each, each.slice, True) for each in parts)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             body = self.above[node].body  # type: ignore[attr-defined]
             yield Binding(node, _name(node.name), ast.Tuple(body), False)
@@ -155,9 +161,10 @@ class Bindings:
         for binding in self.all:
             names = self.stored_in(binding.target)
             depth = self.depth(binding.value)
-            if isinstance(binding.node, (ast.For, ast.comprehension)) or isinstance(binding.target, ast.Tuple):
-                depth -= 1
             held = self.refer(binding.value)
+            if _takes_apart(binding):
+                depth -= 1
+                held = held | (names if depth and _repeats(binding.value) else set())
             if names and held:
                 whole = set[str]().union(*map(self.group, names | held))
                 self._groups.update(dict.fromkeys(whole, whole))
@@ -210,9 +217,10 @@ class Bindings:
 
     def _find_tables(self) -> set[str]:
         """Return the variables that hold a literal and are read once: as if it were written there."""
-        reads = Counter(node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
-        once = {node.id for node in self.nodes if isinstance(node, ast.Name) and not self.is_repeated(node)}
-        found = {name: self._of[name][0] for name in once if reads[name] == 1 and len(self._of[name]) == 1}
+        names = [node for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        reads = Counter(node.id for node in names)
+        once = {node.id for node in names if reads[node.id] == 1 and not self.is_repeated(node)}
+        found = {name: self._of[name][0] for name in once if len(self._of[name]) == 1}
         plain = {
             name for name, each in found.items() if isinstance(each.node, ast.Assign) and not each.node.targets[1:]
         }
@@ -275,6 +283,15 @@ class Bindings:
         bound = {value.target.id} if isinstance(value, ast.NamedExpr) else set[str]()
         parts = _operands_of(value) if isinstance(value, ast.Call) else ast.iter_child_nodes(value)
         return bound.union(*map(self.refer, parts))
+
+
+def _takes_apart(binding: Binding) -> bool:
+    return isinstance(binding.node, (ast.For, ast.comprehension)) or isinstance(binding.target, ast.Tuple)
+
+
+def _repeats(value: ast.AST) -> bool:
+    """Whether a container may have the same item twice: `[[]] * 2`."""
+    return any(isinstance(part, ast.Mult) for part in ast.walk(value))
 
 
 def _name(name: str) -> ast.Name:

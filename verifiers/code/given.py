@@ -82,11 +82,10 @@ class Given:
         group, function = self._bindings.group(name), self._bindings.function_of(node)
         given = [(place, names) for place, names in self._given if names & group]
         bound = self._find_fresh(name, node)
-        # What a function binds itself is its own; what it does not, others may have changed.
-        own = function is not None and (bound is not None or not self._bindings.is_repeated(function.body[0]))
-        if any(self._bindings.function_of(place) is not function for place, _ in given) and not (own and bound):
-            return [place for place, _ in given] * 2
-        if given and function and not own:
+        others = [place for place, _ in given if self._bindings.function_of(place) is not function]
+        if function is not None and bound is not None:  # what a function binds itself is its own
+            others = [place for place in others if function in self._bindings.find_above(place)]
+        if others or (given and bound is None and function and self._bindings.is_repeated(function.body[0])):
             return [place for place, _ in given] * 2
         given = [each for each in given if self._bindings.function_of(each[0]) is function]
         order, loops = self._bindings.order, self._bindings.find_loops(node)

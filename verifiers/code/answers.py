@@ -175,19 +175,19 @@ class Answers:
         both = find_names(body)[1] & set[str]().union(*(find_names(each)[1] for each in others))
         if (checks and goes_on) or (handled and not ends) or both:
             raise MixedAnswers("an exception of the program decides what is executed")
-        if ends or fails:
-            self._check_expected(node.body)
+        self._check_expected(node.body, one=ends or bool(fails))
 
-    def _check_expected(self, body: list[ast.stmt]) -> None:
-        """Refuse what may raise in place of the one call that should."""
+    def _check_expected(self, body: list[ast.stmt], *, one: bool = True) -> None:
+        """Refuse what may raise in place of a call that should. one: there is one such call."""
         parts = [part for each in body for part in ast.walk(each)]
         calls = [part for part in parts if isinstance(part, ast.Call) and self.asks(part)]
         loops = any(isinstance(part, (ast.For, *COMPREHENSIONS)) for part in parts)
-        if calls and (loops or len(calls) > 1 or self._bindings.is_own(calls[0])):
+        if one and calls and (loops or len(calls) > 1 or self._bindings.is_own(calls[0])):
             raise MixedAnswers("several calls where one is expected to raise")
+        plain = all(isinstance(self._above[call], (ast.Expr, ast.Assign, ast.Assert)) for call in calls)
         given = {part for call in calls for part in ast.walk(call)}
         read = [part for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
-        if any(part.id in self._bound and part not in given for part in read):
+        if not plain or any(part.id in self._bound and part not in given for part in read):
             raise MixedAnswers("an answer is used where an exception is expected")
 
     # Where sources meet.

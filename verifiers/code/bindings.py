@@ -9,28 +9,16 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+from rlvr.core.files.tables import read_words
 from rlvr.sandbox.testcode.instrument import called_name
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _DEEP = 5  # containers in containers, from here on as deep as can be
-# Functions and methods that return a number or a text; a container of such; the items of their arguments in another
-# container; tuples of these; one of them.
-_NUMBERS = frozenset(
-    "abs all any ascii bin bool bytes ceil chr complex count endswith factorial find float floor format gcd hex index "
-    "int isalpha isdigit isinstance islower issubset issuperset isupper join len lower ord pow randint random "
-    "randrange replace repr round sqrt startswith str strip sum title uniform upper".split()
-)
-_FLAT = frozenset("divmod range split splitlines".split())
-_COPYING = frozenset(
-    "list tuple set frozenset sorted reversed deque Counter copy filter iter sample choices keys values union".split()
-)
-_PAIRING = frozenset("zip enumerate items dict map".split())
-_PICKING = frozenset("choice get max min next pop popleft setdefault".split())
-
-
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
 _LOOPS = (ast.For, *COMPREHENSIONS, ast.Lambda)
 _COMPUTING = (ast.Name, ast.BinOp, ast.Call)
 # There is one node of each of these in a tree, however often it is used.
@@ -257,15 +245,15 @@ class Bindings:
             return self._depths.get(f"{name}()", 0)
         given = _operands_of(node)
         deepest = self._deepest(given)
-        if name in _NUMBERS and not (name == "sum" and len(node.args) > 1):
+        if name in _WORDS["numbers"] and not (name == "sum" and len(node.args) > 1):
             return 0
-        if name in _FLAT:
+        if name in _WORDS["flat"]:
             return 1
-        if name in _COPYING:
+        if name in _WORDS["copying"]:
             return max(1, deepest)
-        if name in _PAIRING:
+        if name in _WORDS["pairing"]:
             return min(_DEEP, max(1, deepest) + 1)
-        return deepest if name in _PICKING else _DEEP if given and deepest else 1
+        return deepest if name in _WORDS["picking"] else _DEEP if given and deepest else 1
 
     def refer(self, value: ast.AST) -> set[str]:
         """Return the variables whose containers a value may be, or have in it."""

@@ -271,10 +271,10 @@ class Answers:
     def _resolve(self, source: str) -> str:
         """Return what variables have in common: an answer, or that they are bound at once, as in `a, b = f(1)`."""
         found = self._bindings.find_of(source)
-        if len(found) != 1 or found[0].adds or self._bindings.is_own(found[0].node):
+        bound = self._bound.get(source, [])
+        if len(found) != 1 or len(bound) > 1 or found[0].adds or self._bindings.is_own(found[0].node):
             return source
-        (sources,) = self._bound.get(source, [_NONE])
-        (origin,) = sources if len(sources) == 1 else [source]
+        (origin,) = bound[0] if bound and len(bound[0]) == 1 else [source]
         items = isinstance(found[0].node, ast.comprehension) and origin != source
         if items or not (isinstance(found[0].node, ast.Assign) or self._bindings.find_of(origin)):
             return self._resolve(origin)

@@ -127,7 +127,10 @@ class Given:
             if isinstance(above, ast.Subscript) and above.value is not node:
                 return False
             node = above
-        return isinstance(above, (ast.Assign, ast.Return)) and bool(self._bindings.refer(node))
+        if not isinstance(above, (ast.Assign, ast.Return)) or not self._bindings.refer(node):
+            return False
+        targets = above.targets if isinstance(above, ast.Assign) else []
+        return isinstance(node, DISPLAYS) or not any(isinstance(each, (ast.Tuple, ast.List)) for each in targets)
 
     def _is_judged(self, node: ast.expr, before: list[ast.AST]) -> bool:
         """Whether a container counts as it was where it is read: where its only call or the result is judged.

@@ -42,7 +42,7 @@ class Answers:
         self._bound: dict[str, list[Sources]] = {}
         self._mixed = set[str]()
         # The tests' own functions that ask the program, or read what it has answered; those that check something.
-        self._asking = set[str]()
+        self.asking = set[str]()
         self._checking = set[str]()
         while self._bind():
             pass
@@ -84,7 +84,7 @@ class Answers:
 
     def asks(self, node: ast.AST) -> bool:
         """Whether a node is a call of the program, or a read of one of its objects, or calls a function that asks."""
-        own = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._asking
+        own = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.asking
         return own or self._bindings.asks(node)
 
     def asks_once(self, function: ast.FunctionDef) -> bool:
@@ -292,17 +292,17 @@ class Answers:
                 found[name].append(sources)
                 if adds or len(sources) > 1 or self._has_several(value):
                     self._mixed.add(name)
-        before = len(self._bound), len(self._asking), len(self._checking)
+        before = len(self._bound), len(self.asking), len(self._checking)
         self._bound = dict(found)
         for name, function in self._bindings.functions.items():
             own = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
             read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)} - own
             if any(map(self.asks, ast.walk(function))) or read & self._bound.keys():
-                self._asking.add(name)
+                self.asking.add(name)
             parts = [part for each in function.body for part in ast.walk(each)]
             if any(always_fails(part) or (self._decides(part) and not isinstance(part, _ENDS)) for part in parts):
                 self._checking.add(name)
-        return before != (len(self._bound), len(self._asking), len(self._checking))
+        return before != (len(self._bound), len(self.asking), len(self._checking))
 
     def _find_deciding(self, node: ast.AST) -> Sources:
         """Return the sources that decide whether a node is executed."""

@@ -14,6 +14,8 @@ import ast
 from collections.abc import Collection
 from functools import cached_property
 
+from rlvr.sandbox.testcode.instrument import find_names
+
 from .answers import Answers, MixedAnswers
 from .bindings import DISPLAYS, Bindings, arguments_of, find_stored, split_condition
 
@@ -81,6 +83,8 @@ class Given:
         """Return the places where the program may have got a container before it is read."""
         group, function = self._bindings.group(name), self._bindings.function_of(node)
         given = [(place, names) for place, names in self._given if names & group]
+        if function and function.name not in self._answers.asking and name in find_names(function)[1]:
+            return []  # read where the function is called
         bound = self._find_fresh(name, node)
         others = [place for place, _ in given if self._bindings.function_of(place) is not function]
         if function is not None and bound is not None:  # what a function binds itself is its own

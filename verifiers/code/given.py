@@ -96,9 +96,6 @@ class Given:
         first, last, outside = -1, self._bindings.last_of(node), set[ast.AST]()
         if bound is not None:
             first, outside = order[bound], {bound, *self._bindings.find_above(bound)}
-            # Other items of what a loop takes apart.
-            targets = find_stored(bound.target) if isinstance(bound, ast.For) else set[str]()
-            given = [(place, names) for place, names in given if name in names or not names <= targets]
         return [
             place
             for place, _ in given

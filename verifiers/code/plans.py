@@ -26,7 +26,7 @@ from rlvr.sandbox.testcode import instrument, null_search
 from rlvr.sandbox.wire import values
 
 from . import equality
-from .answers import split_condition
+from .bindings import split_condition
 from .evalplus import read_cases, same_result
 from .strength import (
     WeakTests,

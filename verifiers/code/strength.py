@@ -29,17 +29,22 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+from rlvr.core.files.tables import read_words
 from rlvr.sandbox.testcode.instrument import AFTER, PREFIX, called_name, find_names
 
-from .answers import Flow, MixedAnswers
+from .answers import Answers, MixedAnswers
+from .bindings import Bindings
+from .given import Given
 
 
 class WeakTests(Exception):
     """The reason why test code is weak."""
 
 
+_WORDS = read_words(Path(__file__).with_name("words.txt"))
 # What tests may use of modules.
 MODULES = {
     "cmath": frozenset(name for name in dir(cmath) if name[0] != "_") - {"nan", "nanj"},
@@ -50,53 +55,23 @@ MODULES = {
     "fractions": frozenset(("Fraction",)),
     "math": frozenset(name for name in dir(math) if name[0] != "_") - {"nan"},
     "pytest": frozenset(("approx", "raises")),
-    "random": frozenset("choice choices gauss getrandbits randint random randrange sample shuffle uniform".split()),
-    "string": frozenset("ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation".split()),
+    "random": _WORDS["random"],
+    "string": _WORDS["string"],
     "sys": frozenset(("maxsize",)),
 }
 CONSTANTS = MODULES["string"] | frozenset("pi e inf tau maxsize".split())
-TYPES = frozenset("bool int float complex str bytes list tuple dict set frozenset range".split())
-# Builtin functions that tests may call; not `type`, which tells a class of the program from the one that it extends.
-ITERATORS = frozenset("map filter zip enumerate reversed".split())
-FUNCTIONS = (
-    TYPES
-    | ITERATORS
-    | frozenset(
-        "abs all any ascii bin chr divmod format hex isinstance len max min next oct ord pow print repr round sorted "
-        "sum".split()
-    )
-)
-CHANGING = frozenset(
-    "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end "
-    "pop popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update".split()
-)
+TYPES, ITERATORS, CHANGING = _WORDS["types"], _WORDS["iterators"], _WORDS["changing"]
+FUNCTIONS = TYPES | ITERATORS | _WORDS["functions"]
 _DATA: tuple[Any, ...] = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, deque, Counter, range)
 _DATA += (Fraction, Decimal, date, datetime, timedelta)
-# Attributes and methods of plain values. The last ones are of arrays.
-ATTRIBUTES = frozenset(name for kind in _DATA for name in dir(kind) if name[0] != "_").union(CHANGING)
-ATTRIBUTES |= frozenset("all any tolist shape size ndim dtype".split())
-# These look at what a copy does not have: attributes in the fields of a text, rules of time zones, tuples with fields.
-# Or they make a value by the class of another one, or change an array.
-ATTRIBUTES -= frozenset(
-    "format_map astimezone tzname dst strftime timetuple utctimetuple isocalendar conjugate partition rpartition "
-    "fromkeys from_bytes fromhex".split()
-)
-# Attributes of these types that are no methods.
-FIELDS = frozenset(
-    "real imag numerator denominator shape size ndim dtype year month day hour minute second microsecond days seconds "
-    "microseconds maxlen start stop step".split()
-)
+# Attributes and methods of plain values.
+ATTRIBUTES = frozenset(name for kind in _DATA for name in dir(kind) if name[0] != "_")
+ATTRIBUTES = (ATTRIBUTES | CHANGING | _WORDS["of arrays"]) - _WORDS["refused"]
+_READING = _WORDS["reading"]
+FIELDS, READERS, VIEWS, ORDERING = (_WORDS[name] for name in ("fields", "readers", "views", "ordering"))
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
-# These read an iterator or a view at once, or yield its items in turn.
-READERS = ITERATORS | frozenset(
-    "list tuple set frozenset dict sorted sum any all min max len next join extend update Counter deque".split()
-)
-# Methods whose result is an iterator or a view.
-VIEWS = frozenset("keys values items elements".split())
-# Functions that `key=` is an argument of, which call it at once.
-ORDERING = frozenset(("sorted", "min", "max", "sort"))
 _KINDS: tuple[type[ast.AST], ...] = (
     *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Delete, ast.For, ast.If, ast.Return),
     *(ast.Pass, ast.Break, ast.Continue, ast.FunctionDef, ast.arguments, ast.arg, ast.Import, ast.ImportFrom),
@@ -185,10 +160,13 @@ class _Check:
                 self._check_objects(node)
         self._refuse_unused(tree, functions)
         self._refuse_changing(tree)
-        flow = Flow(tree, names, self.classes, self.objects, CHANGING)
-        self.compared = flow.compared
+        bindings = Bindings(tree, {*names, *self.objects}, CHANGING)
+        answers = Answers(bindings, self.objects)
+        given = Given(bindings, answers, self.classes, self.objects)
+        self.compared = given.compared
         try:
-            flow.check()
+            answers.check()
+            given.check()
         except MixedAnswers as error:
             raise WeakTests(str(error)) from None
 
@@ -342,7 +320,11 @@ class _Check:
         if not (isinstance(node, (ast.Name, ast.Call)) and self._is_whole_object(node)):
             return
         if isinstance(above, ast.Call) and node in above.args:
-            own = isinstance(above.func, ast.Name) and above.func.id in _READING - {"dict"} and len(above.args) == 1
+            own = (
+                isinstance(above.func, ast.Name)
+                and above.func.id in _WORDS["reading"] - {"dict"}
+                and len(above.args) == 1
+            )
             root = self._find_root(above.func)
             known = isinstance(root, ast.Name) and root.id in self.names | self.functions | self.objects
             fine = own or known
@@ -392,22 +374,12 @@ class _Check:
     def _check_try(self, node: ast.Try) -> None:
         if node.finalbody:
             raise WeakTests("a try with a finally")
-        self._refuse_operations(node.body)
         for handler in node.handlers:
             kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
             if not all(isinstance(kind, ast.Name) and kind.id in EXCEPTIONS for kind in kinds):
                 raise WeakTests("a handler of something else than builtin exceptions")
             if handler.name:
                 self._check_handled(handler)
-
-    def _refuse_operations(self, body: list[ast.stmt]) -> None:
-        """Refuse operations on answers where an exception is expected: an object of the program would raise another."""
-        for node in [part for statement in body for part in ast.walk(statement)]:
-            if isinstance(node, ast.Call) and self._is_of_program(node):
-                above = self.above[node]
-                given = isinstance(above, ast.Call) and node in above.args and self._is_of_program(above)
-                if not (given or isinstance(above, (ast.Expr, ast.Assign, ast.Assert))):
-                    raise WeakTests("an answer is used where an exception is expected")
 
     def _check_handled(self, handler: ast.ExceptHandler) -> None:
         """Refuse a handler that uses its exception otherwise than in `str(e)` and `e.args`."""
@@ -425,7 +397,6 @@ class _Check:
             raise WeakTests("raise of something else than a builtin exception")
 
     def _check_with(self, node: ast.With) -> None:
-        self._refuse_operations(node.body)
         calls = [part for each in node.body for part in ast.walk(each) if isinstance(part, ast.Call)]
         if len([call for call in calls if not self._is_known(call)]) > 1 or not isinstance(node.body[0], _SIMPLE):
             raise WeakTests("several calls where one is expected to raise")
@@ -564,11 +535,6 @@ class WithoutAnnotations(ast.NodeTransformer):
                 raise WeakTests("an annotation that computes something")
 
 
-# These may read an object of the program, by calling an operation of it.
-_READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict bool".split())
-_CONVERTING = frozenset("int float complex abs round".split())
-
-
 def find_classes(tree: ast.Module, names: Iterable[str]) -> frozenset[str]:
     """Return the program's names that tests use as classes: capitalised names whose objects the tests look into."""
     capital = {name for name in names if name[:1].isupper()}
@@ -582,7 +548,11 @@ def find_classes(tree: ast.Module, names: Iterable[str]) -> frozenset[str]:
         looked: list[ast.expr] = []
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             looked = [node.value]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READING | _CONVERTING:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in _READING | _WORDS["converting"]
+        ):
             looked = node.args
         elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
             looked = node.comparators

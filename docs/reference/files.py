@@ -11,6 +11,10 @@ RUN = (
     ("metrics.jsonl", "a line for each step: [metrics](metrics.md)"),
     ("rollouts.jsonl", "a line for each rollout; older parts are compressed as rollouts-0000.jsonl.gz and so on"),
     ("eval.jsonl", "a line for each evaluation"),
+    (
+        "answers-000020.jsonl.gz",
+        "answers of the evaluation after a step to at most eval.keep_answers problems; a line for each problem",
+    ),
     ("alarms.jsonl", "a line for each alarm of the monitor, with the rollouts that show it"),
     ("events.jsonl", "what happened to the run and when; no resume truncates it"),
     (
@@ -21,12 +25,12 @@ RUN = (
         "checkpoints/step-000020/",
         "a model that transformers loads (an adapter under LoRA), with optimizer state and state.json",
     ),
-    ("report.html, curves.png", "what `rlvr report` makes; a run writes both at its end"),
+    ("report.html", "the page that `rlvr report` writes; a run writes it at its end"),
     ("lock", "held while a process writes in the folder"),
 )
 CHANGES = """
-A resume truncates metrics, rollouts, eval and alarms to its checkpoint. A number that is NaN or infinite is written
-as null.
+A resume truncates metrics, rollouts, eval and alarms to its checkpoint, and deletes the answers of later evaluations.
+A number that is NaN or infinite is written as null.
 """
 
 

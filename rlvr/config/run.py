@@ -73,7 +73,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     tracker_name: Annotated[str | None, WITH_TRACKERS, RESUMABLE] = None
     """Run name in the trackers. None: the name of out_dir."""
     sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 10
-    """Steps between rollouts printed to the terminal. 0: none."""
+    """Steps between rollouts printed to the terminal and sent to the trackers, with histograms. 0: none."""
     shuffle_rewards: Annotated[bool, ADVANCED] = False
     """Control experiment: permute the rewards within each batch, so that they carry no information."""
     dry_run: Annotated[bool, RESUMABLE] = False

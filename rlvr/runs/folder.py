@@ -148,6 +148,7 @@ TRAINING = Kind(
         r"(rollouts|alarms|events)\.jsonl",
         r"rollouts-\d{4,}\.jsonl(\.gz)?",
         r"answers-\d{6,}\.jsonl\.gz",
+        r"trackers\.json",
         r"checkpoints/step-\d{6,}(\.damaged)?",
         r"start(\.damaged|\.training)?",
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard

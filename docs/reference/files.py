@@ -26,6 +26,7 @@ RUN = (
         "a model that transformers loads (an adapter under LoRA), with optimizer state and state.json",
     ),
     ("report.html", "the page that `rlvr report` writes; a run writes it at its end"),
+    ("trackers.json", "with trackers: the run's ids there, and the last step that they have"),
     ("lock", "held while a process writes in the folder"),
 )
 CHANGES = """
@@ -137,6 +138,15 @@ WRITTEN: dict[str, tuple[str, tuple[Field, ...]]] = {
             Field("finish_reason", "text", "as in rollouts.jsonl"),
             Field("tokens", "whole number", "sampled tokens"),
             TURNS,
+        ),
+    ),
+    "answers-000020.jsonl.gz": (
+        "A line for each problem whose held-out answers an evaluation kept.",
+        (
+            Field("step", "whole number", "the one after which they were given"),
+            Field("problem", "text", "its id"),
+            Field("prompt", "text or list of messages", "what was asked"),
+            Field("answers", "list of objects", "fields as in answers.jsonl, without id"),
         ),
     ),
     "profile.jsonl": (

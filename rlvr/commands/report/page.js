@@ -152,6 +152,7 @@
     [index.problems, index.statuses, index.count] = [found.names.problem, found.names.status, index.step.length];
     index.right = index.statuses.indexOf("correct");
     run.derived = null;
+    run.interests = null;
     return true;
   }
 
@@ -680,9 +681,14 @@
   const statusOf = (status) => el("span", { class: `status ${/^[a-z_]+$/.test(status) ? status : ""}` }, status);
   const flagsOf = (bits) => Object.keys(DATA.flags).filter((name) => bits & DATA.flags[name]);
 
-  function interest(run, row) {
-    const longest = run.longest ??= run.index.tokens.reduce((a, b) => Math.max(a, b ?? 0), 1);
-    return flagsOf(run.index.flags[row]).reduce((sum, name) => sum + (INTEREST[name] ?? 0), (run.index.tokens[row] ?? 0) / longest);
+  // What makes a rollout worth a look: its flags and, among equals, its length. Of all rollouts, once.
+  function interests(run) {
+    const { flags, tokens, count } = run.index;
+    if (run.interests?.length === count) return run.interests;
+    const longest = tokens.reduce((a, b) => Math.max(a, b ?? 0), 1), known = new Map();
+    const weigh = (bits) => known.get(bits) ?? known.set(bits, flagsOf(bits).reduce((sum, name) => sum + (INTEREST[name] ?? 0), 0)).get(bits);
+    run.interests = Float64Array.from(flags, (bits, row) => weigh(bits) + (tokens[row] ?? 0) / longest);
+    return run.interests;
   }
 
   function stepRange(asked) {
@@ -698,7 +704,10 @@
   }
 
   const SORTS = {
-    interest: (run) => (a, b) => interest(run, b) - interest(run, a) || run.index.step[b] - run.index.step[a],
+    interest: (run) => {
+      const held = interests(run), { step } = run.index;
+      return (a, b) => held[b] - held[a] || step[b] - step[a];
+    },
     logged: () => (a, b) => a - b,
     last: (run) => (a, b) => run.index.step[b] - run.index.step[a],
     high: (run) => (a, b) => (run.index.advantage[b] ?? -Infinity) - (run.index.advantage[a] ?? -Infinity) || a - b,
@@ -760,7 +769,7 @@
     await list();
     const news = el("button", { type: "button", hidden: true, click: () => { news.hidden = true; list(); } }, "new rollouts: show them");
     root.prepend(news);
-    return () => { run.longest = undefined; news.hidden = false; };
+    return () => { news.hidden = false; };
   }
 
   function describeHistory(run, name) {
@@ -780,7 +789,7 @@
       return;
     }
     const right = rows.filter((row) => index.status[row] === index.right).length, mean = rows.reduce((sum, row) => sum + (index.reward[row] ?? 0), 0) / rows.length;
-    rows.sort((a, b) => interest(run, b) - interest(run, a));
+    rows.sort((a, b) => interests(run)[b] - interests(run)[a]);
     const cards = await Promise.all(rows.map((row) => card(run, row, { group: true, chosen: String(index.sample[row]) === asked.sample })));
     const packed = await textsOf(run, rows[0]), here = groups.indexOf(Math.min(...rows));
     const turn = (by) => {

@@ -127,7 +127,9 @@ def is_repetitive(text: str) -> bool:
     """Return whether at least half of a text's word 4-grams, of 20 or more, occur earlier in it."""
     words = text.split(maxsplit=WORDS)[:WORDS]
     count = len(words) - 3
-    return count >= 20 and len(set(zip(words, words[1:], words[2:], words[3:]))) <= count / 2
+    if count < 20 or len(set(words)) > count / 2 + 3:  # each further word begins another 4-gram
+        return False
+    return len(set(zip(words, words[1:], words[2:], words[3:]))) <= count / 2
 
 
 def pack_rollout(record: Record, masks: Masks) -> list[Any]:

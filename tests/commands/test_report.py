@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.commands.report import page as report_page
 from rlvr.commands.report.content import PANELS, Logs, changed_settings, describe_run, pass_table
-from rlvr.commands.report.page import main, page, table, write_report
+from rlvr.commands.report.page import Link, main, page, table, write_report
 from rlvr.commands.report.rollouts import FLAGS, LONGEST_PART, choose, cut, flags_of_group
 from rlvr.config import Config, to_json
 from rlvr.runs.records import pass_names
@@ -264,7 +264,8 @@ def test_held_out_answers_are_there(tmp_path):
 
 def test_tables_of_a_page_without_scripts_are_escaped():
     """As in a pipeline's page, where no script may run."""
-    text = page("<x>", table(["<h>"], [["</td><script>"]]))
+    text = page("<x>", table(["<h>"], [["</td><script>"], [Link("<b>", Path('a"/<b>.html'))]]))
+    assert '<a href="a%22/%3Cb%3E.html">&lt;b&gt;</a>' in text
     assert "&lt;h&gt;" in text
     assert "&lt;/td&gt;&lt;script&gt;" in text
     assert "<title>rlvr: &lt;x&gt;</title>" in text

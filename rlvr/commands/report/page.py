@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import html
 import json
+import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -132,11 +133,23 @@ def as_script(text: str) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
+@dataclass(frozen=True)
+class Link:
+    """A cell of a table that leads to another file, by its path from the page's folder."""
+
+    text: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f'<a href="{html.escape(urllib.parse.quote(self.path.as_posix()))}">{html.escape(self.text)}</a>'
+
+
 def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
-    """Return an HTML table; every cell is escaped."""
+    """Return an HTML table; every cell is escaped, or a Link."""
 
     def line(cells: Iterable[Any], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+        shown = (str(cell) if isinstance(cell, Link) else html.escape(str(cell)) for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in shown) + "</tr>"
 
     lines = line(head, "th") + "".join(line(row, "td") for row in rows)
     return f'<div class="wide"><table>{lines}</table></div>'

@@ -54,7 +54,7 @@ class RunLog:
         problem. Raises RunError with one line where the disk is full or the like.
         """
         lines = "".join(json.dumps(with_nulls(row), ensure_ascii=False, allow_nan=False) + "\n" for row in records)
-        packed = gzip.compress(lines.encode("utf-8", "surrogatepass"), mtime=0)
+        packed = gzip.compress(lines.encode("utf-8", "surrogatepass"), 6, mtime=0)
         write_whole(self.out_dir / f"answers-{step:06d}.jsonl.gz", packed, SAFE)
 
     def position(self) -> dict[str, int]:

@@ -193,10 +193,12 @@ def test_a_page_follows_a_run_that_trains(tmp_path):
             page.resize(1200, 900)
             page.visit(server.url)
             page.until("document.body?.dataset.ready")
+            page.evaluate("document.querySelector('details').open = true")
             page.until("document.body.dataset.steps === '4'", 120)
             training.join()
             page.until("document.querySelector('main').textContent.includes('ended, step 4 of 4')")
             page.until("document.querySelector('main').textContent.includes('Held-out pass@1 went from')")
+            assert page.evaluate("document.querySelector('details').open")  # what was opened stays so
             page.evaluate("location.hash = '#rollouts?order=last'")
             page.until("document.querySelectorAll('.card').length === 20")
             assert page.evaluate("document.querySelector('.card h3').textContent").startswith("step 4, ")

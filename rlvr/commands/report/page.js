@@ -534,13 +534,25 @@
 
   function viewOverview(root) {
     const draw = () => {
-      const parts = runs.length > 1 ? [comparison()] : [];
+      const parts = runs.length > 1 ? [comparison()] : [], open = new Set(opened(root));
       root.replaceChildren(...[...parts, ...runs.flatMap(headOf)].flat(2).filter(Boolean), ...charts,
         ...runs.flatMap((run) => [runs.length > 1 && el("h2", {}, run.label), ...passSection(run), ...eventsSection(run), metricsTable(run)]).flat(2).filter(Boolean));
+      for (const made of root.querySelectorAll("details")) if (open.has(made.firstChild.textContent)) made.open = true;
     };
     const charts = [curveControls(), ...groupView("Learning")];
     draw();
     return () => { draw(); for (const view of curves.charts) view.update(); };
+  }
+
+  const opened = (root) => [...root.querySelectorAll("details[open]")].map((made) => made.firstChild.textContent);
+
+  // Draws a view anew, unless somebody is using it.
+  function redrawing(root, draw) {
+    return () => {
+      if (root.contains(document.activeElement) || opened(root).length) return;
+      root.replaceChildren();
+      draw();
+    };
   }
 
   function viewSettings(root) {
@@ -628,6 +640,7 @@
         link("rollouts", { run: run.label, problem: p.name }, p.name), p.kind, p.visits.length, percent(p.first), percent(p.last), percent(p.all),
         p.visits[p.visits.length - 1].step])),
     ].filter(Boolean));
+    return redrawing(root, () => viewProblems(root, asked));
   }
 
   // ---------- Held-out answers
@@ -640,7 +653,7 @@
     const kept = runs.flatMap((run) => run.answers.map((step) => ({ key: `${run.label}@${step}`, run, step })));
     if (!kept.length) {
       root.append(el("p", {}, "No held-out answers were kept: there was no evaluation yet, or eval.keep_answers is 0."));
-      return;
+      return redrawing(root, () => viewHeldOut(root, asked));
     }
     const lasts = runs.filter((run) => run.answers.length).map((run) => `${run.label}@${run.answers[run.answers.length - 1]}`);
     const named = (key, otherwise) => kept.find((one) => one.key === key) ?? kept.find((one) => one.key === otherwise);
@@ -653,15 +666,16 @@
     const found = [...groups[asked.kind in groups ? asked.kind : ""]].filter((row) => row.name.toLowerCase().includes((asked.name ?? "").toLowerCase()))
       .sort((x, y) => Math.abs(change(y)) - Math.abs(change(x)));
     const page = Number(asked.page ?? 0), options = kept.map(({ key, run, step }) => [key, `${runs.length > 1 ? `${run.label}, ` : ""}after step ${step}`]);
-    root.append(el("div", { class: "controls" }, choice("a", options, a.key, (value) => set({ a: value, page: 0 })), choice("b", options, b.key, (value) => set({ b: value, page: 0 })),
+    root.append(el("div", { class: "controls" }, choice("a", options, a.key, (value) => set({ a: value, page: 0 }), "left"), choice("b", options, b.key, (value) => set({ b: value, page: 0 }), "right"),
       choice("kind", Object.keys(groups).map((kind) => [kind, `${kind || "all"} (${groups[kind].length})`]), asked.kind, (kind) => set({ kind, page: 0 })),
       el("label", {}, "problem ", el("input", { name: "name", type: "search", value: asked.name ?? "", change: (e) => set({ name: e.target.value, page: 0 }) }))),
     el("p", { class: "soft" }, `${count(both.length, "problem")} in both: ${groups.improved.length} improved, ${groups.regressed.length} regressed, by the kept answers.`),
     pager(page, PER_PAGE, found.length, "problem", (next) => set({ page: next })),
-    ...found.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map((row) => comparedAnswers(row, a, b, asked, set)));
+    ...found.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map((row) => comparedAnswers(row, a, b, asked)));
+    return redrawing(root, () => viewHeldOut(root, asked));
   }
 
-  function comparedAnswers(row, a, b, asked, set) {
+  function comparedAnswers(row, a, b, asked) {
     const side = (one, held) => el("div", {}, el("h3", {}, `${runs.length > 1 ? `${one.run.label}, ` : ""}after step ${one.step}: ${percent(held.rate)} right`),
       held.answers.map((answer) => el("div", {}, el("div", { class: "label" }, statusOf(answer.status), answer.reason ? ` (${answer.reason})` : "", `, ${count(answer.tokens, "token")}`),
         (answer.parts ?? []).map((part) => partOf(part, answer.extracted)))));
@@ -804,7 +818,7 @@
       el("h2", {}, `${runs.length > 1 ? `${run.label}, ` : ""}step ${step}, ${asked.problem}`),
       el("p", {}, `${right} of ${rows.length} right, mean reward ${number(mean)}.`), describeHistory(run, asked.problem),
       ...(packed ? promptOf(packed).map((part) => partOf(part)) : []), el("div", { class: "cards side" }, cards));
-    root.querySelector(".card.chosen")?.scrollIntoView({ block: "center" });
+    root.querySelector(".card.chosen")?.scrollIntoView({ block: "start" });
   }
 
   const promptOf = (packed) => packed[2].slice(0, promptLength(packed));
@@ -929,13 +943,12 @@
       const news = contents.map((content, i) => content.generation !== have[i]?.[0] || (content.metrics.step?.length ?? 0) > 0
         || content.head.state !== runs[i]?.head.state || content.answers.length !== runs[i]?.answers.length);
       contents.forEach(merge);
-      document.body.classList.remove("lost");
-      if (have.length && news.some(Boolean)) update?.();
-      await Promise.all(runs.map(readRollouts));
+      state.textContent = "";
+      const more = await Promise.all(runs.map(readRollouts));
+      if ([...news, ...more].some(Boolean)) update?.();
       document.body.dataset.steps = Math.max(...runs.map((run) => run.rows));
     } catch (error) {
-      document.body.classList.add("lost");
-      state.textContent = "the server has ended";
+      state.textContent = `No news: ${error.message}. Has rlvr view ended?`;
     }
     setTimeout(follow, POLL);
   }

@@ -177,9 +177,9 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, sources: Sequence[Source], host: str, port: int) -> None:
         if ":" in host:
             self.address_family = socket.AF_INET6
+        super().__init__((host, port), Handler)  # first, since reading long runs takes seconds
         self.runs = [LiveRun(source) for source in sources]
         self.lock = threading.Lock()
-        super().__init__((host, port), Handler)
         self.local = is_local(host)
         self.token = "" if self.local else secrets.token_urlsafe(24)
         name = f"[{host}]" if ":" in host else host

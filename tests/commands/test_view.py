@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 
@@ -205,3 +209,20 @@ def test_a_page_follows_a_run_that_trains(tmp_path):
             page.evaluate("location.hash = '#held-out'")
             page.until("document.querySelector('main').textContent.includes('2 problems in both')")
             assert {url.split("?")[0].rpartition("/")[0] for url in page.requested} == {server.url.rstrip("/")}
+
+
+def test_the_command_prints_its_url_and_ends_at_an_interrupt(tmp_path):
+    """One line on standard output; exit code 0 and no traceback after Ctrl-C."""
+    command = [sys.executable, "-m", "rlvr", "view", str(write_run(tmp_path)), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with urlopen(url, timeout=30) as answer:
+            assert b'id="page"' in answer.read()
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, out, errors) == (0, "", "")

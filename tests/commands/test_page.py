@@ -184,7 +184,7 @@ def test_two_evaluations_side_by_side(run, page):
     """Who improved, who regressed; a problem's answers of both beside each other; its link opens it."""
     show(page, write_report(run), "#held-out")
     assert "3 problems in both: 1 improved, 1 regressed" in page.evaluate(
-        "document.querySelector('#held-out').textContent"
+        "document.querySelector('#view-held-out').textContent"
     )
     go(page, "#held-out?kind=regressed")
     assert [text.split(" ")[0] for text in texts(page, ".card summary")] == ["b"]
@@ -239,7 +239,7 @@ def test_a_group_side_by_side(tmp_path, page):
         log_sample(4, 4),
     ]
     show(page, write_report(write_run(tmp_path, rows)), "#rollouts?step=3&problem=p0&sample=1")
-    assert "3 of 4 right, mean reward 0.75" in page.evaluate("document.querySelector('#rollouts').textContent")
+    assert "3 of 4 right, mean reward 0.75" in page.evaluate("document.querySelector('#view-rollouts').textContent")
     assert [text.split(":")[0] for text in texts(page, ".card h3")] == ["sample 1", "sample 3", "sample 0", "sample 2"]
     assert "near miss" in texts(page, ".card h3")[0]
     assert texts(page, ".card.chosen h3")[0].startswith("sample 1")
@@ -452,7 +452,7 @@ def test_a_hundred_thousand_rollouts(tmp_path, page):
     go(page, "#rollouts?status=error")
     assert "1 to 20 of 100 rollouts" in texts(page, "output")[0]
     assert "Its text is not in this page" not in "".join(texts(page, ".card"))
-    assert float(page.evaluate("document.querySelector('#rollouts').dataset.filter")) < 300
+    assert float(page.evaluate("document.querySelector('#view-rollouts').dataset.filter")) < 300
     go(page, "#rollouts?text=the")
     assert "of 100,000 rollouts are in this page" in page.evaluate("document.querySelector('main').textContent")
     begun = time.monotonic()

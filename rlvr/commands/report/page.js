@@ -916,9 +916,10 @@
     nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
     for (const held of curves.charts) held.chart?.destroy();
     curves.charts.clear();
-    const root = el("section", { id: view });
+    const root = el("section", { id: `view-${view}` });  // not the hash, to which the browser would scroll
     const turn = render.turn = {};
     main.replaceChildren(root);
+    window.scrollTo(0, 0);
     const found = await VIEWS[view](root, Object.fromEntries(new URLSearchParams(query)));
     if (render.turn !== turn) return;
     update = found ?? (() => {});

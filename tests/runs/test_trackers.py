@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import accelerate.tracking
@@ -19,7 +20,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 import rlvr.runs.trackers
 from rlvr.launch import launch
 from rlvr.runs.tracker_tables import SENDERS, as_markdown, table_of_rollouts
-from rlvr.runs.trackers import tensorboard
+from rlvr.runs.trackers import Tracked, tensorboard, write_state
 from rlvr.training.callbacks import tracker_name
 from tests.helpers.files import lines
 from tests.helpers.pages import log_sample
@@ -266,6 +267,27 @@ def test_a_tracker_holds_every_number_of_a_resumed_run(tmp_path, monkeypatch, tr
         assert held[name] == once, name
     assert held["eval/answers"] == {0: [True], **once}
     assert runs_of(tracker, tmp_path) == 1
+
+
+def test_steps_are_sent_once_and_again_only_after_a_rollback(tmp_path):
+    """A resume repeats steps with the same numbers, which are not sent; a rollback with others, which are."""
+    sent: list[int] = []
+    accelerator: Any = SimpleNamespace(log=lambda values, step: sent.append(step))
+    run = tiny(tmp_path, run={"sample_every": 0}).run
+    write_state(tmp_path, {"step": 0, "evaluation": -1, "ids": {}})
+
+    def train(tracked: Tracked, *steps: int) -> list[int]:
+        sent.clear()
+        for step in steps:
+            tracked.numbers(step, {"reward": 1.0})
+            tracked.rollouts(step, [])
+        return list(sent)
+
+    first = Tracked(run, accelerator)
+    assert train(first, 1, 2, 3) == [1, 2, 3]
+    assert train(Tracked(run, accelerator), 2, 3, 4) == [4]
+    first.go_back(1)
+    assert train(first, 2, 3) == [2, 3]
 
 
 def test_a_table_of_rollouts_is_bounded_and_harmless():

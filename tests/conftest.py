@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.report import curves
 from tests.bad_files import lay_out
 from tests.helpers.files import DataSets, begin_with_long_tests, mark_slow
-from tests.helpers.pictures import small_picture
 
 NAMED = os.environ.get("RLVR_DATA", "")
 
@@ -76,15 +74,6 @@ def imports_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for name in sys.modules.keys() - modules:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(folder):
             del sys.modules[name]
-
-
-@pytest.fixture(autouse=True)
-def drawn_small(torch_stays_as_it_was: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each report the same small picture; tests/commands/test_report.py draws whole ones.
-
-    After the fixture that looks at torch, so that what a test replaces is put back before that one looks again.
-    """
-    monkeypatch.setattr(curves, "draw_curves", small_picture)
 
 
 @pytest.fixture

@@ -297,6 +297,6 @@ def test_wheel_holds_every_module(tmp_path):
     expected = {f"{p.replace('.', '/')}/{f.name}" for p in PACKAGES for f in files(p)} | {"rlvr/py.typed"}
     for package, folder in PACKAGES.items():
         data = [path for ending in ("css", "html", "js", "lean", "toml", "txt") for path in folder.glob(f"*.{ending}")]
-        data += folder.glob("templates/*")
+        data += [*folder.glob("templates/*"), *folder.glob("uplot/*")]
         expected |= {f"{package.replace('.', '/')}/{path.relative_to(folder)}" for path in data}
     assert held == expected

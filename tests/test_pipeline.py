@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -215,13 +216,18 @@ def test_recipes_of_other_commands(capsys):
 
 
 def test_the_report_has_each_seed_and_the_mean(tmp_path):
+    """Intervals of each seed, means with their deviation, counts as whole numbers, a link to a stage's own page."""
     for seed, (first, last) in {0: (0.25, 0.5), 1: (0.35, 0.7)}.items():
         rows = [{"step": 0, "pass@1": first, "pass@1_ci": [0.1, 0.4]}, {"step": 2, "pass@1": last}]
         folder = tmp_path / f"seed-{seed}"
-        folder.mkdir()
-        record = {"settings": {"a": "<b>"}, "path": "rl", "measured": {"evaluations": rows}, "seconds": 90.0}
+        (folder / "rl").mkdir(parents=True)
+        measured = {"evaluations": rows, "pairs": 1200 + seed * 2}
+        record = {"settings": {"a": "<b>"}, "path": "rl", "measured": measured, "seconds": 90.0}
         (folder / "rl.stage.json").write_text(json.dumps(record))
+    (tmp_path / "seed-1" / "rl" / "report.html").write_text("")
     text = write_pipeline_report(tmp_path, ["rl", "never"]).read_text()
+    assert "1,201 ± 1.41" in text
+    assert re.findall(r'<a href="[^"]*">', text) == ['<a href="seed-1/rl/report.html">']
     assert "0.250 [0.100, 0.400]" in text
     assert "0.600 ± 0.141" in text
     assert "2 of 2" in text

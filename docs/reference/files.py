@@ -11,6 +11,10 @@ RUN = (
     ("metrics.jsonl", "a line for each step: [metrics](metrics.md)"),
     ("rollouts.jsonl", "a line for each rollout; older parts are compressed as rollouts-0000.jsonl.gz and so on"),
     ("eval.jsonl", "a line for each evaluation"),
+    (
+        "answers-000020.jsonl.gz",
+        "answers of the evaluation after a step to at most eval.keep_answers problems; a line for each problem",
+    ),
     ("alarms.jsonl", "a line for each alarm of the monitor, with the rollouts that show it"),
     ("events.jsonl", "what happened to the run and when; no resume truncates it"),
     (
@@ -21,12 +25,13 @@ RUN = (
         "checkpoints/step-000020/",
         "a model that transformers loads (an adapter under LoRA), with optimizer state and state.json",
     ),
-    ("report.html, curves.png", "what `rlvr report` makes; a run writes both at its end"),
+    ("report.html", "the page that `rlvr report` writes; a run writes it at its end"),
+    ("trackers.json", "with trackers: the run's ids there, and the last step that they have"),
     ("lock", "held while a process writes in the folder"),
 )
 CHANGES = """
-A resume truncates metrics, rollouts, eval and alarms to its checkpoint. A number that is NaN or infinite is written
-as null.
+A resume truncates metrics, rollouts, eval and alarms to its checkpoint, and deletes the answers of later evaluations.
+A number that is NaN or infinite is written as null.
 """
 
 
@@ -133,6 +138,15 @@ WRITTEN: dict[str, tuple[str, tuple[Field, ...]]] = {
             Field("finish_reason", "text", "as in rollouts.jsonl"),
             Field("tokens", "whole number", "sampled tokens"),
             TURNS,
+        ),
+    ),
+    "answers-000020.jsonl.gz": (
+        "A line for each problem whose held-out answers an evaluation kept.",
+        (
+            Field("step", "whole number", "the one after which they were given"),
+            Field("problem", "text", "its id"),
+            Field("prompt", "text or list of messages", "what was asked"),
+            Field("answers", "list of objects", "fields as in answers.jsonl, without id"),
         ),
     ),
     "profile.jsonl": (

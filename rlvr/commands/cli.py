@@ -37,8 +37,9 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "look": {
         "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
-        "report": ("report", "main", "curves and tables of a run as HTML and PNG"),
-        "compare": ("report.compare", "main", "runs side by side: reward, monitor and pass@k, a figure and a table"),
+        "view": ("report.server", "main", "runs live in a browser: curves, problems, held-out answers, rollouts"),
+        "report": ("report", "main", "the same page as one file that works offline"),
+        "compare": ("report.compare", "main", "runs side by side: a table, and the page of all of them"),
         "show-prompt": ("prompt", "main", "a recipe's first prompt as the policy sees it, and its verifier"),
         "list": ("list", "main", "verifiers, task packs, environments, recipes"),
     },

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlvr.core.files.write import check_place
 from rlvr.core.types import RunError
-from rlvr.runs.reading import Tail, all_rollouts, read_lines
+from rlvr.runs.reading import Tail, all_rollouts, answer_files, read_lines, read_rollouts
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.supervision.signals import StopRequest
 
@@ -44,6 +44,7 @@ def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:
     logs: dict[str, Callable[[Path], Any]] = {
         "rollouts.jsonl": all_rollouts,
         "eval.jsonl": lambda run: read_lines(run / "eval.jsonl"),
+        "held-out answers": lambda run: (row for path in answer_files(run).values() for row in read_rollouts(path)),
         "alarms.jsonl": lambda run: read_lines(run / "alarms.jsonl"),
         "metrics.jsonl": lambda run: map(without_durations, read_lines(run / "metrics.jsonl")),
     }

@@ -73,7 +73,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     tracker_name: Annotated[str | None, WITH_TRACKERS, RESUMABLE] = None
     """Run name in the trackers. None: the name of out_dir."""
     sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 10
-    """Steps between rollouts printed to the terminal. 0: none."""
+    """Steps between rollouts printed to the terminal and sent to the trackers, with histograms. 0: none."""
     shuffle_rewards: Annotated[bool, ADVANCED] = False
     """Control experiment: permute the rewards within each batch, so that they carry no information."""
     dry_run: Annotated[bool, RESUMABLE] = False
@@ -144,6 +144,9 @@ class EvalConfig(PassKSettings):
     """Evaluations in a row without a better held-out pass@k (of the smallest k) that end the run. 0: never."""
     num_problems: Annotated[int, COUNT_OR_NONE, WITH_EVALUATIONS] = 128
     """Number of held-out problems, from the start of the test split."""
+    keep_answers: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_EVALUATIONS] = 256
+    """Number of these problems, from the first on, whose answers each evaluation keeps for the run's page: at most 4 of
+    each, at most 20,000 characters long. 0: none."""
     samples: Samples = 8
     k: Ks = (1, 8)
     on_regression: Annotated[Literal["warn", "stop", "rollback"], WITH_EVALUATIONS] = "warn"

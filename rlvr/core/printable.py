@@ -30,6 +30,14 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
     return _hidden_pattern(keep).sub(lambda found: _escape(found[0]), text)
 
 
+def cut_middle(text: str, longest: int) -> str:
+    """Return a text cut to `longest` characters. Its middle says how many are left out."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
 def note(line: str) -> None:
     """Print a line to stderr, so that the output on stdout stays as it is."""
     print(line, file=sys.stderr)

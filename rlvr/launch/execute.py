@@ -38,7 +38,7 @@ from rlvr.model.text.context import TYPICAL, fit_task, run_limit
 from rlvr.runs.conclusions import conclusions_of, group_comparable
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog, append_event
-from rlvr.runs.trackers import make_accelerator, start_trackers
+from rlvr.runs.trackers import Tracked, make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
 from rlvr.training.callbacks import Reporter, TrackerCallback, record_end
@@ -172,7 +172,8 @@ def claim(session: Session, folder: RunFolder, stack: ExitStack) -> None:
     task = session.task
     for line in (describe_start(config, task, session.policy, accelerator), *task.split_notes, *task.notes):
         display.say(line, wrap=True)
-    callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *session.callbacks]
+    trackers = [TrackerCallback(Tracked(config.run, accelerator))] if config.run.trackers else []
+    callbacks = [*trackers, ConsoleCallback(display, config), *session.callbacks]
     session.reporter = Reporter(RunLog(config.run.out_dir), accelerator, callbacks)
 
 
@@ -248,7 +249,7 @@ def run_session(session: Session) -> None:
             asked = found
         except GuardStop:
             if run.learner.accelerator.is_main_process:
-                display.say(f"report: {write_report(run.config.run.out_dir)}")
+                report(run.reporter, display)
             raise
 
 
@@ -276,6 +277,13 @@ def carry_on(run: Run, start: int, display: Display) -> None:
             run.act_on_regression(config.run.steps, regression)
 
 
+def report(reporter: Reporter, display: Display) -> None:
+    """Write the page of the run, and say where it is."""
+    path = write_report(reporter.log.out_dir)
+    display.say(f"report: {path}")
+    reporter.tell(lambda callback: callback.on_report(path))
+
+
 def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:
     """Show the table of pass@k, what happened, where the checkpoints and the report are, and what to type next."""
     config, display = session.config, session.display
@@ -287,7 +295,7 @@ def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:
     lines = describe_checkpoints(config.run.out_dir, evaluations)
     for line in lines or [f"{name}: {folder}" for name, folder in checkpoints]:
         display.say(line)
-    display.say(f"report: {write_report(config.run.out_dir)}")
+    report(session.reporter, display)
     if checkpoints and session.named:
         whole = bool(evaluations) and evaluations[-1]["num_problems"] == len(session.task.test)
         display.say(f"next, {'for its answers to' if whole else 'to measure it on all'} the held-out problems:")

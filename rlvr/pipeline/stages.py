@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.eval import run as evaluated
-from rlvr.commands.report.page import TITLE, page, table
+from rlvr.commands.report.page import TITLE, Link, page, table
 from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.commands.task import check_names
 from rlvr.config import Config
@@ -439,7 +439,8 @@ def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:
     }
     sections = [f"<h1>{html.escape(folder.resolve().name)}</h1>", summary(names, held)]
     for name in names:
-        sections.append(stage_section(name, {seed: found[name] for seed, found in held.items() if name in found}))
+        records = {seed: found[name] for seed, found in held.items() if name in found}
+        sections.append(stage_section(name, records, folder))
     path = folder / "report.html"
     write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
     return path
@@ -453,9 +454,10 @@ def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:
         minutes = sum(record["seconds"] for record in found) / 60
         first = True
         for figure, values in by_name(found).items():
-            spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+            mean = format_mean(values)
+            spread = f" ± {statistics.stdev(values):.3g}" if len(values) > 1 else ""
             cells = (name, f"{len(found)} of {len(held)}", f"{minutes:.1f}") if first else ("", "", "")
-            rows.append([*cells, figure, f"{statistics.fmean(values):.3f}{spread}"])
+            rows.append([*cells, figure, f"{mean}{spread}"])
             first = False
         if first:
             rows.append([name, f"{len(found)} of {len(held)}", f"{minutes:.1f}", "", ""])
@@ -468,6 +470,12 @@ def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:
     return intro + table(["stage", "seeds done", "minutes", "measured", "mean"], rows)
 
 
+def format_mean(values: Sequence[float]) -> str:
+    """Return the mean of some values: of counts to the whole, of others with three digits."""
+    mean = statistics.fmean(values)
+    return f"{mean:,.0f}" if max(values) > 1 and all(value.is_integer() for value in values) else f"{mean:.3f}"
+
+
 def by_name(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """Return the values of each figure over some records of one stage."""
     found: dict[str, list[float]] = {}
@@ -477,15 +485,20 @@ def by_name(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     return found
 
 
-def stage_section(name: str, records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a stage's figures by seed, with intervals, and its settings."""
+def stage_section(name: str, records: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
+    """Return a stage's figures by seed, with intervals and a link to its own page, and its settings.
+
+    folder: that of the pipeline, in which its page lies.
+    """
     if not records:
         return ""
     columns = list(by_name(list(records.values())))
     rows = []
     for seed, record in records.items():
         shown = {figure.name: figure.text for figure in figures(record)}
-        rows.append([seed, *(shown.get(column, "") for column in columns), record["path"]])
+        own = Path(seed, name, "report.html")
+        result = Link(record["path"], own) if (folder / own).exists() else record["path"]
+        rows.append([seed, *(shown.get(column, "") for column in columns), result])
     settings = html.escape(json.dumps(next(iter(records.values()))["settings"], indent=2))
     return (
         f"<h2>{html.escape(name)}</h2>"

@@ -12,6 +12,7 @@ from .reading import read_lines
 from .records import Record, interval, is_number, measured_name, with_interval
 
 Evaluation = Mapping[str, Any]
+MEASURES_NOTHING = ("every", "patience", "on_regression", "keep_answers")  # settings of the group eval
 
 
 def group_comparable(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
@@ -29,7 +30,7 @@ def group_comparable(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[l
 
 def measures(setting: str) -> bool:
     """Return whether evaluations with different values of a setting cannot be compared."""
-    return setting.startswith("eval.") and setting.removeprefix("eval.") not in ("every", "patience", "on_regression")
+    return setting.startswith("eval.") and setting.removeprefix("eval.") not in MEASURES_NOTHING
 
 
 def conclusions_of(folder: Path) -> list[str]:

@@ -138,7 +138,7 @@ class Kind:
         return any(re.fullmatch(f"(?:{name})(?:{re.escape(PARTIAL)})?", path) for name in self.names)
 
 
-LOGS = (r"(metrics|eval)\.jsonl", r"report\.html", r"curves\.png")
+LOGS = (r"(metrics|eval)\.jsonl", r"report\.html")
 TRAINING = Kind(
     "a training run",
     "config.json",
@@ -147,6 +147,8 @@ TRAINING = Kind(
         *LOGS,
         r"(rollouts|alarms|events)\.jsonl",
         r"rollouts-\d{4,}\.jsonl(\.gz)?",
+        r"answers-\d{6,}\.jsonl\.gz",
+        r"trackers\.json",
         r"checkpoints/step-\d{6,}(\.damaged)?",
         r"start(\.damaged|\.training)?",
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard

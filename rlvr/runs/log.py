@@ -14,7 +14,7 @@ from typing import Any
 from rlvr.core.files.write import PARTIAL, name_in_errors, write_whole
 from rlvr.core.types import Completion, Group
 
-from .reading import read_lines
+from .reading import answer_files, read_lines
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
@@ -49,6 +49,14 @@ class RunLog:
         if stream == "rollouts" and path.stat().st_size > self.rotate_bytes:
             self._rotate()
 
+    def write_answers(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write the held-out answers of the evaluation after a step: a compressed file of its own, a line for each
+        problem. Raises RunError with one line where the disk is full or the like.
+        """
+        lines = "".join(json.dumps(with_nulls(row), ensure_ascii=False, allow_nan=False) + "\n" for row in records)
+        packed = gzip.compress(lines.encode("utf-8", "surrogatepass"), 6, mtime=0)
+        write_whole(self.out_dir / f"answers-{step:06d}.jsonl.gz", packed, SAFE)
+
     def position(self) -> dict[str, int]:
         """Flush the streams to disk. Return their sizes and the number of rotated parts, for `truncate_to`."""
         lengths = {}
@@ -61,13 +69,16 @@ class RunLog:
         return {**lengths, "parts": len(self._parts())}
 
     def truncate_to(self, position: Mapping[str, int], step: int) -> None:
-        """Drop every line that was written after `position` was taken. Evaluations of steps up to `step` stay.
+        """Drop every line that was written after `position` was taken.
+
+        Evaluations of steps up to `step` stay, with their answers.
 
         Each file is replaced or truncated in one operation, and a rotated part is deleted after its lines were copied
         back. So after an interruption the same call completes the work.
         """
-        for partial in (*self.out_dir.glob(f"rollouts*.jsonl*{PARTIAL}"), *self.out_dir.glob(f"eval.jsonl{PARTIAL}")):
-            partial.unlink()
+        for name in ("rollouts*.jsonl*", "eval.jsonl", "answers-*"):
+            for partial in self.out_dir.glob(f"{name}{PARTIAL}"):
+                partial.unlink()
         for part in reversed(self._parts()[position["parts"] :]):
             if part == self._part(position["parts"]):
                 lines = gzip.decompress(part.read_bytes())
@@ -78,6 +89,9 @@ class RunLog:
             if name != "eval" and path.exists():
                 os.truncate(path, min(position.get(name, 0), path.stat().st_size))
         self.keep("eval", lambda record: record["step"] <= step)
+        for evaluated, file in answer_files(self.out_dir).items():
+            if evaluated > step:
+                file.unlink()
 
     def keep(self, stream: str, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
         """Drop the records of a stream that are not wanted, and a last line that a crash cut off."""

@@ -6,6 +6,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,16 @@ def step_of(line: bytes) -> int | None:
     """Return the step of a line of rollouts.jsonl, without parsing the whole line; None where it has none."""
     if match := STEP.match(line):
         return int(match[1])
+    step = (read_object(line) or {}).get("step")
+    return step if isinstance(step, int) else None
+
+
+def read_object(line: bytes) -> Record | None:
+    """Return a line of a log as a record; None where it is damaged."""
     try:
-        step = parse_object(line, "", finite=False).get("step")
+        return parse_object(line, "", finite=False)
     except ValueError:
         return None
-    return step if isinstance(step, int) else None
 
 
 class Tail:
@@ -119,10 +125,10 @@ class Tail:
         again, lines, _ = self.read()
         found = []
         for line in lines:
-            try:
-                found.append(parse_object(line, str(self.path), finite=False))
-            except ValueError:
+            if (record := read_object(line)) is None:
                 self.num_damaged += 1
+            else:
+                found.append(record)
         return again, found
 
     def _starts_again(self, file: Any) -> bool:
@@ -147,6 +153,7 @@ class RolloutReader:
         self._places: dict[int, tuple[int, int]] = {}  # of each step: where its lines begin and end in rollouts.jsonl
         self._in_parts: dict[int, Path] = {}
         self._parts_read: set[Path] = set()
+        self._unpacked: tuple[Path | None, dict[int | None, list[bytes]]] = (None, {})  # the part that was read last
 
     @property
     def num_damaged(self) -> int:
@@ -197,18 +204,19 @@ class RolloutReader:
             except FileNotFoundError:  # compressed meanwhile
                 lines = []
         else:
-            lines = [line for line in part_lines(self._in_parts[step]) if step_of(line) == step]
-        found = []
-        self._damaged[step] = 0
-        for line in lines:
-            try:
-                record = parse_object(line, "", finite=False)
-            except ValueError:
-                self._damaged[step] += 1
-                continue
-            if record.get("step") == step:
-                found.append(record)
-        return found
+            lines = self._lines_of_part(self._in_parts[step]).get(step, [])
+        records = [record for line in lines if (record := read_object(line)) is not None]
+        self._damaged[step] = len(lines) - len(records)
+        return [record for record in records if record.get("step") == step]
+
+    def _lines_of_part(self, part: Path) -> dict[int | None, list[bytes]]:
+        """Return a part's lines by step. The last part stays unpacked: 64 MB, where its steps are read in turn."""
+        if self._unpacked[0] != part:
+            lines: dict[int | None, list[bytes]] = {}
+            for line in part_lines(part):
+                lines.setdefault(step_of(line), []).append(line)
+            self._unpacked = part, lines
+        return self._unpacked[1]
 
     def _scan(self, part: Path) -> None:
         if part in self._parts_read:
@@ -220,9 +228,25 @@ class RolloutReader:
                 self._in_parts.setdefault(step, part)
 
 
+def answer_files(folder: Path) -> dict[int, Path]:
+    """Return the files of held-out answers that a run kept, by the step after which they were given."""
+    found = (
+        (re.fullmatch(r"answers-(\d{6,})\.jsonl\.gz", path.name), path) for path in sorted(folder.glob("answers-*"))
+    )
+    return {int(match[1]): path for match, path in found if match}
+
+
 def parts_of(folder: Path) -> list[Path]:
     """Return the compressed earlier parts of a run's rollouts, oldest first."""
     return sorted(folder.glob("rollouts-????.jsonl.gz"))
+
+
+def raw_rollouts(folder: Path) -> Iterator[bytes]:
+    """Yield the lines of a run's rollouts as they are, as far as they can be read."""
+    for part in parts_of(folder):
+        yield from part_lines(part)
+    with suppress(FileNotFoundError), (folder / "rollouts.jsonl").open("rb") as lines:
+        yield from lines
 
 
 def part_lines(part: Path) -> Iterator[bytes]:

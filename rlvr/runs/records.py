@@ -18,6 +18,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
+def series(records: Sequence[Record], name: str) -> tuple[list[float], list[float]]:
+    """Return the steps and values of a number, without records in which it is missing or not finite."""
+    points = [(row["step"], row[name]) for row in records if is_number(row.get(name)) and is_number(row.get("step"))]
+    return [step for step, _ in points], [value for _, value in points]
+
+
 def pass_names(evaluations: Sequence[Record]) -> list[str]:
     """Return the names pass@k that were measured, in order of k."""
     names = {name for row in evaluations for name in row if name.startswith("pass@") and name[5:].isdigit()}

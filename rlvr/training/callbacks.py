@@ -16,6 +16,7 @@ from rlvr.core.types import RunError
 from rlvr.model.optim.health import python_warning
 from rlvr.runs.conclusions import conclusions_of
 from rlvr.runs.log import RunLog, append_event
+from rlvr.runs.trackers import Tracked
 
 from .supervision.signals import Stopped
 
@@ -64,27 +65,41 @@ class TrainerCallback:
         What happens outside the loop (a sampler's engine, the verifiers' processes) may use Python's warnings itself.
         """
 
+    def on_report(self, path: Path) -> None:
+        """The page of the run has been written."""
+
     def on_train_end(self, step: int) -> None:
         """Training has ended with `step` steps done, whatever ended it: the last step, a signal, an alarm, an error."""
 
 
 class TrackerCallback(TrainerCallback):
-    """Sends the metrics of each step and evaluation to the trackers that Accelerate has opened (run.trackers).
+    """Sends the metrics of each step and evaluation to the trackers that Accelerate has opened (run.trackers), with
+    samples of the rollouts and of the held-out answers, and the report.
 
     What an evaluation measured is named eval/...; see `tracker_name` for the names.
     """
 
-    def __init__(self, accelerator: Accelerator) -> None:
-        self.accelerator = accelerator
+    def __init__(self, tracked: Tracked) -> None:
+        self.tracked = tracked
+        self._has_begun = False
+
+    def on_train_begin(self, config: Config, start: int) -> None:
+        if self._has_begun:
+            self.tracked.go_back(start)
+        self._has_begun = True
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.accelerator.log(
-            {tracker_name(name): value for name, value in metrics.items() if name != "step"}, step=step
-        )
+        self.tracked.numbers(step, {tracker_name(name): value for name, value in metrics.items() if name != "step"})
+
+    def on_step_end(self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]) -> None:
+        self.tracked.rollouts(step, rollouts)
 
     def on_evaluate(self, step: int, record: Mapping[str, Any]) -> None:
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float) and name != "step"}
-        self.accelerator.log({f"eval/{tracker_name(name)}": value for name, value in numbers.items()}, step=step)
+        self.tracked.evaluation(step, {f"eval/{tracker_name(name)}": value for name, value in numbers.items()})
+
+    def on_report(self, path: Path) -> None:
+        self.tracked.report(path)
 
 
 def tracker_name(name: str) -> str:

@@ -20,6 +20,7 @@ from rlvr.model.optim.health import GradientWatch, python_warning, streak_of
 from .callbacks import Reporter
 from .checkpoint.folders import count_since_best
 from .evaluation.evaluate import evaluate
+from .evaluation.kept import KeptAnswers
 from .monitor.alarm import GuardStop, RollBack, describe_regression
 from .monitor.monitor import Monitor
 from .rollout.rollout import RolloutWorker
@@ -153,6 +154,7 @@ class HeldOutEvaluation:
         count = len(share(self.problems, accelerator))
         enter("evaluation", step)
         reporter.tell(lambda callback: callback.on_evaluate_begin(step, count))
+        kept = KeptAnswers(self.problems[: config.eval.keep_answers])
         with self.run.stop.busy(f"the evaluation of step {step}"):
             result = evaluate(
                 self.run.worker.policy,
@@ -167,7 +169,9 @@ class HeldOutEvaluation:
                 progress=lambda done: reporter.tell(lambda callback: callback.on_prediction_step(step, done)),
                 accelerator=accelerator,
                 plan=self.run.worker.plan,
+                keep=kept.add,
             )
+            kept.write(reporter.log, step, accelerator)
             reporter.evaluation({"step": step, **result})
         self._step, self._since_best = step, self._count_since_best()
 

@@ -9,8 +9,7 @@ import pytest
 
 from rlvr.commands.cli import main
 from rlvr.commands.report.compare import alarm_steps, comparison_table, edges, from_to, read_conditions
-
-PNG = b"\x89PNG\r\n\x1a\n"
+from tests.helpers.pages import read_data
 
 
 def make_run(
@@ -66,31 +65,31 @@ def test_a_graded_score_has_a_column(tmp_path):
     assert list(table.columns[-2].cells) == ["-1.00 → 2.50"]
 
 
-def test_the_figure_and_the_table_of_a_command(tmp_path, capsys):
-    """Two conditions, one of them without monitor and evaluations: a PNG, a row for each."""
+def test_the_page_and_the_table_of_a_command(tmp_path, capsys):
+    """Two conditions, one of them without monitor and evaluations: a page of three runs, a row for each condition."""
     a, b = make_run(tmp_path / "a", last=0.9, alarm=9), make_run(tmp_path / "b", last=0.6)
     plain = make_run(tmp_path / "plain", last=0.3, monitor=False, evaluated=False)
-    out = tmp_path / "figures" / "both.png"
+    out = tmp_path / "pages" / "both.html"
     assert main(["compare", f"two seeds={a},{b}", plain, "--out", str(out)]) == 0
-    assert out.read_bytes().startswith(PNG)
+    runs = read_data(out)["runs"]
+    assert [run["condition"] for run in runs] == ["two seeds", "two seeds", "plain"]
+    assert len({run["label"] for run in runs}) == 3
+    assert [len(run["alarms"]) for run in runs] == [1, 0, 0]
     printed = capsys.readouterr().out
     assert "two seeds │    2 │ 0.02 → 0.73 (0.58..0.88) " in printed
     assert "no monitor" in printed
     assert str(out) in printed
 
 
-def test_where_the_figure_goes(tmp_path, capsys):
-    """The path that is printed is the file's; a folder is refused, and nothing is written beside it."""
+def test_where_the_page_goes(tmp_path, capsys):
+    """The path that is printed is the file's; a folder and another ending are refused, and nothing is written."""
     a = make_run(tmp_path / "a", last=0.5)
-    assert main(["compare", a, "--out", str(tmp_path / "figure")]) == 0
-    assert capsys.readouterr().out.rstrip().endswith(str(tmp_path / "figure.png"))
-    assert (tmp_path / "figure.png").exists()
-    assert main(["compare", a, "--out", str(tmp_path / "a")]) == 2
-    assert "is a folder" in capsys.readouterr().err
-    (tmp_path / "none").mkdir()
-    (tmp_path / "none" / "metrics.jsonl").write_text("")
-    assert main(["compare", str(tmp_path / "none"), "--out", str(tmp_path / "a.png")]) == 2
-    assert "nothing to draw" in capsys.readouterr().err
+    assert main(["compare", a, "--out", str(tmp_path / "page")]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(str(tmp_path / "page.html"))
+    assert (tmp_path / "page.html").exists()
+    for name, said in (("a", "is a folder"), ("a.png", "the page is HTML; expected a name such as a.html")):
+        assert main(["compare", a, "--out", str(tmp_path / name)]) == 2
+        assert said in capsys.readouterr().err
     assert not (tmp_path / "a.png").exists()
 
 

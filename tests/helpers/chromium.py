@@ -69,12 +69,15 @@ class Page:
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, hash: str = "") -> None:
         """Load a file and wait until it is loaded."""
+        self.visit(path.resolve().as_uri() + hash)
+
+    def visit(self, uri: str) -> None:
+        """Load a page and wait until it is loaded."""
         self.call("Page.navigate", url="about:blank")
         self.until("location.href === 'about:blank' && document.readyState === 'complete'")
         self.requested.clear()
-        uri = path.resolve().as_uri()
         self.call("Page.navigate", url=uri)
         self.until(f"location.href === {json.dumps(uri)} && document.readyState === 'complete'")
 

@@ -208,11 +208,6 @@ def serve(path: str) -> None:
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     for name in _PRELOADED:
         __import__(name)
-    from rlvr.commands.report import curves
-    from tests.helpers.pictures import small_picture
-
-    curves.draw_curves = small_picture
-    small_picture([{}], [])
     # What the requests' environment shall decide.
     sys.path[:] = [entry for entry in sys.path if entry != str(ROOT)]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -26,7 +26,7 @@ REWARD_RECORD = {"run": {}, "pairs": {}, "train": {}, "versions": {}}
 EVAL_RECORD = {"model": "m", "task": "t", "samples": 1, "fingerprint": "f"}
 # Files of a training run, and files that lie beside them.
 OURS = (
-    "metrics.jsonl rollouts.jsonl rollouts-0000.jsonl.gz eval.jsonl alarms.jsonl report.html curves.png "
+    "metrics.jsonl rollouts.jsonl rollouts-0000.jsonl.gz eval.jsonl alarms.jsonl report.html answers-000020.jsonl.gz "
     "checkpoints/step-000050/state.json checkpoints/step-000075.partial/model.safetensors start/state.json "
     "rlvr/events.out.tfevents.1.host rlvr/17.2/hparams.yml eval.jsonl.partial"
 ).split()
@@ -271,11 +271,11 @@ def test_files_of_others_are_not_replaced(tmp_path):
         check_replaceable(tmp_path, "--out", (b"by rlvr",))
 
 
-def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monkeypatch, capsys):
+def test_pages_and_verdicts_of_others_are_not_replaced(tmp_path, monkeypatch, capsys):
     """compare, report and grade: a file that they did not write is refused in one line, their own are replaced."""
     monkeypatch.chdir(tmp_path)
     steps = "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 4))
-    fill(tmp_path, ["paper.pdf", "run/report.html", "other/curves.png", "data.jsonl"])
+    fill(tmp_path, ["paper.html", "run/report.html", "data.jsonl"])
     for run in ("run", "other", "own"):
         (tmp_path / run).mkdir(exist_ok=True)
         (tmp_path / run / "metrics.jsonl").write_text(steps)
@@ -283,9 +283,8 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
     grade = ["grade", "--verifier", "math", "rows.jsonl", "--output"]
     before = read_files(tmp_path)
     for command, name in (
-        (["compare", "own", "--out", "paper.pdf"], "paper.pdf"),
+        (["compare", "own", "--out", "paper.html"], "paper.html"),
         (["report", "run"], "report.html"),
-        (["report", "other"], "curves.png"),
         ([*grade, "data.jsonl"], "data.jsonl"),
         ([*grade, "run/metrics.jsonl"], "metrics.jsonl"),
     ):
@@ -295,8 +294,7 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
         assert f"{name}' exists, and nothing in it says that this command wrote it" in error
     assert read_files(tmp_path) == before
     for _ in range(2):
-        for suffix in ("png", "pdf", "svg"):
-            assert main(["compare", "own", "--out", f"figures/new.{suffix}"]) == 0
+        assert main(["compare", "own", "--out", "figures/new.html"]) == 0
         assert main(["report", "own"]) == 0
         assert main([*grade, "verdicts.jsonl"]) == 0
 

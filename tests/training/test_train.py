@@ -480,14 +480,18 @@ class Recorder(TrainerCallback):
     def on_train_end(self, step):
         self.events.append(("train end", step))
 
+    def on_report(self, path):
+        assert path.name == "report.html"
+        self.events.append(("report", path.stat().st_size > 0))
+
 
 def test_a_run_tells_its_callbacks_in_order(tmp_path):
-    """Fine-tuning, the evaluation before training, each step, its evaluation and checkpoint, the end."""
+    """Fine-tuning, the evaluation before training, each step, its evaluation and checkpoint, the end, the report."""
     recorder = Recorder()
     launch(short_config(tmp_path, sft=SFTConfig(steps=2, batch_size=2)), task=digit_sums(), callbacks=[recorder])
     steps = [(name, step) for step in (1, 2) for name in ("log", "step", "evaluate begin", "evaluate", "save")]
     before = [("sft begin", 2), ("sft", 1), ("sft", 2), ("evaluate begin", 0), ("evaluate", 0), ("train begin", 0)]
-    assert recorder.events == [*before, *steps, ("train end", 2)]
+    assert recorder.events == [*before, *steps, ("train end", 2), ("report", True)]
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert recorder.metrics == logged
 

@@ -1,7 +1,8 @@
-"""`rlvr report RUN`: curves, tables and rollouts of a run in one HTML file.
+"""The page of runs: `rlvr report` writes it as one file, `rlvr view` serves it while the runs train, `rlvr compare`
+writes it of several runs.
 
-`page` writes report.html with the rollouts that report.js browses, `curves` draws curves.png. `compare` is
-`rlvr compare`: several runs in one figure and one table.
+`page` puts it together, `content` is what it says of a run, `rollouts` its rollouts; page.js draws all of it, with the
+plotting library in uplot/.
 """
 
 from .page import main

@@ -1,19 +1,17 @@
-"""`rlvr compare RUN [RUN ...]`: several runs in one figure and one table.
+"""`rlvr compare RUN [RUN ...]`: several runs in one page and one table.
 
 `rlvr compare --eval FILE FILE`: models on the same problems, with paired intervals.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -24,27 +22,14 @@ from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import in_one_line, printable
 from rlvr.runs.folder import EVALUATION, read_record
 from rlvr.runs.reading import Record, read_alarms, read_lines
-from rlvr.runs.records import is_graded, pass_names
+from rlvr.runs.records import is_graded, pass_names, series
 from rlvr.training.evaluation.answers import Answer, read_answers
 from rlvr.training.evaluation.passk import Paired, by_problem, compare_pairs, is_right, pass_at_k
 
 from ..arguments import Positional, parse
 from ..console import Display
-from .curves import finish, running_mean, series
+from .page import TITLE, Source, page_of_runs
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-COLORS = ("#d1495b", "#1f6feb", "#2e933c", "#b35900", "#7b4fb5", "#008c95", "#8a6d3b", "#57606a")
-MARK = "rlvr compare"  # in the figure's metadata: a file that carries it may be overwritten
-# Title, the file of a run (a field of RunRecords) and the number in it. A panel without numbers is left out.
-PANELS = (
-    ("mean reward", "metrics", "reward"),
-    ("monitor", "metrics", "monitor/score"),
-    ("rank correlation within groups, proxy and monitor", "metrics", "monitor/rank"),
-    ("KL to the reference (nats per token)", "metrics", "kl"),
-)
-FORMATS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 # Settings of an evaluation that say which problems its ids stand for, and what is right.
 MEASURED_ON = ("task", "split", "fingerprint", "verifier", "verifier_option", "environment")
 WARNING = "problems are paired by their ids alone, and may be others or judged otherwise"
@@ -52,12 +37,12 @@ WARNING = "problems are paired by their ids alone, and may be others or judged o
 
 @dataclass(frozen=True)
 class CompareArgs:
-    """Compare runs: a figure of reward, monitor and held-out pass@k by step, and a table of first and last values."""
+    """Compare runs: a table of first and last values, and the page of `rlvr report` for all of them."""
 
     runs: Positional[tuple[str, ...]] = ()
-    """Folders of runs. label=FOLDER,FOLDER,... groups runs of a condition, such as seeds: thin lines and their mean."""
-    out: Path = Path("compare.png")
-    """File to write the figure to; its ending gives the format (png, pdf, svg, jpg, webp)."""
+    """Folders of runs. label=FOLDER,FOLDER,... groups runs of a condition, such as seeds: their mean and range."""
+    out: Path = Path("compare.html")
+    """File to write the page to."""
     eval: tuple[Path, ...] = ()
     """Instead of runs: answers of `rlvr eval` (its folder or its answers.jsonl), the first compared with each other one
     on the problems that both have."""
@@ -92,36 +77,50 @@ def main(argv: Sequence[str]) -> int:
         if getattr(args, name) != getattr(CompareArgs, name):
             raise ValueError(f"--{name} {getattr(args, name)} would have no effect: it is read only with --eval")
     if args.out.is_dir():
-        raise ValueError(f"--out {args.out} is a folder; expected a file such as {args.out / 'compare.png'}")
-    out = args.out if args.out.suffix else args.out.with_suffix(".png")
-    if out.suffix.lower() not in FORMATS:
-        raise ValueError(f"--out {out}: unknown format {out.suffix!r}; expected {', '.join(FORMATS)}")
-    check_replaceable(out, "--out", (MARK.encode(),))
-    conditions = read_conditions(args.runs)
+        raise ValueError(f"--out {args.out} is a folder; expected a file such as {args.out / 'compare.html'}")
+    out = args.out if args.out.suffix else args.out.with_suffix(".html")
+    if out.suffix.lower() != ".html":
+        raise ValueError(f"--out {out}: the page is HTML; expected a name such as {out.with_suffix('.html').name}")
+    check_replaceable(out, "--out", (TITLE.encode(),))
+    folders, conditions = folders_of(args.runs), read_conditions(args.runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     # 250 columns in a file or a pipe, so that rich does not wrap the rows.
     Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
-    draw_comparison(conditions, out)
+    write_whole(out, page_of_runs(", ".join(folders), sources_of(folders)))
     print(printable(str(out)))
     return 0
 
 
-def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:
-    """Return the runs of each condition by its label. A folder without a label is labelled by its name.
+def folders_of(runs: Sequence[str]) -> dict[str, list[Path]]:
+    """Return the folders of each condition by its label. A folder without a label is labelled by its name.
 
-    Raise FileNotFoundError for a folder that holds no run, ValueError where two conditions share a label.
+    Raise ValueError where two conditions share a label, or one has no folder.
     """
-    conditions: dict[str, list[RunRecords]] = {}
+    conditions: dict[str, list[Path]] = {}
     for item in runs:
         label, equals, folders = item.partition("=")
         if not equals:
             label, folders = Path(item).resolve().name, item
         if label in conditions:
             raise ValueError(f"two conditions are labelled {label!r}; name them: label=FOLDER,FOLDER")
-        conditions[label] = [read_run(Path(folder)) for folder in folders.split(",") if folder]
+        conditions[label] = [Path(folder) for folder in folders.split(",") if folder]
         if not label or not conditions[label]:
             raise ValueError(f"{item!r}: expected label=FOLDER,FOLDER")
     return conditions
+
+
+def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:
+    """Return the runs of each condition by its label. Raise FileNotFoundError for a folder that holds no run."""
+    return {label: [read_run(folder) for folder in folders] for label, folders in folders_of(runs).items()}
+
+
+def sources_of(conditions: Mapping[str, Sequence[Path]]) -> list[Source]:
+    """Return the runs of a page. Those of a condition with several are named by it and their folder."""
+    return [
+        Source(folder, label if len(folders) == 1 else f"{label}: {folder}", label)
+        for label, folders in conditions.items()
+        for folder in folders
+    ]
 
 
 def read_run(folder: Path) -> RunRecords:
@@ -182,63 +181,6 @@ def held_out_names(conditions: Mapping[str, Sequence[RunRecords]]) -> list[str]:
     """Return the names to show: pass@k of the smallest k that any run measured, and the score where it is graded."""
     evaluations = [row for runs in conditions.values() for run in runs for row in run.eval]
     return pass_names(evaluations)[:1] + (["score"] if is_graded(evaluations) else [])
-
-
-def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) -> None:
-    """Write the figure, without the panels that no run has numbers for. Raise ValueError where none is left."""
-    from matplotlib.figure import Figure  # a second to import
-
-    wanted = [*PANELS, *((f"held-out problems: {name}", "eval", name) for name in held_out_names(conditions))]
-    everything = [run for runs in conditions.values() for run in runs]
-    panels = [panel for panel in wanted if any(series(getattr(run, panel[1]), panel[2])[0] for run in everything)]
-    if not panels:
-        raise ValueError("the runs have no steps and no evaluations; there is nothing to draw")
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(5.2 * columns, 3.6 * rows), dpi=110, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (title, stream, number) in zip(axes, panels):
-        for (label, runs), color in zip(conditions.items(), cycle(COLORS)):
-            shown = printable(label).replace("$", "\\$")  # matplotlib typesets the text between two $ as a formula
-            draw_condition(axis, [series(getattr(run, stream), number) for run in runs], shown, color, stream)
-            for run in runs if number == "monitor/score" else ():
-                draw_first_alarm(axis, run, color)
-        finish(axis, title)
-    picture = io.BytesIO()
-    kind = path.suffix[1:].lower()
-    figure.savefig(picture, format=kind, metadata={"Software" if kind == "png" else "Creator": MARK})
-    write_whole(path, picture.getvalue())
-
-
-def draw_condition(
-    axis: Axes, curves: Sequence[tuple[list[float], list[float]]], label: str, color: str, stream: str
-) -> None:
-    """Draw each run as a thin smoothed line, and their mean over the steps that all runs have."""
-    tables = [dict(zip(steps, smooth(values, stream))) for steps, values in curves if steps]
-    if not tables:
-        return
-    for table in tables if len(tables) > 1 else ():
-        axis.plot(list(table), list(table.values()), color=color, alpha=0.35, linewidth=0.9)
-    shared = sorted(set.intersection(*(set(table) for table in tables)))
-    mean = [statistics.fmean(table[step] for table in tables) for step in shared]
-    marker = "o" if stream == "eval" else None
-    axis.plot(shared, mean, color=color, linewidth=2, label=label, marker=marker, markersize=4)
-
-
-def smooth(values: Sequence[float], stream: str) -> list[float]:
-    """Return metrics as running means over a twentieth of the steps, evaluations unchanged."""
-    return list(values) if stream == "eval" else running_mean(values, max(1, len(values) // 20))
-
-
-def draw_first_alarm(axis: Axes, run: RunRecords, color: str) -> None:
-    """Mark a run's first alarm with a cross on its curve of the monitor."""
-    steps, values = series(run.metrics, "monitor/score")
-    curve = dict(zip(steps, smooth(values, "metrics")))
-    step = run.alarms[0]["step"] if run.alarms else None
-    if step in curve:
-        axis.plot(step, curve[step], color=color, marker="X", markersize=9, markeredgecolor="black")
 
 
 def print_evaluations(files: Sequence[Path], k: int, threshold: float | None) -> None:

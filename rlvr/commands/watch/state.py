@@ -35,7 +35,8 @@ class Choice:
 class WatchedRun:
     """The logs of a run as far as they are written. `refresh` reads what is new, also after a resume that cut lines.
 
-    arrived: (step, clock) of the steps that came while watching.
+    arrived: (step, clock) of the steps that came while watching. generation: how often lines that were read before
+    were taken back.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,6 +47,7 @@ class WatchedRun:
         self.rollouts = RolloutReader(folder)
         self.masks = masks_of(folder)
         self.arrived: list[tuple[int, float]] = []
+        self.generation = 0
         self._tails = {name: Tail(folder / f"{name}.jsonl") for name in ("metrics", "eval", "alarms")}
         self.refresh()
 
@@ -54,6 +56,7 @@ class WatchedRun:
         held = {"metrics": self.metrics, "eval": self.evaluations, "alarms": self.alarms}
         for name, tail in self._tails.items():
             again, new = tail.records()
+            self.generation += again
             if again:
                 held[name].clear()
             held[name].extend(row for row in new if is_number(row.get("step")))

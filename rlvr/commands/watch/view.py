@@ -27,13 +27,13 @@ from rlvr.runs.records import (
     is_number,
     parts_of_rollout,
     pass_names,
+    series,
     verdict_line,
     with_interval,
 )
 
 from ..arguments import Positional, parse
 from ..console import STYLES, PipedConsole
-from ..report.curves import series
 from .state import Choice, WatchedRun, phases
 
 Record = Mapping[str, Any]

@@ -57,6 +57,7 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     accelerator: Accelerator | None = None,
     plan: Play | None = None,
+    keep: Callable[[Sequence[Answer]], None] | None = None,
     **others: BatchVerifier,
 ) -> dict[str, Any]:
     """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
@@ -65,8 +66,9 @@ def evaluate(
     answer as right. answers_file: answers are appended once verified, and those that are there are not sampled again.
     answers_at_once: completions between two writes. progress: gets the number of problems done. accelerator: each rank
     answers its share, and all return the same. plan: the environment of several turns; its verdicts, if any, are those
-    of all verifiers. others: further verifiers of the same completions, with another extraction of the answer
-    ("lenient", "strict") or with scores for best@k ("selector").
+    of all verifiers. keep: gets the answers of this rank with their texts, some at a time. others: further verifiers of
+    the same completions, with another extraction of the answer ("lenient", "strict") or with scores for best@k
+    ("selector").
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
@@ -79,6 +81,8 @@ def evaluate(
         missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers.held]) for problem in chunk]
         rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed, plan)
         answers.add(rows)
+        if keep:
+            keep(rows)
         done += len(chunk)
         if progress:
             progress(done)

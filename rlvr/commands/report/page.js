@@ -1,0 +1,978 @@
+"use strict";
+// The page of one run or several. Whatever a run says becomes text by `el` and `shown`, and never markup.
+(() => {
+  const DATA = JSON.parse(document.getElementById("data").textContent);
+  const TOKEN = new URLSearchParams(location.search).get("token");
+  const FLAG_WORDS = { near: "near miss", flagged: "rewarded, rejected by the monitor", repetitive: "repeats itself",
+    unjudged: "not judged", void: "void turn", cut: "cut off", same: "same text as another", dropped: "dropped" };
+  const INTEREST = { flagged: 6, near: 5, unjudged: 4, repetitive: 3, void: 2, cut: 1, same: -100 };
+  const PER_PAGE = 20, PROBLEMS_PER_PAGE = 60, POLL = 2000;
+  const runs = [];
+
+  // ---------- Text and elements
+
+  // What Python's `printable` escapes: control characters, lone surrogates, marks that turn the direction of text.
+  const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u{d800}-\u{dfff}]/gu;
+
+  function shown(text) {
+    return String(text).replace(HIDDEN, (found) => {
+      const code = found.charCodeAt(0);
+      return code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+    });
+  }
+
+  function el(tag, attributes, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes ?? {})) {
+      if (typeof value === "function") made.addEventListener(name, value);
+      else if (value === true) made.setAttribute(name, "");
+      else if (value !== false && value !== undefined && value !== null) made.setAttribute(name, shown(value));
+    }
+    for (const child of children.flat(2)) {
+      if (child === null || child === undefined || child === false) continue;
+      made.append(child instanceof Node ? child : document.createTextNode(shown(child)));
+    }
+    return made;
+  }
+
+  function table(head, rows, texts = []) {
+    const cell = (tag, value, place) => el(tag, { class: texts.includes(place) ? "text" : null }, value);
+    return el("div", { class: "wide" }, el("table", {},
+      el("thead", {}, el("tr", {}, head.map((value, i) => cell("th", value, i)))),
+      el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, i) => cell("td", value, i)))))));
+  }
+
+  function details(title, ...children) {
+    return el("details", {}, el("summary", {}, title), ...children);
+  }
+
+  const number = (value, digits = 3) => value === null || value === undefined ? "" :
+    Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits + 1)).toString();
+  const signed = (value) => value === null || value === undefined ? "none" : `${value < 0 ? "" : "+"}${value.toFixed(3)}`;
+  const percent = (share) => `${Math.round(100 * share)} %`;
+  const count = (n, thing) => `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function debounced(action, milliseconds = 120) {
+    let timer;
+    return () => { clearTimeout(timer); timer = setTimeout(action, milliseconds); };
+  }
+
+  function copy(text, button) {
+    const said = button.textContent;
+    navigator.clipboard.writeText(text).then(
+      () => { button.textContent = "copied"; setTimeout(() => { button.textContent = said; }, 1500); },
+      () => { button.after(el("textarea", { rows: 3, readonly: true, "aria-label": "to copy" }, text)); });
+  }
+
+  // ---------- Data: from this file or, live, from the server that the page came from
+
+  async function ask(path, values) {
+    const query = new URLSearchParams(TOKEN ? { ...values, token: TOKEN } : values);
+    const answer = await fetch(`${path}?${query}`);
+    if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+    return answer.json();
+  }
+
+  async function unpack(block) {
+    const bytes = Uint8Array.from(atob(block.textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  async function read(kind, run, place) {
+    if (DATA.live) return ask(kind, { run, number: place });
+    const block = document.getElementById(`${kind}-${run}-${place}`);
+    return block ? unpack(block) : [];
+  }
+
+  async function textsOf(run, row) {
+    const chunk = run.index.chunk[row], place = run.index.place[row];
+    if (chunk < 0) return null;
+    let held = await (run.texts.get(chunk) ?? []);
+    if (held.length <= place) {
+      const asked = read("texts", run.number, chunk);
+      run.texts.set(chunk, asked);
+      held = await asked;
+    }
+    return held[place] ?? null;
+  }
+
+  async function rowsWithText(run, text) {
+    if (DATA.live) return new Set(await ask("search", { run: run.number, text }));
+    const asked = text.toLowerCase(), index = run.index, found = new Set();
+    for (let row = 0; row < index.count; row += 1) {
+      const packed = await textsAtOnce(run, row);
+      if (packed && packed[2].some((part) => part[2].toLowerCase().includes(asked))) found.add(row);
+    }
+    return found;
+  }
+
+  // Like textsOf, without a promise for each row once a chunk is there.
+  function textsAtOnce(run, row) {
+    const held = run.unpacked.get(run.index.chunk[row]);
+    if (held) return held[run.index.place[row]];
+    return textsOf(run, row).then(async (packed) => {
+      if (run.index.chunk[row] >= 0) run.unpacked.set(run.index.chunk[row], await run.texts.get(run.index.chunk[row]));
+      return packed;
+    });
+  }
+
+  const emptyIndex = () => ({ count: 0, step: [], problem: [], sample: [], status: [], reward: [], advantage: [],
+    tokens: [], flags: [], chunk: [], place: [], problems: [], statuses: [], last: new Map() });
+
+  function merge(content, place) {
+    const run = runs[place] ??= { number: place, generation: -1, metrics: {}, rows: 0, index: emptyIndex(),
+      texts: new Map(), unpacked: new Map(), derived: null };
+    if (content.generation !== run.generation) {
+      Object.assign(run, { metrics: {}, rows: 0, index: emptyIndex(), texts: new Map(), unpacked: new Map() });
+    }
+    const added = content.metrics.step?.length ?? 0;
+    for (const name of new Set([...Object.keys(run.metrics), ...Object.keys(content.metrics)])) {
+      const column = run.metrics[name] ??= new Array(run.rows).fill(null);
+      column.push(...(content.metrics[name] ?? new Array(added).fill(null)));
+    }
+    run.rows += added;
+    const { metrics: _, ...rest } = content;
+    Object.assign(run, rest);
+    return added > 0;
+  }
+
+  async function readRollouts(run) {
+    const held = run.index.count;
+    if (held >= run.rollouts) return false;
+    const found = await read("rollouts", run.number, held), index = run.index;
+    if (!found.columns || held !== index.count) return false;
+    for (const [name, column] of Object.entries(found.columns)) index[name] = index[name].concat(column);
+    for (let row = held; row < index.step.length; row += 1) {
+      const chunk = index.chunk[row], place = index.last.get(chunk) ?? 0;
+      index.place.push(place);
+      index.last.set(chunk, place + 1);
+    }
+    [index.problems, index.statuses, index.count] = [found.names.problem, found.names.status, index.step.length];
+    index.right = index.statuses.indexOf("correct");
+    run.derived = null;
+    run.interests = null;
+    return true;
+  }
+
+  // Numbers of each step that the page computes from the rollouts.
+  function derived(run) {
+    if (run.derived) return run.derived;
+    const index = run.index, steps = new Map();
+    for (let row = 0; row < index.count; row += 1) {
+      const held = steps.get(index.step[row]) ?? { all: [], right: [], wrong: [], rewards: [] };
+      steps.set(index.step[row], held);
+      if (index.tokens[row] !== null) {
+        held.all.push(index.tokens[row]);
+        (index.status[row] === index.right ? held.right : held.wrong).push(index.tokens[row]);
+      }
+      if (index.reward[row] !== null) held.rewards.push(index.reward[row]);
+    }
+    const mean = (values) => values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
+    const x = [...steps.keys()].filter((step) => step !== null).sort((a, b) => a - b);
+    const made = { step: x };
+    const fill = (name, value) => { made[`rollouts/${name}`] = x.map((step) => value(steps.get(step))); };
+    for (const held of steps.values()) held.all.sort((a, b) => a - b);
+    for (const share of [10, 50, 90]) {
+      fill(`length_p${share}`, ({ all }) => all.length ? all[Math.floor((all.length - 1) * share / 100)] : null);
+    }
+    fill("length_correct", ({ right }) => mean(right));
+    fill("length_wrong", ({ wrong }) => mean(wrong));
+    fill("reward_std", ({ rewards }) => {
+      const middle = mean(rewards);
+      return rewards.length > 1 ? Math.sqrt(mean(rewards.map((r) => (r - middle) ** 2))) : null;
+    });
+    run.derived = made;
+    return made;
+  }
+
+  // ---------- Curves
+
+  const COLORS = ["#1f6feb", "#d1495b", "#2e933c", "#8957e5", "#bf8700", "#008c95", "#8a6d3b", "#6e7781"];
+  const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3], [12, 4]];
+  const MARKS = { evaluation: "#8c959f", alarm: "#b35900", rollback: "#8957e5", regression: "#cf222e", resume: "#1f6feb",
+    stopped: "#bf8700", failed: "#cf222e", changed: "#008c95" };
+  const curves = { smoothing: 5, log: false, events: true, range: null, charts: new Set() };
+
+  function column(run, name) {
+    const held = name.startsWith("rollouts/") ? derived(run) : run.metrics;
+    return held[name] && held[name].some((value) => value !== null) ? { x: held.step, y: held[name] } : null;
+  }
+
+  function expand(numbers) {
+    const found = new Map();
+    for (const [name, label] of Object.entries(numbers)) {
+      if (!name.includes("*")) { found.set(name, label); continue; }
+      const [begin, end] = name.split("*");
+      for (const run of runs) {
+        for (const own of Object.keys(run.metrics)) {
+          if (own.startsWith(begin) && own.endsWith(end)) found.set(own, own.slice(begin.length, own.length - end.length));
+        }
+      }
+    }
+    return found;
+  }
+
+  function smooth(values, width) {
+    if (width <= 1) return values;
+    let sum = 0, held = [];
+    return values.map((value) => {
+      if (value === null) return null;
+      held.push(value);
+      sum += value;
+      if (held.length > width) sum -= held.shift();
+      return sum / held.length;
+    });
+  }
+
+  function onSteps(found, steps) {
+    const held = new Map(found.x.map((step, i) => [step, found.y[i]]));
+    return steps.map((step) => held.get(step) ?? null);
+  }
+
+  // Lines of a panel: {label, color, dash, values, low, high, faint}, on shared steps.
+  function linesOf(panel) {
+    const conditions = [...new Set(runs.map((run) => run.condition))];
+    const parts = [];
+    for (const [name, label] of expand(panel.numbers)) {
+      for (const condition of conditions) {
+        const found = runs.filter((run) => run.condition === condition).map((run) => column(run, name)).filter(Boolean);
+        if (found.length) parts.push({ name, label, condition, found });
+      }
+    }
+    const steps = [...new Set(parts.flatMap((part) => part.found.flatMap((one) => one.x)))].sort((a, b) => a - b);
+    const names = [...new Set(parts.map((part) => part.name))];
+    const width = Math.round(steps.length * curves.smoothing / 100);
+    const lines = parts.map((part) => {
+      const alone = conditions.length === 1, place = names.indexOf(part.name);
+      const rows = part.found.map((one) => onSteps(one, steps)), smoothed = rows.map((row) => smooth(row, width));
+      const over = (choose) => steps.map((_, i) => {
+        const values = smoothed.map((row) => row[i]).filter((value) => value !== null);
+        return values.length === rows.length ? choose(values) : null;
+      });
+      return {
+        label: alone ? part.label : names.length === 1 ? part.condition : `${part.condition}: ${part.label}`,
+        color: COLORS[(alone ? place : conditions.indexOf(part.condition)) % COLORS.length],
+        dash: DASHES[place % DASHES.length],
+        faint: rows.length === 1 && width > 1 && !panel.stacked ? rows[0] : null,
+        values: over((values) => values.reduce((a, b) => a + b, 0) / values.length),
+        low: rows.length > 1 ? over((values) => Math.min(...values)) : null,
+        high: rows.length > 1 ? over((values) => Math.max(...values)) : null,
+      };
+    });
+    return { steps, lines };
+  }
+
+  function evaluationLines(names) {
+    const steps = [...new Set(runs.flatMap((run) => run.evaluations.map((row) => row.step)))].sort((a, b) => a - b);
+    const pairs = runs.flatMap((run) => names.map((name) => ({ run, name })))
+      .filter(({ run, name }) => run.evaluations.some((row) => typeof row[name] === "number"));
+    const lines = pairs.map(({ run, name }) => {
+      const at = new Map(run.evaluations.map((row) => [row.step, row]));
+      const end = (i) => steps.map((step) => at.get(step)?.[`${name}_ci`]?.[i] ?? null);
+      return { label: runs.length === 1 ? name : names.length === 1 ? run.label : `${run.label}: ${name}`,
+        color: COLORS[(runs.length === 1 ? names.indexOf(name) : run.number) % COLORS.length],
+        dash: DASHES[runs.length === 1 ? 0 : names.indexOf(name) % DASHES.length],
+        values: steps.map((step) => at.get(step)?.[name] ?? null), low: end(0), high: end(1), points: true };
+    });
+    return { steps, lines };
+  }
+
+  function panelsOf(group) {
+    const made = [];
+    if (group === "Learning") {
+      const known = new Set(runs.flatMap((run) => run.passes.names.map((name) => name.replace(" pass", "_pass"))));
+      const [plain, variants] = [/^pass@/, /_pass@/].map((form) => [...known].filter((name) => form.test(name)));
+      const others = [...known].filter((name) => !name.includes("pass@"));
+      const shares = runs.length > 1 ? plain.map((name) => [name]) : [plain];
+      for (const names of [...shares, ...others.map((name) => [name]), variants].filter((held) => held.length)) {
+        const title = names.length === 1 ? names[0] : names === variants ? "pass@k by other extractions" : "pass@k";
+        made.push({ title: `held-out ${title}, 95 % intervals`, numbers: {}, lines: () => evaluationLines(names) });
+      }
+    }
+    for (const [title, numbers] of DATA.panels[group]) {
+      const stacked = title.startsWith("stacked: ") && runs.length === 1;
+      const panel = { title: title.replace("stacked: ", ""), numbers, stacked };
+      made.push({ ...panel, lines: () => linesOf(panel) });
+    }
+    return made.filter((panel) => panel.lines().lines.length);
+  }
+
+  function marks() {
+    return runs.flatMap((run) => [
+      ...run.events.filter((event) => event.kind in MARKS).map((event) => ({ ...event, step: Number(event.step) })),
+      ...run.alarms.filter((alarm) => !run.events.some((e) => e.kind === "alarm" && Number(e.step) === alarm.step))
+        .map((alarm) => ({ step: alarm.step, kind: "alarm", message: Object.keys(alarm.signs).join(", ") })),
+      ...run.evaluations.map((row) => ({ step: row.step, kind: "evaluation", message: "" })),
+    ].map((mark) => ({ ...mark, run: run.label })));
+  }
+
+  function drawMarks(chart) {
+    if (!curves.events) return;
+    const { ctx, bbox } = chart;
+    ctx.save();
+    for (const mark of marks()) {
+      const x = chart.valToPos(mark.step, "x", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = MARKS[mark.kind];
+      ctx.lineWidth = devicePixelRatio;
+      ctx.setLineDash(mark.kind === "evaluation" ? [] : [4, 3]);
+      ctx.beginPath();
+      ctx.moveTo(x, mark.kind === "evaluation" ? bbox.top + bbox.height - 5 * devicePixelRatio : bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  function seriesOf({ steps, lines }, stacked) {
+    const data = [steps], series = [{ label: "step" }], bands = [], positive = (values) =>
+      curves.log ? values.map((value) => value > 0 ? value : null) : values;
+    const add = (values, { label, ...more }) => {
+      data.push(positive(values));
+      series.push({ label: shown(label), spanGaps: true, points: { show: false }, ...more });
+    };
+    const hidden = (stroke) => ({ stroke: `${stroke}00`, width: 0, class: "hidden" });
+    let below = steps.map(() => 0);
+    for (const line of lines) {
+      const stroke = line.color;
+      if (stacked) {
+        below = below.map((sum, i) => sum + (line.values[i] ?? 0));
+        add(below, { label: line.label, stroke, fill: `${stroke}55`, width: 1,
+          value: (chart, _, place, i) => i === null ? "" : number(data[place][i] - (place > 1 ? data[place - 1][i] : 0)) });
+        if (data.length > 2) bands.push({ series: [data.length - 1, data.length - 2], fill: `${stroke}88` });
+        continue;
+      }
+      if (line.low) {
+        add(line.high, { label: `${line.label}, highest`, ...hidden(stroke) });
+        add(line.low, { label: `${line.label}, lowest`, ...hidden(stroke) });
+        bands.push({ series: [data.length - 2, data.length - 1], fill: `${stroke}26` });
+      }
+      if (line.faint) add(line.faint, { label: `${line.label}, each step`, stroke: `${stroke}40`, width: 1 });
+      add(line.values, { label: line.label, stroke, width: 2, dash: line.dash, points: { show: Boolean(line.points), size: 6 },
+        value: (_, value) => number(value) });
+    }
+    return { data, series, bands };
+  }
+
+  function makeChart(panel, place, near) {
+    const { data, series, bands } = seriesOf(panel.lines(), panel.stacked);
+    const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") }, font: "11px system-ui" };
+    const chart = new uPlot({
+      width: Math.max(place.clientWidth, 240), height: 220, series, bands,
+      scales: { x: { time: false, range: (_, low, high) => curves.range ?? (low === high ? [low - 1, high + 1] : [low, high]) },
+        y: curves.log ? { distr: 3 } : { range: (_, low, high) => low === null ? [0, 1] : low < high ? uPlot.rangeNum(low, high, 0.1, true) :
+          low ? [low - Math.abs(low) / 10, low + Math.abs(low) / 10] : [0, 1] } },
+      axes: [{ ...axis, space: 60 }, { ...axis, size: 52, values: (_, values) => values.map((value) => value === null ? "" : number(value)) }],
+      cursor: { sync: { key: "steps" }, drag: { x: true, y: false, setScale: false } },
+      legend: { live: true },
+      hooks: {
+        draw: [drawMarks],
+        setSelect: [(self) => {
+          const { left, width } = self.select;
+          if (width < 4) return;
+          self.setSelect({ left: 0, width: 0 }, false);
+          zoomTo([self.posToVal(left, "x"), self.posToVal(left + width, "x")]);
+        }],
+        setCursor: [(self) => {
+          const step = self.cursor.left >= 0 ? self.posToVal(self.cursor.left, "x") : null;
+          const reach = step === null ? 0 : (self.scales.x.max - self.scales.x.min) / 80;
+          const found = step === null || !curves.events ? [] : marks().filter((mark) => Math.abs(mark.step - step) <= reach);
+          near.textContent = shown(found.map((m) => `step ${m.step}: ${m.kind}${m.message ? `, ${m.message}` : ""}`).join(" · ").slice(0, 300));
+        }],
+      },
+    }, data, place);
+    chart.root.querySelectorAll(".u-legend .u-series").forEach((row, i) => {
+      if (/, (highest|lowest|each step)$/.test(series[i].label)) row.hidden = true;
+    });
+    return chart;
+  }
+
+  function domain() {
+    const steps = runs.flatMap((run) => [...(run.metrics.step ?? []), ...run.evaluations.map((row) => row.step)]);
+    return [steps.reduce((a, b) => Math.min(a, b), Infinity), steps.reduce((a, b) => Math.max(a, b), -Infinity)];
+  }
+
+  function zoomTo(range) {
+    curves.range = range;
+    for (const view of curves.charts) view.chart?.setData(view.chart.data);
+    document.body.dataset.zoom = range ? range.map((end) => end.toFixed(1)).join(" ") : "";
+  }
+
+  function move(by, factor) {
+    const [low, high] = curves.range ?? domain(), middle = (low + high) / 2 + by * (high - low), half = (high - low) / 2 * factor;
+    zoomTo([middle - half, middle + half]);
+  }
+
+  function pan(event, view) {
+    if (!event.shiftKey || event.button !== 0) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const begin = event.clientX, [low, high] = curves.range ?? domain(), width = view.chart.over.clientWidth;
+    const drag = (moved) => {
+      const by = (begin - moved.clientX) / width * (high - low);
+      zoomTo([low + by, high + by]);
+    };
+    window.addEventListener("mousemove", drag);
+    window.addEventListener("mouseup", () => window.removeEventListener("mousemove", drag), { once: true });
+  }
+
+  const KEYS = { "+": () => move(0, 0.5), "-": () => move(0, 2), ArrowLeft: () => move(-0.25, 1), ArrowRight: () => move(0.25, 1), 0: () => zoomTo(null) };
+
+  function panelView(panel) {
+    const place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${panel.title}; keys: + - arrows 0`,
+      keydown: (event) => { if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); } },
+      dblclick: () => zoomTo(null) });
+    const near = el("div", { class: "near" }), view = { chart: null };
+    place.addEventListener("mousedown", (event) => pan(event, view), true);
+    const rows = [...expand(panel.numbers).keys()].map((name) => [name, meaning(name)]).filter(([, row]) => row);
+    const made = el("div", { class: "panel" }, el("h3", {}, panel.title), place, near,
+      rows.length > 0 && details("what it means", el("ul", {}, rows.map(([name, [unit, text, healthy]]) => el("li", {},
+        el("b", {}, name), unit ? ` (${unit})` : "", `: ${text}.`, healthy ? ` Healthy: ${healthy}.` : "")))));
+    view.draw = () => { view.chart?.destroy(); view.chart = makeChart(panel, place, near); };
+    view.update = () => {
+      if (!view.chart) return;
+      const { data } = seriesOf(panel.lines(), panel.stacked);
+      if (data.length === view.chart.data.length) view.chart.setData(data); else view.draw();
+    };
+    const seen = new IntersectionObserver((entries) => {
+      if (!view.chart && entries.some((entry) => entry.isIntersecting)) view.draw();
+    }, { rootMargin: "300px" });
+    seen.observe(place);
+    new ResizeObserver(() => {
+      const width = Math.max(place.clientWidth, 240);
+      if (view.chart && view.chart.width !== width) view.chart.setSize({ width, height: 220 });
+    }).observe(place);
+    curves.charts.add(view);
+    return made;
+  }
+
+  function meaning(name) {
+    const found = Object.keys(DATA.meanings).find((row) => row.endsWith("*") ? name.startsWith(row.slice(0, -1)) : row === name);
+    return found && DATA.meanings[found];
+  }
+
+  function curveControls() {
+    const redraw = () => { for (const view of curves.charts) if (view.chart) view.draw(); };
+    const check = (name, label) => el("label", {}, el("input", { type: "checkbox", name, checked: curves[name],
+      change: (event) => { curves[name] = event.target.checked; redraw(); } }), ` ${label}`);
+    const button = (name, label, action) => el("button", { type: "button", title: label, "aria-label": label, click: action }, name);
+    return el("div", { class: "controls" },
+      el("label", {}, "smoothing ", el("input", { type: "range", name: "smoothing", min: 0, max: 50, value: curves.smoothing,
+        input: (event) => { curves.smoothing = Number(event.target.value); debouncedRedraw(redraw); } })),
+      check("log", "logarithmic"), check("events", "events"),
+      el("span", {}, button("+", "zoom in", KEYS["+"]), button("−", "zoom out", KEYS["-"]), button("←", "earlier", KEYS.ArrowLeft),
+        button("→", "later", KEYS.ArrowRight), button("all", "all steps", KEYS[0])),
+      el("span", { class: "soft" }, "Drag to zoom, shift and drag to pan, double click for all."));
+  }
+
+  let redrawTimer;
+  function debouncedRedraw(redraw) { clearTimeout(redrawTimer); redrawTimer = setTimeout(redraw, 60); }
+
+  function groupView(group) {
+    const panels = panelsOf(group);
+    return panels.length ? [el("h2", {}, group), el("div", { class: "panels" }, panels.map(panelView))] : [];
+  }
+
+  function viewCurves(root) {
+    root.append(curveControls(), ...Object.keys(DATA.panels).flatMap(groupView));
+    return () => { for (const view of curves.charts) view.update(); };
+  }
+
+  // ---------- Overview and settings
+
+  function headOf(run) {
+    const { head } = run;
+    return [
+      el("p", {}, el("b", {}, runs.length > 1 ? `${run.label}: ` : "", head.state), head.facts.map(([word, value]) =>
+        [" · ", el("span", { class: "soft" }, `${word} `), value])),
+      el("p", { class: "result" }, head.result),
+      head.warnings.map((line) => el("p", { class: "warning" }, line)),
+      head.changed.length > 0 && details(`${count(head.changed.length, "setting")} changed from the defaults`,
+        table(["setting", "default", "here"], head.changed, [0, 1, 2])),
+    ];
+  }
+
+  function edges(run, name) {
+    const values = (run.metrics[name] ?? []).filter((value) => value !== null), tenth = Math.max(1, Math.floor(values.length / 10));
+    const mean = (part) => number(part.reduce((a, b) => a + b, 0) / part.length);
+    return values.length ? [mean(values.slice(0, tenth)), mean(values.slice(-tenth))] : null;
+  }
+
+  function metricsTable(run) {
+    const rows = Object.keys(run.metrics).filter((name) => name !== "step").map((name) => [name, ...(edges(run, name) ?? ["", ""]), meaning(name)?.[1] ?? ""]);
+    return rows.length > 0 && details("all metrics", table(["metric", "first tenth of the steps", "last tenth", "meaning"], rows, [0, 3]));
+  }
+
+  function passSection(run) {
+    const { names, rows, packs, note } = run.passes;
+    return names.length ? [el("h2", {}, "Held-out problems"), el("p", { class: "soft" }, note), table(["step", ...names], rows),
+      packs.length > 0 && details("by pack", table(["pack", "step", ...names], packs))] : [];
+  }
+
+  function eventsSection(run) {
+    const alarms = run.alarms.map((alarm) => el("div", {}, el("h3", {}, `Alarm at step ${alarm.step}: the reward may be hacked`),
+      el("ul", {}, Object.entries(alarm.signs).map(([name, text]) => el("li", {}, `${name}: ${text}`))),
+      table(Object.keys(alarm.figures), [Object.values(alarm.figures).map((v) => typeof v === "number" ? number(v) : v)]),
+      el("p", {}, link("rollouts", { run: run.label, step: alarm.step, flag: "flagged" }, "rewarded, and rejected by the monitor"))));
+    const rows = run.events.map((event) => [event.time, event.step, event.kind, event.message]);
+    return [alarms.length > 0 && el("h2", {}, "Alarms"), ...alarms,
+      rows.length > 0 && el("h2", {}, "Events"), rows.length > 0 && table(["time", "after step", "kind", "what happened"], rows, [2, 3])];
+  }
+
+  function comparison() {
+    const names = ["reward", "monitor/score", "monitor/rank"].filter((name) => runs.some((run) => run.metrics[name]));
+    const held = runs.flatMap((run) => run.passes.names).filter((name, i, all) => all.indexOf(name) === i);
+    const pass = (run, name) => {
+      const place = run.passes.names.indexOf(name) + 1, rows = run.passes.rows.filter((row) => row[0] !== "change");
+      return place && rows.length ? `${rows[0][place]} → ${rows[rows.length - 1][place]}` : "";
+    };
+    return table(["run", "state", ...names, ...held.map((name) => `held-out ${name}`)], runs.map((run) => [link("rollouts", { run: run.label }, run.label),
+      run.head.state, ...names.map((name) => edges(run, name)?.join(" → ") ?? ""), ...held.map((name) => pass(run, name))]), [1]);
+  }
+
+  function viewOverview(root) {
+    const draw = () => {
+      const parts = runs.length > 1 ? [comparison()] : [], open = new Set(opened(root));
+      root.replaceChildren(...[...parts, ...runs.flatMap(headOf)].flat(2).filter(Boolean), ...charts,
+        ...runs.flatMap((run) => [runs.length > 1 && el("h2", {}, run.label), ...passSection(run), ...eventsSection(run), metricsTable(run)]).flat(2).filter(Boolean));
+      for (const made of root.querySelectorAll("details")) if (open.has(made.firstChild.textContent)) made.open = true;
+    };
+    const charts = [curveControls(), ...groupView("Learning")];
+    draw();
+    return () => { draw(); for (const view of curves.charts) view.update(); };
+  }
+
+  const opened = (root) => [...root.querySelectorAll("details[open]")].map((made) => made.firstChild.textContent);
+
+  // Draws a view anew, unless somebody is using it.
+  function redrawing(root, draw) {
+    return () => {
+      if (root.contains(document.activeElement) || opened(root).length) return;
+      root.replaceChildren();
+      draw();
+    };
+  }
+
+  function viewSettings(root) {
+    for (const run of runs) root.append(el("h2", {}, run.label), table(["setting", "default", "here"], run.head.changed, [0, 1, 2]), el("pre", {}, run.head.settings));
+  }
+
+  // ---------- Problems
+
+  function histories(run) {
+    const index = run.index, found = new Map();
+    for (let row = 0; row < index.count; row += 1) {
+      const name = index.problem[row], own = found.get(name) ?? found.set(name, new Map()).get(name);
+      const visit = own.get(index.step[row]) ?? own.set(index.step[row], { step: index.step[row], count: 0, right: 0 }).get(index.step[row]);
+      visit.count += 1;
+      visit.right += index.status[row] === index.right;
+    }
+    return [...found].map(([place, visits]) => describeProblem(index.problems[place], [...visits.values()].sort((a, b) => a.step - b.step)));
+  }
+
+  // learned, forgotten: the pass rate of the later half of the visits is .25 above, or below, that of the earlier half.
+  function describeProblem(name, visits) {
+    const rate = (part) => part.reduce((sum, v) => sum + v.right, 0) / Math.max(1, part.reduce((sum, v) => sum + v.count, 0));
+    const half = Math.ceil(visits.length / 2), all = rate(visits);
+    const [first, last] = [rate(visits.slice(0, half)), rate(visits.slice(visits.length > 1 ? half : 0))];
+    const kind = all === 0 ? "never solved" : all === 1 ? "always solved" : last - first >= 0.25 ? "learned" : first - last >= 0.25 ? "forgotten" : "mixed";
+    return { name, visits, first, last, all, kind, pack: name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "" };
+  }
+
+  const KINDS = { "": "all", "never solved": "never solved", learned: "learned", forgotten: "forgotten", "always solved": "always solved", mixed: "mixed" };
+  const ORDERS = { change: (a, b) => (b.last - b.first) - (a.last - a.first), hardest: (a, b) => a.all - b.all, easiest: (a, b) => b.all - a.all,
+    "last seen": (a, b) => b.visits[b.visits.length - 1].step - a.visits[a.visits.length - 1].step, name: (a, b) => a.name < b.name ? -1 : 1 };
+
+  function shade(rate) {
+    const [low, high] = [color("--low"), color("--high")].map((text) => text.split(",").map(Number));
+    return `rgb(${low.map((value, i) => Math.round(value + (high[i] - value) * rate)).join(",")})`;
+  }
+
+  function heatMap(run, problems) {
+    const steps = run.index.step, [low, high] = steps.reduce(([a, b], s) => [Math.min(a, s), Math.max(b, s)], [Infinity, -Infinity]);
+    const bins = Math.max(1, Math.min(high - low + 1, 300)), height = problems.length > 50 ? 6 : 12;
+    const canvas = el("canvas", { class: "heat", width: 900, height: Math.max(problems.length * height, 12), role: "img",
+      "aria-label": "pass rates of problems (rows) by step (columns)" });
+    const said = el("p", { class: "soft" }, `Rows: problems in the order of the table. Columns: steps ${low} to ${high}. From orange (none right) to blue (all right).`);
+    const draw = canvas.getContext("2d"), width = canvas.width / bins, bin = (step) => Math.floor((step - low) / (high - low + 1) * bins);
+    const shades = Array.from({ length: 21 }, (_, i) => shade(i / 20));
+    problems.forEach((problem, row) => {
+      for (const visit of problem.visits) {
+        draw.fillStyle = shades[Math.round(visit.right / visit.count * 20)];
+        draw.fillRect(bin(visit.step) * width, row * height, Math.max(width, 3), height - 1);
+      }
+    });
+    const at = (event) => {
+      const box = canvas.getBoundingClientRect(), problem = problems[Math.floor((event.clientY - box.top) / box.height * problems.length)];
+      const place = (event.clientX - box.left) / box.width * bins;
+      return problem && { problem, visit: problem.visits.reduce((best, v) => Math.abs(bin(v.step) - place) < Math.abs(bin(best.step) - place) ? v : best) };
+    };
+    canvas.addEventListener("mousemove", (event) => {
+      const found = at(event);
+      if (found) said.textContent = shown(`${found.problem.name}, step ${found.visit.step}: ${found.visit.right} of ${found.visit.count} right`);
+    });
+    canvas.addEventListener("click", (event) => {
+      const found = at(event);
+      if (found) go("rollouts", { run: run.label, step: found.visit.step, problem: found.problem.name });
+    });
+    return [canvas, said];
+  }
+
+  function viewProblems(root, asked) {
+    const run = runOf(asked), all = histories(run), packs = [...new Set(all.map((problem) => problem.pack))];
+    const kinds = Object.keys(KINDS).map((kind) => [kind, `${KINDS[kind]} (${all.filter((p) => !kind || p.kind === kind).length})`]);
+    const order = asked.order in ORDERS ? asked.order : "change", page = Number(asked.page ?? 0);
+    const found = all.filter((p) => (!asked.kind || p.kind === asked.kind) && (!asked.pack || p.pack === asked.pack)
+      && p.name.toLowerCase().includes((asked.name ?? "").toLowerCase())).sort(ORDERS[order]);
+    const part = found.slice(page * PROBLEMS_PER_PAGE, (page + 1) * PROBLEMS_PER_PAGE), set = (values) => go("problems", { ...asked, page: 0, ...values });
+    root.append(...[
+      el("div", { class: "controls" }, runPicker("problems", asked),
+        choice("kind", kinds, asked.kind, (kind) => set({ kind })),
+        packs.length > 1 && choice("pack", [["", "all"], ...packs.filter(Boolean).map((pack) => [pack, pack])], asked.pack, (pack) => set({ pack })),
+        choice("order", Object.keys(ORDERS).map((name) => [name, name]), order, (value) => set({ order: value })),
+        el("label", {}, "problem ", el("input", { name: "name", type: "search", value: asked.name ?? "", change: (e) => set({ name: e.target.value }) }))),
+      el("p", { class: "soft" }, "learned, forgotten: the pass rate of the later half of a problem's visits is .25 above, or below, that of the earlier half."),
+      ...(part.length ? heatMap(run, part) : [el("p", {}, run.index.count ? "No such problem." : "No rollouts yet.")]),
+      pager(page, PROBLEMS_PER_PAGE, found.length, "problem", (next) => set({ page: next })),
+      part.length > 0 && table(["problem", "kind", "visits", "earlier half", "later half", "all", "last step"], part.map((p) => [
+        link("rollouts", { run: run.label, problem: p.name }, p.name), p.kind, p.visits.length, percent(p.first), percent(p.last), percent(p.all),
+        p.visits[p.visits.length - 1].step])),
+    ].filter(Boolean));
+    return redrawing(root, () => viewProblems(root, asked));
+  }
+
+  // ---------- Held-out answers
+
+  function describeAnswers(rows) {
+    return new Map(rows.map((row) => [row.problem, { ...row, rate: row.answers.filter((a) => a.correct).length / Math.max(1, row.answers.length) }]));
+  }
+
+  async function viewHeldOut(root, asked) {
+    const kept = runs.flatMap((run) => run.answers.map((step) => ({ key: `${run.label}@${step}`, run, step })));
+    if (!kept.length) {
+      root.append(el("p", {}, "No held-out answers were kept: there was no evaluation yet, or eval.keep_answers is 0."));
+      return redrawing(root, () => viewHeldOut(root, asked));
+    }
+    const lasts = runs.filter((run) => run.answers.length).map((run) => `${run.label}@${run.answers[run.answers.length - 1]}`);
+    const named = (key, otherwise) => kept.find((one) => one.key === key) ?? kept.find((one) => one.key === otherwise);
+    const [a, b] = [named(asked.a, lasts.length > 1 ? lasts[0] : kept[0].key), named(asked.b, lasts[lasts.length - 1])];
+    const set = (values) => go("held-out", { ...asked, a: a.key, b: b.key, ...values });
+    const [first, second] = (await Promise.all([a, b].map((one) => read("answers", one.run.number, one.step)))).map(describeAnswers);
+    const both = [...first.values()].filter((row) => second.has(row.problem)).map((row) => ({ name: row.problem, a: row, b: second.get(row.problem) }));
+    const change = (row) => row.b.rate - row.a.rate;
+    const groups = { "": both, improved: both.filter((row) => change(row) > 0), regressed: both.filter((row) => change(row) < 0), equal: both.filter((row) => change(row) === 0) };
+    const found = [...groups[asked.kind in groups ? asked.kind : ""]].filter((row) => row.name.toLowerCase().includes((asked.name ?? "").toLowerCase()))
+      .sort((x, y) => Math.abs(change(y)) - Math.abs(change(x)));
+    const page = Number(asked.page ?? 0), options = kept.map(({ key, run, step }) => [key, `${runs.length > 1 ? `${run.label}, ` : ""}after step ${step}`]);
+    root.append(el("div", { class: "controls" }, choice("a", options, a.key, (value) => set({ a: value, page: 0 }), "left"), choice("b", options, b.key, (value) => set({ b: value, page: 0 }), "right"),
+      choice("kind", Object.keys(groups).map((kind) => [kind, `${kind || "all"} (${groups[kind].length})`]), asked.kind, (kind) => set({ kind, page: 0 })),
+      el("label", {}, "problem ", el("input", { name: "name", type: "search", value: asked.name ?? "", change: (e) => set({ name: e.target.value, page: 0 }) }))),
+    el("p", { class: "soft" }, `${count(both.length, "problem")} in both: ${groups.improved.length} improved, ${groups.regressed.length} regressed, by the kept answers.`),
+    pager(page, PER_PAGE, found.length, "problem", (next) => set({ page: next })),
+    ...found.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map((row) => comparedAnswers(row, a, b, asked)));
+    return redrawing(root, () => viewHeldOut(root, asked));
+  }
+
+  function comparedAnswers(row, a, b, asked) {
+    const side = (one, held) => el("div", {}, el("h3", {}, `${runs.length > 1 ? `${one.run.label}, ` : ""}after step ${one.step}: ${percent(held.rate)} right`),
+      held.answers.map((answer) => el("div", {}, el("div", { class: "label" }, statusOf(answer.status), answer.reason ? ` (${answer.reason})` : "", `, ${count(answer.tokens, "token")}`),
+        (answer.parts ?? []).map((part) => partOf(part, answer.extracted)))));
+    const made = el("details", { class: "card", open: asked.problem === row.name }, el("summary", {}, el("b", {}, row.name), ` ${percent(row.a.rate)} → ${percent(row.b.rate)}`));
+    const fill = () => {
+      if (made.childElementCount > 1) return;
+      made.append(el("p", {}, link("held-out", { ...asked, a: a.key, b: b.key, problem: row.name }, "link to this")),
+        ...row.a.prompt.map((part) => partOf(part)), el("div", { class: "answers" }, side(a, row.a), side(b, row.b)));
+    };
+    made.addEventListener("toggle", fill);
+    if (made.open) fill();
+    return made;
+  }
+
+  // ---------- Rollouts
+
+  const statusOf = (status) => el("span", { class: `status ${/^[a-z_]+$/.test(status) ? status : ""}` }, status);
+  const flagsOf = (bits) => Object.keys(DATA.flags).filter((name) => bits & DATA.flags[name]);
+
+  // What makes a rollout worth a look: its flags and, among equals, its length. Of all rollouts, once.
+  function interests(run) {
+    const { flags, tokens, count } = run.index;
+    if (run.interests?.length === count) return run.interests;
+    const longest = tokens.reduce((a, b) => Math.max(a, b ?? 0), 1), known = new Map();
+    const weigh = (bits) => known.get(bits) ?? known.set(bits, flagsOf(bits).reduce((sum, name) => sum + (INTEREST[name] ?? 0), 0)).get(bits);
+    run.interests = Float64Array.from(flags, (bits, row) => weigh(bits) + (tokens[row] ?? 0) / longest);
+    return run.interests;
+  }
+
+  function stepRange(asked) {
+    const match = /^\s*(\d+)\s*(?:-\s*(\d+))?\s*$/.exec(asked ?? "");
+    if (!match) return (asked ?? "").trim() ? null : [-Infinity, Infinity];
+    return [Number(match[1]), Number(match[2] ?? match[1])];
+  }
+
+  function advantageFits(value, asked) {
+    if (!asked) return true;
+    if (value === null || asked === "none") return value === null && asked === "none";
+    return asked === "0" ? value === 0 : asked === "+" ? value > 0 : value < 0;
+  }
+
+  const SORTS = {
+    interest: (run) => {
+      const held = interests(run), { step } = run.index;
+      return (a, b) => held[b] - held[a] || step[b] - step[a];
+    },
+    logged: () => (a, b) => a - b,
+    last: (run) => (a, b) => run.index.step[b] - run.index.step[a],
+    high: (run) => (a, b) => (run.index.advantage[b] ?? -Infinity) - (run.index.advantage[a] ?? -Infinity) || a - b,
+    low: (run) => (a, b) => (run.index.advantage[a] ?? Infinity) - (run.index.advantage[b] ?? Infinity) || a - b,
+    longest: (run) => (a, b) => (run.index.tokens[b] ?? 0) - (run.index.tokens[a] ?? 0),
+  };
+  const SORT_WORDS = [["interest", "most interesting"], ["logged", "as logged"], ["last", "last step first"], ["high", "highest advantage"], ["low", "lowest advantage"], ["longest", "longest"]];
+
+  function filterRows(run, asked, withText) {
+    const index = run.index, range = stepRange(asked.step), found = [];
+    if (range === null) return found;
+    const name = (asked.problem ?? "").toLowerCase(), exact = index.problems.includes(asked.problem);
+    const names = index.problems.map((own) => exact ? own === asked.problem : own.toLowerCase().includes(name));
+    const status = asked.status ? index.statuses.indexOf(asked.status) : -1, flag = DATA.flags[asked.flag] ?? 0, all = range[0] === -Infinity;
+    for (let row = 0; row < index.count; row += 1) {
+      if ((all || (index.step[row] >= range[0] && index.step[row] <= range[1])) && names[index.problem[row]]
+        && (!asked.status || index.status[row] === status) && (!flag || index.flags[row] & flag)
+        && advantageFits(index.advantage[row], asked.advantage) && (!withText || withText.has(row))) found.push(row);
+    }
+    return found;
+  }
+
+  function filterForm(run, asked, set) {
+    const counts = new Map();
+    for (const status of run.index.status) counts.set(status, (counts.get(status) ?? 0) + 1);
+    const input = (name, label, hint, more) => el("label", {}, `${label} `, el("input", { name, placeholder: hint, size: 14, value: asked[name] ?? "",
+      input: debounced(() => set(values())), ...more }));
+    const pick = (name, label, options) => choice(name, options, asked[name], () => set(values()), label);
+    const form = el("form", { class: "controls", submit: (event) => event.preventDefault() }, runPicker("rollouts", asked),
+      input("step", "step", "all, or 3, or 10-20", { inputmode: "numeric", class: stepRange(asked.step) ? null : "wrong" }),
+      input("problem", "problem", "part of an id"),
+      pick("status", "verdict", [["", "all"], ...run.index.statuses.map((name, i) => [name, `${name} (${(counts.get(i) ?? 0).toLocaleString("en")})`])]),
+      pick("advantage", "advantage", [["", "any"], ["+", "above 0"], ["-", "below 0"], ["0", "0"], ["none", "none: not trained on"]]),
+      pick("flag", "what", [["", "anything"], ...Object.entries(FLAG_WORDS)]),
+      pick("order", "order", SORT_WORDS), input("text", "text", "in prompt or completion", { type: "search", size: 20 }));
+    const values = () => Object.fromEntries(new FormData(form));
+    return form;
+  }
+
+  async function viewRollouts(root, asked) {
+    const run = runOf(asked);
+    if (asked.sample !== undefined) return viewGroup(root, run, asked);
+    const place = el("div", {}), state = { asked };
+    const set = (values) => { Object.assign(state.asked, values, { page: 0 }); replace("rollouts", state.asked); list(); };
+    const list = async () => {
+      const own = state.asked, turn = state.turn = {};
+      const withText = own.text ? await rowsWithText(run, own.text) : null;
+      const begin = performance.now(), rows = filterRows(run, own, withText).sort(SORTS[own.order in SORTS ? own.order : "interest"](run));
+      root.dataset.filter = (performance.now() - begin).toFixed(1);
+      const page = Number(own.page ?? 0), part = rows.slice(page * PER_PAGE, (page + 1) * PER_PAGE);
+      const cards = await Promise.all(part.map((row) => card(run, row)));
+      if (state.turn !== turn) return;
+      const problem = run.index.problems.includes(own.problem) && describeHistory(run, own.problem);
+      place.replaceChildren(...[problem, pager(page, PER_PAGE, rows.length, "rollout", (next) => { own.page = next; replace("rollouts", own); list(); }),
+        el("div", { class: "cards" }, cards)].filter(Boolean));
+      place.dataset.listed = rows.length;
+    };
+    root.append(filterForm(run, asked, set), el("p", { class: "soft" }, run.note), place);
+    await list();
+    const news = el("button", { type: "button", hidden: true, click: () => { news.hidden = true; list(); } }, "new rollouts: show them");
+    root.prepend(news);
+    return () => { news.hidden = false; };
+  }
+
+  function describeHistory(run, name) {
+    const found = histories(run).find((problem) => problem.name === name);
+    return el("div", { class: "history" }, el("b", {}, `${name}: ${found.kind}`), found.visits.map((visit) =>
+      link("rollouts", { run: run.label, step: visit.step, problem: name, sample: "" }, `step ${visit.step}: ${visit.right}/${visit.count}`)));
+  }
+
+  async function viewGroup(root, run, asked) {
+    const index = run.index, step = Number(asked.step), place = index.problems.indexOf(asked.problem), rows = [], groups = [];
+    for (let row = 0; row < index.count; row += 1) {
+      if (index.step[row] === step && index.problem[row] === place) rows.push(row);
+      if (!row || index.step[row] !== index.step[row - 1] || index.problem[row] !== index.problem[row - 1]) groups.push(row);
+    }
+    if (!rows.length) {
+      root.append(el("p", {}, `There are no rollouts of problem ${asked.problem} at step ${asked.step}.`));
+      return;
+    }
+    const right = rows.filter((row) => index.status[row] === index.right).length, mean = rows.reduce((sum, row) => sum + (index.reward[row] ?? 0), 0) / rows.length;
+    rows.sort((a, b) => interests(run)[b] - interests(run)[a]);
+    const cards = await Promise.all(rows.map((row) => card(run, row, { group: true, chosen: String(index.sample[row]) === asked.sample })));
+    const packed = await textsOf(run, rows[0]), here = groups.indexOf(Math.min(...rows));
+    const turn = (by) => {
+      const row = groups[here + by];
+      if (row !== undefined) go("rollouts", { run: run.label, step: index.step[row], problem: index.problems[index.problem[row]], sample: "" });
+    };
+    root.append(
+      el("div", { class: "controls" }, el("button", { type: "button", name: "back", title: "key k", disabled: here < 1, click: () => turn(-1) }, "← group before"),
+        el("button", { type: "button", name: "next", title: "key j", disabled: here + 1 >= groups.length, click: () => turn(1) }, "next group →"),
+        link("rollouts", { run: run.label, problem: asked.problem }, "all of this problem"), link("rollouts", { run: run.label, step }, "all of this step"),
+        el("label", {}, el("input", { type: "checkbox", name: "tint", change: (e) => tint(root, e.target.checked) }), " colour by advantage")),
+      el("h2", {}, `${runs.length > 1 ? `${run.label}, ` : ""}step ${step}, ${asked.problem}`),
+      el("p", {}, `${right} of ${rows.length} right, mean reward ${number(mean)}.`), describeHistory(run, asked.problem),
+      ...(packed ? promptOf(packed).map((part) => partOf(part)) : []), el("div", { class: "cards side" }, cards));
+    root.querySelector(".card.chosen")?.scrollIntoView({ block: "start" });
+  }
+
+  const promptOf = (packed) => packed[2].slice(0, promptLength(packed));
+  function promptLength([, , parts]) {
+    const first = parts.findIndex(([role]) => role === "completion" || role === "assistant");
+    return parts.some(([role]) => role === "completion") ? parts.findIndex(([role]) => role === "completion") : Math.max(first, 0);
+  }
+
+  // Marks the last place where a text has the answer that the verifier extracted.
+  function marked(text, extracted) {
+    const place = extracted ? text.lastIndexOf(extracted) : -1;
+    return place < 0 ? [text] : [text.slice(0, place), el("mark", { title: "extracted answer" }, extracted), text.slice(place + extracted.length)];
+  }
+
+  function partOf([role, facts, text, kind, advantage], extracted) {
+    const label = `${role}${facts ? `, ${facts}` : ""}${typeof advantage === "number" ? `, advantage ${signed(advantage)}` : ""}`;
+    const shownText = el("pre", { class: (kind & 1 ? "masked" : "own") + (kind & 2 ? " void" : "") }, extracted ? marked(text, extracted) : text);
+    if (typeof advantage === "number") shownText.dataset.advantage = advantage;
+    const folded = role !== "assistant" && role !== "completion" && text.length > 200;
+    if (!folded) return el("div", {}, el("div", { class: "label" }, label), shownText);
+    return el("details", { class: "turn" }, el("summary", { class: "label" }, `${label}: ${text.slice(0, 80).replace(/\s+/g, " ")}…`), shownText);
+  }
+
+  function tint(root, on) {
+    const parts = [...root.querySelectorAll("pre[data-advantage]")];
+    const largest = Math.max(...parts.map((part) => Math.abs(part.dataset.advantage)), 1e-9);
+    for (const part of parts) {
+      const value = Number(part.dataset.advantage), share = Math.abs(value) / largest * 0.45;
+      part.style.background = on ? `rgba(${color(value < 0 ? "--low" : "--high")}, ${share})` : "";
+    }
+  }
+
+  async function card(run, row, { group = false, chosen = false } = {}) {
+    const index = run.index, packed = await textsOf(run, row), status = index.statuses[index.status[row]], problem = index.problems[index.problem[row]];
+    const here = { run: run.label, step: index.step[row], problem, sample: index.sample[row] };
+    const words = packed ? (packed[0].startsWith(status) ? packed[0].slice(status.length) : ` ${packed[0]}`) :
+      `, reward ${signed(index.reward[row])}, advantage ${signed(index.advantage[row])}`;
+    const made = el("article", { class: `card rollout${chosen ? " chosen" : ""}` }, el("h3", {}, link("rollouts", here,
+      group ? `sample ${index.sample[row]}` : `step ${index.step[row]}, ${problem}, sample ${index.sample[row]}`), ": ", statusOf(status), words,
+    flagsOf(index.flags[row]).map((name) => el("span", { class: "flag" }, FLAG_WORDS[name]))));
+    if (!packed) {
+      made.append(el("p", { class: "soft" }, "Its text is not in this page: `rlvr view` shows it."));
+      return made;
+    }
+    const [, extracted, parts] = packed, prompt = promptLength(packed), last = parts.map(([role]) => role).lastIndexOf("assistant");
+    const own = parts.slice(group ? prompt : 0).map((part, i, all) => partOf(part.length < 5 || part[4] === null ?
+      [...part.slice(0, 4), ["assistant", "completion"].includes(part[0]) ? index.advantage[row] : null] : part,
+    last < 0 || i === all.length - (parts.length - last) || part[0] === "completion" ? extracted : null));
+    if (group && flagsOf(index.flags[row]).includes("same")) made.append(details("same text as another sample", own)); else made.append(...own);
+    if (packed[2].every(([, , text]) => !/\[\.\.\. [\d,]+ characters left out \.\.\.\]/.test(text))) {
+      made.append(el("button", { type: "button", name: "copy", click: (event) => copy(gradeLine(problem, packed), event.target) }, "copy for rlvr grade"));
+    }
+    return made;
+  }
+
+  // A line of the file that `rlvr grade` reads. It lacks the reference, which a run does not log.
+  function gradeLine(problem, packed) {
+    const parts = packed[2], prompt = parts.slice(0, promptLength(packed)), said = parts.filter(([role]) => role === "assistant" || role === "completion");
+    const asked = prompt.length === 1 && prompt[0][0] === "prompt" ? prompt[0][2] : prompt.map(([role, , content]) => ({ role, content }));
+    return JSON.stringify({ id: problem, prompt: asked, completion: said[said.length - 1]?.[2] ?? "" });
+  }
+
+  // ---------- The page: tabs, links, keys, news
+
+  const VIEWS = { overview: viewOverview, curves: viewCurves, problems: viewProblems, "held-out": viewHeldOut, rollouts: viewRollouts, settings: viewSettings };
+  const place = document.getElementById("page"), main = el("main", {}), nav = el("nav", { "aria-label": "views" });
+  const hashOf = (view, values) => `#${view}?${new URLSearchParams(Object.entries(values).filter(([, v]) => v !== undefined && v !== null))}`;
+  const runOf = (asked) => runs.find((run) => run.label === asked.run) ?? runs[0];
+  const link = (view, values, text) => el("a", { href: hashOf(view, values) }, text);
+  let update = null, shownHash = null;
+
+  function go(view, values) { location.hash = hashOf(view, values); }
+  function replace(view, values) { history.replaceState(null, "", location.search + hashOf(view, values)); shownHash = location.hash; }
+
+  function choice(name, options, value, action, label = name) {
+    const made = el("select", { name, change: (event) => action(event.target.value) }, options.map(([key, text]) => el("option", { value: key, selected: key === (value ?? "") }, text)));
+    return el("label", {}, `${label} `, made);
+  }
+
+  function runPicker(view, asked) {
+    return runs.length > 1 && choice("run", runs.map((run) => [run.label, run.label]), runOf(asked).label, (run) => go(view, { ...asked, run }));
+  }
+
+  function pager(page, size, total, thing, turn) {
+    const from = page * size, to = Math.min(from + size, total);
+    return el("p", { class: "pages" }, el("button", { type: "button", name: "back", "aria-label": "earlier", disabled: !page, click: () => turn(page - 1) }, "←"), " ",
+      el("output", {}, `${total ? `${from + 1} to ${to} of ` : ""}${count(total, thing)}`), " ",
+      el("button", { type: "button", name: "next", "aria-label": "later", disabled: to >= total, click: () => turn(page + 1) }, "→"));
+  }
+
+  async function render() {
+    if (location.hash === shownHash && update) return;
+    shownHash = location.hash;
+    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : "overview";
+    nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
+    for (const held of curves.charts) held.chart?.destroy();
+    curves.charts.clear();
+    const root = el("section", { id: `view-${view}` });  // not the hash, to which the browser would scroll
+    const turn = render.turn = {};
+    main.replaceChildren(root);
+    window.scrollTo(0, 0);
+    const found = await VIEWS[view](root, Object.fromEntries(new URLSearchParams(query)));
+    if (render.turn !== turn) return;
+    update = found ?? (() => {});
+    document.body.dataset.view = view;
+    document.body.dataset.shown = location.hash;
+  }
+
+  function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    const views = Object.keys(VIEWS), press = { j: "next", k: "back" }[event.key];
+    if (views[Number(event.key) - 1] && !event.target.classList?.contains("plot")) go(views[Number(event.key) - 1], {});
+    else if (press) main.querySelector(`[name=${press}]`)?.click();
+    else if (event.key === "/") {
+      event.preventDefault();
+      main.querySelector("[type=search]")?.focus();
+    }
+  }
+
+  async function follow() {
+    try {
+      const have = runs.map((run) => [run.generation, run.rows]), contents = await ask("runs", { have: JSON.stringify(have) });
+      const news = contents.map((content, i) => content.generation !== have[i]?.[0] || (content.metrics.step?.length ?? 0) > 0
+        || content.head.state !== runs[i]?.head.state || content.answers.length !== runs[i]?.answers.length);
+      contents.forEach(merge);
+      state.textContent = "";
+      const more = await Promise.all(runs.map(readRollouts));
+      if ([...news, ...more].some(Boolean)) update?.();
+      document.body.dataset.steps = Math.max(...runs.map((run) => run.rows));
+    } catch (error) {
+      state.textContent = `No news: ${error.message}. Has rlvr view ended?`;
+    }
+    setTimeout(follow, POLL);
+  }
+
+  const state = el("span", { class: "soft" });
+  async function begin() {
+    place.append(el("h1", {}, document.title.replace(/^rlvr: /, "")), state, nav, main);
+    if (DATA.live) {
+      (await ask("runs", { have: "[]" })).forEach(merge);
+    } else {
+      DATA.runs.forEach(merge);
+    }
+    window.addEventListener("hashchange", render);
+    document.addEventListener("keydown", onKey);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const view of curves.charts) if (view.chart) view.draw(); });
+    const early = /^#(overview|settings)?(\?|$)/.test(location.hash);
+    if (early) await render();
+    document.body.dataset.painted = Math.round(performance.now());
+    await Promise.all(runs.map(readRollouts));
+    if (early) update(); else await render();
+    document.body.dataset.ready = Math.round(performance.now());
+    if (DATA.live) setTimeout(follow, POLL);
+  }
+
+  begin();
+})();

@@ -149,6 +149,7 @@ TRAINING = Kind(
         r"rollouts-\d{4,}\.jsonl(\.gz)?",
         r"checkpoints/step-\d{6,}(\.damaged)?",
         r"start(\.damaged|\.training)?",
+        r"teacher/step-\d{6,}\.jsonl",
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard
         r"rlvr/.*/hparams\.yml",
     ),

@@ -169,11 +169,12 @@ class Endpoint:
         def attempt() -> PromptLogprobs:
             answer = self.client.post(path, body | self.extra, idempotent=True)
             choice = self.client.read(path, answer, lambda a: dict(a["choices"][0]), SCHEMA)
-            return self.client.read(path, choice, lambda c: read_prompt_logprobs(c, top_k), "vLLM's schema")
+            ids = self.client.read(path, choice, lambda c: tuple(map(int, c["prompt_token_ids"])), "vLLM's schema")
+            if not isinstance(question, str) and ids != tuple(question):
+                raise RunError(f"{self.client.url} answered for other tokens than were sent: another model or version?")
+            return self.client.read(path, choice, lambda c: read_prompt_logprobs(c, ids, top_k), "vLLM's schema")
 
         found = self._repeat(attempt, self.budget)
-        if not isinstance(question, str) and found.ids != tuple(question):
-            raise RunError(f"{self.client.url} answered for other tokens than were sent: another model or version?")
         if not all(number <= LARGEST_LOGPROB for row in (found.logprobs, *found.top_logprobs) for number in row):
             raise RunError(f"{self.client.url} answered with numbers that are no log-probabilities")
         return found
@@ -241,9 +242,9 @@ class Endpoint:
         return body | self.extra
 
 
-def read_prompt_logprobs(choice: Mapping[str, Any], top_k: int) -> PromptLogprobs:
+def read_prompt_logprobs(choice: Mapping[str, Any], ids: tuple[int, ...], top_k: int) -> PromptLogprobs:
     """Return the log-probabilities of a prompt in a choice of vLLM's response; LookupError where any is missing."""
-    ids, entries = tuple(int(i) for i in choice["prompt_token_ids"]), choice["prompt_logprobs"]
+    entries = choice["prompt_logprobs"]
     rows = [{int(i): float(at["logprob"]) for i, at in entry.items()} for entry in entries[1:]]
     if len(entries) != len(ids) or any(len(row) < top_k for row in rows):
         raise LookupError("too few log-probabilities")

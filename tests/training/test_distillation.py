@@ -11,20 +11,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from rlvr.algo.batch import Batch, collate
-from rlvr.config import AlgoConfig, TeacherConfig
-from rlvr.core.types import Group
+from rlvr.config import AlgoConfig, Config, ModelConfig, TeacherConfig
+from rlvr.core.types import PACK, Completion, Group, Problem, correct, error, incorrect
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
+from rlvr.model.optim.optimizer import make_optimizer
+from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.training.run import Run
 from rlvr.training.step.distillation.beside import compare_rows, consult_teacher, distillation_loss
-from rlvr.training.step.distillation.teacher import Teacher
+from rlvr.training.step.distillation.feedback import Feedback
+from rlvr.training.step.distillation.teacher import Teacher, open_teacher
+from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import prepare_batch
+from rlvr.training.step.update import accumulate_gradient
 from tests.helpers.enumeration import cosine, gradient, probabilities, whole_group
-from tests.helpers.models import shake
-from tests.helpers.runs import make_short_run
+from tests.helpers.models import shake, small_policy, tiny_policy
+from tests.helpers.runs import SHORT_PROMPT, gradient_of, make_short_run
 
 
 def run_with_teacher(folder: Path, **teacher) -> Run:
@@ -132,3 +138,153 @@ def test_importance_weights_correct_the_sampled_form_for_another_engine(tmp_path
     wanted = wanted_gradient(run, batch, sampled, 1.0)
     assert cosine(gradient(run, expected(run, batch, sampled, "token")), wanted) > 0.9999
     assert cosine(gradient(run, expected(run, batch, sampled, "none")), wanted) < 0.9999
+
+
+# What teachers are, and what they read.
+
+
+def verdicts_group(run: Run, statuses: str) -> Group:
+    """A group of one-token completions: c correct, w wrong, e an error of the verifier."""
+    made = {"c": correct(), "w": incorrect("3, not 4"), "e": error("broken")}
+    completions = tuple(Completion(text, (1 + n % 3,), (0.0,)) for n, text in enumerate("abcdef"[: len(statuses)]))
+    prompt = tuple(run.learner.policy.render(SHORT_PROMPT))
+    problem = Problem("0", SHORT_PROMPT, reference="4")
+    return Group(problem, prompt, completions, tuple(made[status] for status in statuses))
+
+
+def self_taught(folder: Path, template: str, **teacher) -> Run:
+    """A short run that learns from itself, told by a template."""
+    run = run_with_teacher(folder, template=template, **teacher)
+    algo = dataclasses.replace(run.learner.config.algo, name="sdpo")
+    run.learner.config = dataclasses.replace(run.learner.config, algo=algo)
+    settings = run.learner.teacher.settings
+    run.learner.teacher.feedback = Feedback(None, settings.tells, settings.template)
+    return run
+
+
+def test_completions_are_told_what_the_verifier_said_and_a_correct_sibling(tmp_path):
+    """Status and reason unless correct, a sibling but not themselves; a verdict without score tells nothing."""
+    run = run_with_teacher(tmp_path)
+    told = Feedback(None, ("status", "reason", "sibling"), "{prompt}\n\n{status}, {reason}\n\ns {sibling}")
+    first = f"{SHORT_PROMPT}\n\nincorrect, 3, not 4"
+    group = verdicts_group(run, "wcwe")
+    assert told.prompts_of(group) == [f"{first}\n\ns b", None, f"{first}\n\ns b", None]
+    assert told.prompts_of(verdicts_group(run, "cc")) == [f"{SHORT_PROMPT}\n\ns b", f"{SHORT_PROMPT}\n\ns a"]
+    reference = Feedback(None, ("reference",), None).prompts_of(group)
+    assert "The correct answer is 4." in reference[0]
+    assert "feedback" not in reference[0]
+    assert "Correctly solve the original question." in reference[0]
+
+
+def test_the_template_is_the_verifiers_own_unless_a_setting_gives_one():
+    """In a mixture that of the pack's verifier."""
+
+    class Own:
+        feedback_template = "{prompt} {status}"
+
+        def __call__(self, problem, completion):
+            return True
+
+    problem = Problem("0", "1+1=", info={PACK: "a"})
+    wrong = incorrect("x")
+    assert Feedback(Own(), ("status",)).prompt_of(problem, wrong, None) == "1+1= incorrect"
+    assert Feedback(Own(), ("status",), "{status}: {prompt}").prompt_of(problem, wrong, None) == "incorrect: 1+1="
+    routed = RoutedVerifier({"b": lambda problem, completion: True, "a": Own()})
+    assert Feedback(routed, ("status",)).prompt_of(problem, wrong, None) == "1+1= incorrect"
+    assert Feedback(Own(), ("reason",)).prompt_of(problem, wrong, None) is None  # the template does not name it
+
+
+def test_of_chat_messages_the_last_is_extended_and_told_text_is_not_read_again():
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "1+1="}]
+    feedback = Feedback(None, ("reason",), "{prompt}\n\n{reason}")
+    made = feedback.prompt_of(Problem("0", messages), incorrect("{prompt} {reference}"), None)
+    assert made == [messages[0], {"role": "user", "content": "1+1=\n\n{prompt} {reference}"}]
+
+
+def test_a_self_teacher_speaks_of_the_same_tokens_after_its_own_prompt(tmp_path):
+    """Its log-probabilities are those of its own rows, and rows of which it is told nothing have no gradient."""
+    run = self_taught(tmp_path, "{prompt}{sibling}==", tells=("sibling",))
+    group = dataclasses.replace(whole_group(run), verdicts=(correct(), *[incorrect()] * 84))
+    group = dataclasses.replace(group, completions=tuple(dataclasses.replace(c, text="0") for c in group.completions))
+    batch = batch_of(run, group)
+    assert batch.teacher_weights.tolist() == [0.0, *[1.0] * 84]
+    found = compare_rows(run.learner, batch)
+    prompt = run.learner.policy.render(f"{SHORT_PROMPT}0==")
+    for row in (1, 30, 84):
+        ids = torch.tensor([[*prompt, *group.completions[row].token_ids]])
+        mask = torch.arange(ids.shape[1])[None] >= len(prompt)
+        wanted = token_logprobs(run.learner.teacher.policy, ids, mask)[0][mask]
+        assert torch.allclose(found.teacher_logprobs[row][batch.mask[row]], wanted, atol=1e-5)
+    alone = batch.rows(torch.tensor([0]))
+    loss, sums = distillation_loss(run.learner, compare_rows(run.learner, alone), alone, 1.0, "none")
+    assert float(loss.detach()) == float(sums["teacher/tokens"]) == 0
+
+
+def test_losses_are_mixed_by_a_weight_for_each_pack(tmp_path):
+    """(1 - w) policy loss + w distillation, in every gradient."""
+    gradients = {}
+    for name, weight in (("policy", 0.0), ("teacher", 1.0), ("both", 0.3)):
+        run = run_with_teacher(tmp_path, loss="js", beta=0.5, weight=weight)
+        group = whole_group(run)
+        batch = collate([group], [[(-1.0) ** n for n in range(85)]], pad_id=0)
+        gradients[name] = gradient_of(run, consult_teacher(run.learner, 1, [group], batch)[0])
+    assert torch.allclose(gradients["both"], 0.7 * gradients["policy"] + 0.3 * gradients["teacher"], atol=1e-5)
+    run = run_with_teacher(tmp_path, weight=0.5, pack_weight=("a=0.25",))
+    groups = [
+        dataclasses.replace(verdicts_group(run, "cw"), problem=Problem(pack, SHORT_PROMPT, info={PACK: pack}))
+        for pack in ("a", "b")
+    ]
+    batch = consult_teacher(run.learner, 1, groups, collate(groups, [[1.0, -1.0]] * 2, pad_id=0))[0]
+    assert batch.teacher_weights.tolist() == [0.25, 0.25, 0.5, 0.5]
+    assert batch.advantages.tolist() == [0.75, -0.75, 0.5, -0.5]
+
+
+def test_the_average_follows_the_policy(tmp_path):
+    """Each step takes in a share of the present weights; frozen ones are shared."""
+    run = run_with_teacher(tmp_path)
+    teacher = Teacher(run.learner.teacher.settings, run.learner.policy.frozen_copy(), follows=0.25)
+    before = [weight.clone() for weight in teacher.policy.model.parameters()]
+    shake(run.learner.policy, 0.1, 3)
+    teacher.follow(run.learner.policy)
+    for old, now, own in zip(before, teacher.policy.model.parameters(), run.learner.policy.parameters(), strict=True):
+        assert torch.allclose(now, 0.75 * old + 0.25 * own, atol=1e-6)
+        assert not now.requires_grad
+
+
+def test_an_adapter_that_is_switched_off_teaches(tmp_path):
+    """The base's log-probabilities; and the adapter is back, with a gradient, after each pass."""
+    policy = tiny_policy(lora_rank=2)
+    plain = tiny_policy()
+    shake(policy, 0.3, 1)
+    config = Config(algo=AlgoConfig("opd"), teacher=TeacherConfig("base", loss="js"), model=ModelConfig(lora_rank=2))
+    learner = Learner(config, policy, make_optimizer(policy.parameters(), config.optim), Accelerator(cpu=True))
+    learner.teacher = open_teacher(config, policy, None, learner.accelerator)
+    completion = Completion("", tuple(policy.encode("46 7")), (0.0,) * 4)
+    group = Group(Problem("0", "12+34="), tuple(policy.render("12+34=")), (completion,) * 2, (incorrect(),) * 2)
+    batch = collate([group], [[0.0, 0.0]], pad_id=0)
+    wanted = token_logprobs(plain, batch.tokens, batch.mask)[0]
+    batch = consult_teacher(learner, 1, [group], batch)[0]
+    assert torch.allclose(compare_rows(learner, batch).teacher_logprobs, wanted, atol=1e-5)
+    accumulate_gradient(learner, batch)
+    assert all(weight.requires_grad for weight in policy.parameters())
+    assert any(bool(weight.grad.abs().sum() > 0) for weight in policy.parameters())
+
+
+def test_a_teacher_with_another_tokenizer_is_refused_in_one_line(tmp_path):
+    """Before anything is sampled; one with the same is loaded, frozen."""
+    policy = tiny_policy()
+    policy.save(tmp_path / "same")
+    other = small_policy()
+    other.tokenizer.add_tokens(["~"])
+    other.save(tmp_path / "other")
+    config = Config(algo=AlgoConfig("opd"), model=ModelConfig(device="cpu"))
+
+    def opened(name: str) -> Teacher:
+        teacher = TeacherConfig(name=str(tmp_path / name))
+        made = open_teacher(dataclasses.replace(config, teacher=teacher), policy, None, Accelerator(cpu=True))
+        assert made is not None
+        return made
+
+    assert opened("same").policy.parameters() == []
+    with pytest.raises(ValueError, match=r"its tokenizer is not the policy's .* they differ in '~'.*\Z"):
+        opened("other")

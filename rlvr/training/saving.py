@@ -223,6 +223,8 @@ def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str
     learner.reference = learner.policy.reference() if config.algo.needs_reference else None
     learner.critic = Critic(learner.policy, config.critic, config.optim) if config.critic is not None else None
     learner.teacher = open_teacher(config, learner.policy, task.verifier, accelerator)
+    if learner.teacher is not None and (warning := learner.teacher.warn_of_unknown(learner.policy, task.train[0])):
+        reporter.warn(warning)
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been truncated
         return 0

@@ -20,8 +20,10 @@ from rlvr.core.types import PACK, Completion, Group, Problem, correct, error, in
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.optimizer import make_optimizer
+from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.mixture import RoutedVerifier
-from rlvr.training.run import Run
+from rlvr.train import train
+from rlvr.training.run import HeldOutEvaluation, Run
 from rlvr.training.step.distillation.beside import compare_rows, consult_teacher, distillation_loss
 from rlvr.training.step.distillation.feedback import Feedback
 from rlvr.training.step.distillation.teacher import Teacher, open_teacher
@@ -29,8 +31,10 @@ from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.update import accumulate_gradient
 from tests.helpers.enumeration import cosine, gradient, probabilities, whole_group
+from tests.helpers.files import lines
 from tests.helpers.models import shake, small_policy, tiny_policy
-from tests.helpers.runs import SHORT_PROMPT, gradient_of, make_short_run
+from tests.helpers.runs import SHORT_PROMPT, gradient_of, make_run, make_short_run
+from tests.helpers.verifiers import PROBLEMS, OddDigits
 
 
 def run_with_teacher(folder: Path, **teacher) -> Run:
@@ -288,3 +292,31 @@ def test_a_teacher_with_another_tokenizer_is_refused_in_one_line(tmp_path):
     assert opened("same").policy.parameters() == []
     with pytest.raises(ValueError, match=r"its tokenizer is not the policy's .* they differ in '~'.*\Z"):
         opened("other")
+
+
+def test_what_the_teacher_is_told_is_in_no_rollout_and_no_evaluation(tmp_path):
+    """The sampler sees the problems' prompts alone, while the teacher reads longer ones."""
+    asked: set[str] = set()
+
+    class Noting(TorchSampler):
+        def stream(self, prompts, sampling, seeds, on_group):
+            asked.update(self.policy.decode(prompt) for prompt in prompts)
+            return super().stream(prompts, sampling, seeds, on_group)
+
+    run = make_run(
+        tmp_path, algo={"name": "sdpo"}, teacher={"kind": "live", "template": "{prompt}9=9 {status}"}, run={"steps": 2}
+    )
+    run.worker.sampler = Noting(run.learner.policy)
+    run.learner.teacher = open_teacher(run.config, run.learner.policy, None, run.learner.accelerator)
+    read: list[tuple[int, ...]] = []
+    before = run.learner.teacher.prompts_of
+    run.learner.teacher.prompts_of = lambda policy, group: read.extend(found := before(policy, group)) or found
+    run.held_out = HeldOutEvaluation(run, PROBLEMS[:4], {"verifier": OddDigits()})
+    train(run)
+    run.evaluate(2)
+    told = {run.learner.policy.decode(ids) for ids in read if ids}
+    assert told
+    assert all("9=9" in text for text in told)
+    assert asked
+    assert asked <= {problem.prompt for problem in PROBLEMS}
+    assert "9=9" not in "".join(str(row["prompt"]) for row in lines(tmp_path / "rollouts.jsonl") if "prompt" in row)

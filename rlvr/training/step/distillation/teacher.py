@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from rlvr.config import Config, ModelConfig, TeacherConfig
-from rlvr.core.types import Group
+from rlvr.core.types import Group, Problem, incorrect
 from rlvr.distributed import gather
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.text.context import context_limit
@@ -57,6 +57,13 @@ class Teacher:
         rendered = [() if p is None else tuple(policy.render(p)) for p in self.feedback.prompts_of(group)]
         lengths = [len(completion.token_ids) for completion in group.completions]
         return [ids if self.limit is None or len(ids) + n <= self.limit else () for ids, n in zip(rendered, lengths)]
+
+    def warn_of_unknown(self, policy: Policy, problem: Problem) -> str:
+        """Return a warning where the tokenizer lacks tokens for what the teacher is told; "" where it has all."""
+        if self.feedback is None:
+            return ""
+        told = self.feedback.prompt_of(problem, incorrect("reason"), "")
+        return "" if told is None else policy.warning_of_unknown([told], "teacher's prompts")
 
     @torch.no_grad()
     def follow(self, policy: Policy) -> None:

@@ -319,4 +319,4 @@ def test_what_the_teacher_is_told_is_in_no_rollout_and_no_evaluation(tmp_path):
     assert all("9=9" in text for text in told)
     assert asked
     assert asked <= {problem.prompt for problem in PROBLEMS}
-    assert "9=9" not in "".join(str(row["prompt"]) for row in lines(tmp_path / "rollouts.jsonl") if "prompt" in row)
+    assert "9=9" not in " ".join(str(row["prompt"]) for row in lines(tmp_path / "rollouts.jsonl") if "prompt" in row)

@@ -53,7 +53,8 @@ class Batch:
     | teacher_logprobs | (B, T) | of a served teacher |
     | teacher_top_ids, teacher_top_logprobs | (B, T, k) | a served teacher's likeliest tokens |
 
-    teacher_prompts: B prompts that the teacher reads in place of the rows' own; None: it reads the rows.
+    teacher_prompts: B prompts that the teacher reads in place of the rows' own `prompt_lengths` tokens; () where it
+    knows no more. None: it reads the rows.
 
     HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for the device. Consecutive
     `rows_per_pair` rows are never split (2: DPO's pairs).

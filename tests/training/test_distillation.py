@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.config import AlgoConfig, Config, ModelConfig, TeacherConfig
-from rlvr.core.types import PACK, Completion, Group, Problem, correct, error, incorrect
+from rlvr.core.types import PACK, Completion, Group, Problem, Turn, correct, error, incorrect
 from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.model.optim.optimizer import make_optimizer
@@ -24,7 +24,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.train import train
 from rlvr.training.run import HeldOutEvaluation, Run
-from rlvr.training.step.distillation.beside import compare_rows, consult_teacher, distillation_loss
+from rlvr.training.step.distillation.beside import compare_rows, consult_teacher, distillation_loss, teacher_rows
 from rlvr.training.step.distillation.feedback import Feedback
 from rlvr.training.step.distillation.teacher import Teacher, open_teacher
 from rlvr.training.step.learner import Learner
@@ -222,6 +222,21 @@ def test_a_self_teacher_speaks_of_the_same_tokens_after_its_own_prompt(tmp_path)
     alone = batch.rows(torch.tensor([0]))
     loss, sums = distillation_loss(run.learner, compare_rows(run.learner, alone), alone, 1.0, "none")
     assert float(loss.detach()) == float(sums["teacher/tokens"]) == 0
+
+
+def test_a_teacher_reads_a_void_turn_that_is_not_trained_on(tmp_path):
+    """Its row is its own prompt and all of the completion, whatever of that is masked."""
+    run = self_taught(tmp_path, "{prompt}=={status}", tells=("status",))
+    turns = (Turn("assistant", "00", 2, void=True), Turn("tool", "=", 1), Turn("assistant", "0", 1))
+    completion = Completion("0", (3, 3, 4, 3), (0.0,) * 4, turns=turns)
+    prompt = tuple(run.learner.policy.render(SHORT_PROMPT))
+    group = Group(Problem("0", SHORT_PROMPT), prompt, (completion,) * 2, (incorrect(),) * 2)
+    batch = collate([group], [[0.0, 0.0]], pad_id=0, mask_void=True)
+    batch = consult_teacher(run.learner, 1, [group], batch)[0]
+    tokens, mask = teacher_rows(batch, batch.scored)
+    told = run.learner.policy.render(f"{SHORT_PROMPT}==incorrect")
+    assert tokens.tolist() == [[*told, 3, 3, 4, 3]] * 2
+    assert mask.nonzero()[:, 1].tolist() == [len(told) + 3] * 2
 
 
 def test_losses_are_mixed_by_a_weight_for_each_pack(tmp_path):

@@ -42,7 +42,12 @@ def consult_teacher(
     made = {id(group): teacher.prompts_of(learner.policy, group) for group in groups}
     prompts = None
     if teacher.feedback is not None:
-        prompts = tuple((made[id(group)] or [])[place] for group, place in chosen)
+        # Up to the first token that is trained on: a void turn before it is read, too.
+        read = [n - len(group.prompt_ids) for n, (group, _) in zip(batch.prompt_lengths.tolist(), chosen, strict=True)]
+        prompts = tuple(
+            (*ids, *group.completions[place].token_ids[:n]) if (ids := (made[id(group)] or [])[place]) else ()
+            for n, (group, place) in zip(read, chosen)
+        )
     packs = [group.problem.info.get(PACK) for group, _ in chosen]
     weights = torch.tensor([teacher.weight_of(pack) for pack in packs])
     told = torch.tensor([prompts is None or bool(prompts[row]) for row in range(len(batch))], dtype=torch.bool)

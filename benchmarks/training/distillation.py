@@ -2,8 +2,8 @@
 
 `teacher`: a policy of four layers is trained by GRPO for 20 steps and then teaches one of two layers, which a second
 one of two layers does without. `told`: a policy of two layers is fine-tuned on demonstrations of which half have the
-verifier's reason ("313, not 323") before the problem and no mistakes, so that it can use what it is told. From there it
-is trained by GRPO, by `sdpo` with that reason, and by `sdpo` with reasons that name a random number (the control).
+verifier's reason ("313, not 323") before the problem and few mistakes, so that it can use what it is told. From there
+it is trained by GRPO, by `sdpo` with that reason, and by `sdpo` with reasons that name a random number (the control).
 
     OMP_NUM_THREADS=1 python benchmarks/training/distillation.py --out runs/distillation          # seeds 0, 1, 2
     OMP_NUM_THREADS=1 python benchmarks/training/distillation.py --what told --seeds 0
@@ -28,9 +28,11 @@ from rlvr.tasks.generated.arithmetic import arithmetic, scratchpad
 
 SMALL = ["--model.tiny-layers", "2", "--rollout.problems-per-step", "64", "--eval.every", "5"]
 QUIET = ["--run.sample-every", "0", "--run.keep-best", "false", "--run.save-every", "0"]
-OPD = ["--algo", "opd", "--teacher.loss", "js", "--teacher.beta", "0.5", "--optim.lr", "4e-4"]
-OPD += ["--algo.minibatches", "16", "--optim.max-update-kl", "0", "--run.steps", "15"]
-SDPO = ["--algo", "sdpo", "--teacher.tells", "reason", "--teacher.template", "{reason}|{prompt}"]
+JS = ["--teacher.loss", "js", "--teacher.beta", "1"]
+OPD = ["--algo", "opd", *JS, "--optim.lr", "3e-4", "--algo.epochs", "4", "--algo.minibatches", "2"]
+OPD += ["--optim.max-update-kl", "0", "--run.steps", "10"]
+SDPO = ["--algo", "sdpo", "--teacher.kind", "start", *JS]
+SDPO += ["--teacher.tells", "reason", "--teacher.template", "{reason}|{prompt}"]
 CONTROL = ["--run.verifier", f"{Path(__file__).stem}:wrong_reason"]
 ARMS = {"grpo": ["--algo", "grpo"], "sdpo": SDPO, "control": [*SDPO, *CONTROL]}
 
@@ -44,7 +46,7 @@ def wrong_reason(problem: Problem, completion: str) -> Verdict:
 
 
 def write_hints(path: Path) -> None:
-    """Write demonstrations, of which every second has a reason before the problem, and then no forgotten carries."""
+    """Write demonstrations, of which every second has a reason before the problem, and then few forgotten carries."""
     rng = random.Random(1)
     rows = []
     for number, (problem, said) in enumerate(arithmetic().demonstrations):
@@ -57,7 +59,7 @@ def write_hints(path: Path) -> None:
             wrong = problem.reference if found is None else found[1]
             if rng.random() < 0.5 or wrong == problem.reference:
                 wrong = str(int(problem.reference) + rng.choice([-110, -100, -90, -10, 10, 90, 100, 110]))
-            prompt, said = f"{wrong}, not {problem.reference}|{prompt}", scratchpad(a, sign, b, rng, 0.0)
+            prompt, said = f"{wrong}, not {problem.reference}|{prompt}", scratchpad(a, sign, b, rng, 0.15)
         rows.append(json.dumps({"prompt": prompt, "completion": said}) + "\n")
     path.write_text("".join(rows))
 

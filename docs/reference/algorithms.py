@@ -7,6 +7,7 @@ import re
 
 from rlvr.algo.advantages import SCALES, gdpo
 from rlvr.algo.algorithms import ALGORITHMS, Algorithm
+from rlvr.algo.distillation import generalized_js, sampled_reverse_kl
 from rlvr.algo.losses import KL, LOSSES, Loss
 
 from .markdown import page, plain, sentence, table
@@ -21,6 +22,11 @@ Per token, before the normaliser (`--algo.normalize`). ratio is the policy's pro
 policy that sampled it; some losses use the ratio of the whole completion. `--algo.loss` replaces an algorithm's own
 loss.
 """
+DISTILLATION_TEXT = """
+`opd` and `sdpo` add it to the policy loss, normalised alike. pi and teacher are next-token distributions given the
+sampled tokens before; the teacher of `sdpo` reads a prompt of its own ([how](../how-to/distillation.md)).
+"""
+DISTILLATIONS = {"sampled": sampled_reverse_kl, "js": generalized_js}
 KL_TEXT = """
 d = log pi - log ref of a token. `--algo.kl-coef` is the weight, `--algo.kl-in` says whether the term stands in the
 loss or in the reward, `--algo.kl-estimator` which estimator is used.
@@ -42,6 +48,10 @@ def pages() -> dict[str, str]:
     losses = table(
         ["name", "per token", "ratio", "normalised by", "settings", "source"], map(loss_row, LOSSES.values())
     )
+    distillations = table(
+        ["`--teacher.loss`", "per token"],
+        ([f"`{name}`", link_sources(function.__doc__)] for name, function in DISTILLATIONS.items()),
+    )
     estimators = table(
         ["name", "value"], ([f"`{name}`", link_sources(function.__doc__)] for name, function in KL.items())
     )
@@ -49,6 +59,7 @@ def pages() -> dict[str, str]:
     return {
         "algorithms.md": page(
             "Algorithms, losses and KL estimators", INTRODUCTION, algorithms, "## Losses", LOSS_TEXT, losses,
+            "## Distillation", DISTILLATION_TEXT, distillations,
             "## KL estimators", KL_TEXT, estimators, "## Scaling over the batch", "`--algo.advantage-scale`:", scales,
         )
     }  # fmt: skip
@@ -62,13 +73,15 @@ def algorithm_row(row: Algorithm) -> list[str]:
         *(["a reference policy"] if row.reference else []),
         *(["several completions of a problem"] if row.group_relative else []),
         *(["named parts of the reward"] if row.reads_parts else []),
+        *(["a teacher"] if row.teachers else []),
     ]
     scaled = "" if row.scale == "none" else f"; scaled: {row.scale}"
     per_token = "; a value for each token by GAE" if row.critic else "; returns per token" if row.token_returns else ""
     trained = {"signal": "groups with a signal", "all": "every group", "chosen": "chosen completions"}[row.trains_on]
+    beside = "; (1 - w) of it beside w of the distillation" if row.teachers else ""
     return [
         f"`{row.name}`",
-        formula(rule) + scaled + per_token,
+        formula(rule) + scaled + per_token + beside,
         f"`{row.loss}`",
         trained,
         ", ".join(needs),

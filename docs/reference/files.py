@@ -9,6 +9,7 @@ from .markdown import page, table
 RUN = (
     ("config.json", "the settings, and under `history` what changed at which resume"),
     ("metrics.jsonl", "a line for each step: [metrics](metrics.md)"),
+    ("teacher/step-000020.jsonl", "what a served teacher answered, since the oldest checkpoint"),
     ("rollouts.jsonl", "a line for each rollout; older parts are compressed as rollouts-0000.jsonl.gz and so on"),
     ("eval.jsonl", "a line for each evaluation"),
     (

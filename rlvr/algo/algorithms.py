@@ -65,6 +65,11 @@ class Algorithm:
     advantages are made of the steps' rewards."""
     group_relative: bool = True
     """Compares the completions of a group: a group of one, or with equal rewards, has no signal."""
+    teachers: tuple[str, ...] = ()
+    """Kinds of teachers that it may distil, its default first (rlvr/config/teacher.py). The advantages are those of the
+    policy loss that the distillation is mixed with. None: it distils none."""
+    tells: bool = False
+    """The teacher reads a prompt of its own, with what the verifier said of the completion."""
 
     @property
     def chooses(self) -> bool:
@@ -133,6 +138,23 @@ ALGORITHMS: dict[str, Algorithm] = {
             labels=True,
             trains_on="all",
             group_relative=False,
+        ),
+        Algorithm(
+            "opd",
+            "arXiv:2306.13649",
+            per_group(rules.grpo),
+            trains_on="all",
+            group_relative=False,
+            teachers=("model", "server", "base", "start", "ema"),
+        ),
+        Algorithm(
+            "sdpo",
+            "arXiv:2601.20802",
+            per_group(rules.grpo),
+            trains_on="all",
+            group_relative=False,
+            teachers=("ema", "live", "start", "base", "model", "server"),
+            tells=True,
         ),
     )
 }

@@ -49,6 +49,12 @@ class Batch:
     | ref_logprobs | (B, T) | None without a reference |
     | values, returns | (B, T) | None without a critic |
     | kl | (B,) | KTO's estimate of the KL divergence, the same for all rows |
+    | teacher_weights | (B,) | of the distillation; 0 where the teacher knows no more. None without a teacher |
+    | teacher_logprobs | (B, T) | of a served teacher |
+    | teacher_top_ids, teacher_top_logprobs | (B, T, k) | a served teacher's likeliest tokens |
+
+    teacher_prompts: B prompts that the teacher reads in place of the rows' own `prompt_lengths` tokens; () where it
+    knows no more. None: it reads the rows.
 
     HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for the device. Consecutive
     `rows_per_pair` rows are never split (2: DPO's pairs).
@@ -70,6 +76,11 @@ class Batch:
     values: Tensor | None = None
     returns: Tensor | None = None
     kl: Tensor | None = None
+    teacher_weights: Tensor | None = None
+    teacher_logprobs: Tensor | None = None
+    teacher_top_ids: Tensor | None = None
+    teacher_top_logprobs: Tensor | None = None
+    teacher_prompts: tuple[tuple[int, ...], ...] | None = None
     rows_per_pair: int = 1
     places: Tensor | None = None
     sampled_tokens: tuple[int, ...] | None = None
@@ -101,7 +112,9 @@ class Batch:
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 value = value[index if item.name in HOST else there]
-                picked[item.name] = value[:, :width] if value.dim() == 2 else value
+                picked[item.name] = value[:, :width] if value.dim() >= 2 else value
+        if self.teacher_prompts is not None:
+            picked["teacher_prompts"] = tuple(self.teacher_prompts[row] for row in index.tolist())
         return replace(self, **picked)
 
     def of_sampled(self, index: Tensor) -> Batch:

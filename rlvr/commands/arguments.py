@@ -35,7 +35,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.config import SAMPLERS, CriticConfig, MonitorConfig
+from rlvr.config import SAMPLERS, CriticConfig, MonitorConfig, TeacherConfig
 from rlvr.config.settings import (
     Group,
     Setting,
@@ -62,7 +62,7 @@ HELP = {"-h", "--help", "--help-all"}
 SWITCHES = {"true": True, "false": False}  # what may follow a boolean flag
 SHOWN = 3  # flags that an error suggests
 # Groups that are suggested last where several have a setting of the same name.
-LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
+LATER_GROUPS = ("eval", "sft", "critic", "teacher", "monitor", "sampler")
 # What other trainers call a setting.
 ELSEWHERE = dict(map(str.split, read_sections(Path(__file__).with_name("elsewhere.txt"))["settings"]))
 
@@ -309,7 +309,7 @@ class Flags:
         return [f for f in flags if everything or (f.name not in self.unread and not f.setting.advanced)]
 
 
-GROUPS_OF_ALGORITHMS = ("critic",)  # groups that an algorithm brings
+GROUPS_OF_ALGORITHMS = ("critic", "teacher")  # groups that an algorithm brings
 
 
 def read_switch(flag: Flag, token: str, taken: Sequence[str], words: deque[str]) -> bool:
@@ -337,7 +337,8 @@ def flag_name(token: str) -> str:
 def choose_algo(values: Values, word: str) -> Values:
     """Return the values with the settings of another algorithm; those that both have are kept."""
     critic = (values["critic"] or CriticConfig()) if ALGORITHMS[word].critic else None
-    return values | {"algo": values["algo"].for_algorithm(word), "critic": critic}
+    teacher = (values["teacher"] or TeacherConfig()) if ALGORITHMS[word].teachers else None
+    return values | {"algo": values["algo"].for_algorithm(word), "critic": critic, "teacher": teacher}
 
 
 def choose_sampler(values: Values, word: str) -> Values:
@@ -423,6 +424,8 @@ def find_choice(group: str, leaf: str) -> str | None:
         return "--monitor NAME"
     if group == "critic" and has(CriticConfig):
         return f"--algo {' or '.join(row.name for row in ALGORITHMS.values() if row.critic)}"
+    if group == "teacher" and has(TeacherConfig):
+        return f"--algo {' or '.join(row.name for row in ALGORITHMS.values() if row.teachers)}"
     engines = [word for word, kind in SAMPLERS.items() if group == "sampler" and has(kind)]
     return f"--sampler {' or '.join(engines)}" if engines else None
 

@@ -44,7 +44,7 @@ def clip(text: str, limit: int = 400) -> str:
 
 
 def describe_algorithm(config: Config) -> str:
-    """Return one line: algorithm, loss, learning rates, KL term, critic."""
+    """Return one line: algorithm, loss, learning rates, KL term, critic, teacher."""
     algo, critic = config.algo, config.critic
     parts = [f"algorithm: {algo.name}", f"loss {algo.policy_loss}", f"lr {config.optim.lr:g}"]
     if algo.kl_coef:
@@ -53,6 +53,9 @@ def describe_algorithm(config: Config) -> str:
         parts.append("with a reference policy")
     if critic is not None:
         parts.append(f"critic {critic.kind}, lr {critic.lr:g}")
+    if config.teacher is not None:
+        name = f" {config.teacher.name}" if config.teacher.name else ""
+        parts.append(f"teacher {config.teacher_kind}{name}, weight {config.teacher.weight:g}, {config.teacher.loss}")
     return ", ".join(parts)
 
 

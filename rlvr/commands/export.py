@@ -38,7 +38,13 @@ MODEL_FILES = (
     *TOKENIZER_FILES,
 )
 WORDS = ("system_prompt", "stop")  # texts that a model reads or says, in which nothing is a path
-STATE = ("state.json", "optimizer*", "critic*", "ahead.jsonl")  # files of a checkpoint that only a resume needs
+STATE = (
+    "state.json",
+    "optimizer*",
+    "critic*",
+    "teacher*",
+    "ahead.jsonl",
+)  # files of a checkpoint that only a resume needs
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
+from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig, TeacherConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.config.settings import settings_of
@@ -130,6 +130,7 @@ class SFTRun(Config):
     NOT_READ: ClassVar = {
         "algo": {setting.name for setting in settings_of(AlgoConfig)},
         "critic": {setting.name for setting in settings_of(CriticConfig)},
+        "teacher": {setting.name for setting in settings_of(TeacherConfig)},
         "optim": {setting.name for setting in settings_of(OptimConfig)} - {"tokens_per_microbatch", "name", "offload"},
         "rollout": {
             "problems_per_step",

@@ -3,7 +3,7 @@
 A recipe builds a `Config`; each field can be set on the command line (`--algo.kl-coef 0.01`). Nothing reads a setting
 from anywhere else. training.py has `Config`, algo.py the algorithms and losses, model.py the model, critic and
 optimizer, run.py what is run, sampled and measured, sampler.py the engines; shared.py what several groups and commands
-have; reward_model.py and pipeline.py the settings of `rlvr rm` and `rlvr pipeline`.
+have; teacher.py that of a distillation; reward_model.py and pipeline.py the settings of `rlvr rm` and `rlvr pipeline`.
 """
 
 from .algo import AlgoConfig
@@ -18,6 +18,7 @@ from .sampler import (
     VLLMServerConfig,
     fastest_sampler,
 )
+from .teacher import TeacherConfig
 from .training import Config, to_json
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "RunConfig",
     "SFTConfig",
     "SamplerConfig",
+    "TeacherConfig",
     "TorchSamplerConfig",
     "VLLMConfig",
     "VLLMServerConfig",

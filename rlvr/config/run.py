@@ -186,7 +186,7 @@ class MonitorConfig(Group):
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
 WITH_DEMONSTRATIONS = Used(
-    lambda config: config.sft.steps > 0 or config.algo.ptx_coef > 0, "with --sft.steps or --algo.ptx-coef above 0"
+    lambda config: config.demonstrates, "with --sft.steps, --algo.ptx-coef or --teacher.off-policy above 0"
 )
 
 

@@ -18,11 +18,12 @@ from .model import CriticConfig, ModelConfig, OptimConfig
 from .run import CurriculumConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
 from .sampler import SAMPLERS, SamplerConfig, TorchSamplerConfig
 from .settings import Rules, check_groups, groups_of, require, settings_of
+from .teacher import TeacherConfig
 
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run. critic: None, except with algorithms that train one. monitor: None without one."""
+    """All settings of a run. critic, teacher: None, except with algorithms that need one. monitor: None without one."""
 
     run: RunConfig = field(default_factory=RunConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
@@ -30,6 +31,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     algo: AlgoConfig = field(default_factory=AlgoConfig)
     critic: CriticConfig | None = None
+    teacher: TeacherConfig | None = None
     optim: OptimConfig = field(default_factory=OptimConfig)
     sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -40,6 +42,14 @@ class Config:
         name = getattr(self.algo, "name", None)  # check() refuses an `algo` without one
         if self.critic is None and name in list(ALGORITHMS) and ALGORITHMS[name].critic:
             object.__setattr__(self, "critic", CriticConfig())
+        if self.teacher is None and name in list(ALGORITHMS) and ALGORITHMS[name].teachers:
+            object.__setattr__(self, "teacher", TeacherConfig())
+
+    @property
+    def demonstrates(self) -> bool:
+        """Return whether demonstrations are read."""
+        off_policy = self.teacher.off_policy if self.teacher is not None else 0.0
+        return self.sft.steps > 0 or self.algo.ptx_coef > 0 or off_policy > 0
 
     def sampling(self) -> Sampling:
         """Return how training completions are sampled."""
@@ -50,6 +60,13 @@ class Config:
         """Return how held-out completions are sampled."""
         r, e = self.rollout, self.eval
         return Sampling(e.max_new_tokens or r.max_new_tokens, e.temperature, e.top_p, 0, r.stop)
+
+    @property
+    def teacher_kind(self) -> str:
+        """Return `teacher.kind` with auto resolved; "" without a teacher."""
+        if self.teacher is None:
+            return ""
+        return (*self.algo.row.teachers, "")[0] if self.teacher.kind == "auto" else self.teacher.kind
 
     def staleness(self, step: int) -> int:
         """Return the steps between the weights that batch `step` (from 0) is sampled from and those that it trains."""
@@ -80,6 +97,8 @@ def read_config(record: Mapping[str, Any]) -> Config:
     kinds["sampler"] = SAMPLERS[sampler]
     if ALGORITHMS[algo].critic:
         kinds["critic"] = CriticConfig
+    if ALGORITHMS[algo].teachers:
+        kinds["teacher"] = TeacherConfig
     if record.get("monitor"):
         kinds["monitor"] = MonitorConfig
     return Config(**{name: read_group(kind, record.get(name) or {}) for name, kind in kinds.items()})
@@ -99,7 +118,7 @@ def read_group(kind: type, values: Mapping[str, Any]) -> Any:
 
 def rules(config: Config) -> Rules:
     """Return rules across groups; those within a group are beside its fields."""
-    return [*algo_rules(config), *reference_rules(config), *sampling_rules(config)]
+    return [*algo_rules(config), *reference_rules(config), *sampling_rules(config), *teacher_rules(config)]
 
 
 def algo_rules(config: Config) -> Rules:
@@ -131,7 +150,7 @@ def algo_rules(config: Config) -> Rules:
             "support sharding; leave one of them out",
         ),
         (
-            config.sft.data is None or config.sft.steps > 0 or config.algo.ptx_coef > 0,
+            config.sft.data is None or config.demonstrates,
             f"sft.data {config.sft.data} with sft.steps 0, which reads none; set --sft.steps, or --algo.ptx-coef",
         ),
     ]
@@ -148,9 +167,9 @@ def reference_rules(config: Config) -> Rules:
             "algo.kl_coef",
         ),
         (
-            not (m.lora_rank and config.sft.steps and needs_reference),
+            not (m.lora_rank and config.sft.steps and (needs_reference or config.teacher_kind == "start")),
             "with model.lora_rank the reference policy is the model without its adapter, and sft.steps trains the "
-            "adapter: fine-tune without it first (`rlvr sft`), or leave out algo.kl_coef",
+            "adapter: fine-tune without it first (`rlvr sft`), or leave out algo.kl_coef and teacher.kind start",
         ),
         (
             not (m.lora_rank and config.algo.reference_every),
@@ -182,5 +201,60 @@ def sampling_rules(config: Config) -> Rules:
         (
             config.monitor is not None or config.eval.verifier != "monitor",
             "eval.verifier monitor without a monitor; set --monitor NAME",
+        ),
+    ]
+
+
+def teacher_rules(config: Config) -> Rules:
+    """Return rules about the teacher of a distillation: whether there is one, who it is, what it can give."""
+    t, row, kind = config.teacher, config.algo.row, config.teacher_kind
+    if t is None:
+        return []
+    if not row.teachers:
+        return [(False, f"teacher is set, and algo {row.name} distils none; leave it out, or choose opd or sdpo")]
+    r, served = config.rollout, kind == "server"
+    return [
+        (
+            kind in row.teachers,
+            f"teacher.kind {kind} with {row.name}, where it teaches nothing; expected one of {', '.join(row.teachers)}",
+        ),
+        (
+            (t.name is not None) == (kind in ("model", "server")),
+            f"teacher.kind {kind} {'needs the name of a model; set' if t.name is None else 'has no'} --teacher.name",
+        ),
+        (served == (t.url is not None), f"teacher.kind {kind} {'needs a' if served else 'has no'} --teacher.url"),
+        (
+            kind != "base" or config.model.lora_rank > 0,
+            "teacher.kind base is the policy without its adapter; set --model.lora-rank, or --teacher.kind start",
+        ),
+        (
+            kind != "start" or not config.algo.reference_every,
+            "teacher.kind start with algo.reference_every, which would reset it; leave one of them out",
+        ),
+        (
+            not served or t.loss == "sampled" or t.top_k > 0,
+            "teacher.loss js with a server, which gives only its likeliest tokens; set --teacher.top-k",
+        ),
+        (
+            not served or r.temperature == 1,
+            f"rollout.temperature {r.temperature:g} with a served teacher, whose log-probabilities have 1; set 1",
+        ),
+        (
+            not t.off_policy or not (served or row.tells),
+            f"teacher.off_policy with {'a served teacher' if served else row.name}: only a model in this process reads "
+            "demonstrations; leave it out",
+        ),
+        (
+            not t.off_policy or not t.pack_weight,
+            "teacher.off_policy with teacher.pack_weight: demonstrations have one weight; leave one of them out",
+        ),
+        (
+            config.model.shard == 1,
+            f"model.shard {config.model.shard} with algo {row.name}: weights in shards are not distilled; leave it out",
+        ),
+        (
+            t.largest_weight == 1 or r.group_size >= 2,
+            "rollout.group_size 1 with teacher.weight below 1: the policy loss compares the completions of a group; "
+            "set 2 or more",
         ),
     ]

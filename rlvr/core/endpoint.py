@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from .http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
 from .printable import KEY_VARIABLE, kind_of
 from .registry import did_you_mean
-from .types import Message, Sampling
+from .types import Message, RunError, Sampling
 
 Ending = Literal["stop", "length", "filter"]
 SCHEMA = "OpenAI's schema"
@@ -33,6 +33,7 @@ FINISHES: dict[str, Ending] = {
     **dict.fromkeys(("content_filter", "safety"), "filter"),
 }
 FILTERED = re.compile(r"content[_ ](filter|policy|management)", re.IGNORECASE)  # of a prompt that is refused
+LARGEST_LOGPROB = 1e-3  # rounding; NaN is no number below it
 MOST_TOKENS = 2**24  # more than any completion has: a server that says so does not count them
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 LIMITS = ("max_tokens", "max_completion_tokens")
@@ -75,6 +76,19 @@ class Generated:
         if not self.content and self.finish != "stop":
             return thought
         return f"{thought}</think>\n\n{self.content.lstrip()}{self.stop}"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of the tokens of a prompt. All but `ids` begin with the second token.
+
+    top_ids, top_logprobs: of the k likeliest tokens at each place, the likeliest first.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    top_ids: tuple[tuple[int, ...], ...]
+    top_logprobs: tuple[tuple[float, ...], ...]
 
 
 class Endpoint:
@@ -139,6 +153,32 @@ class Endpoint:
                 raise RequestRefused(f"{error}; expected the server's URL with /v1", 404) from error
             raise
 
+    def prompt_logprobs(self, question: str | Sequence[int], top_k: int = 1) -> PromptLogprobs:
+        """Return what a vLLM server says of the tokens of a text, or of these token ids; it also samples one more.
+
+        Raises RequestLost if the server fails for too long, RequestRefused if it refuses the request, RunError if it
+        answers for other tokens or with numbers that are no log-probabilities.
+        """
+        path = PATHS["completions"]
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": question if isinstance(question, str) else list(question),
+        }
+        body |= {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top_k, "return_token_ids": True}
+
+        def attempt() -> PromptLogprobs:
+            answer = self.client.post(path, body | self.extra, idempotent=True)
+            choice = self.client.read(path, answer, lambda a: dict(a["choices"][0]), SCHEMA)
+            ids = self.client.read(path, choice, lambda c: tuple(map(int, c["prompt_token_ids"])), "vLLM's schema")
+            if not isinstance(question, str) and ids != tuple(question):
+                raise RunError(f"{self.client.url} answered for other tokens than were sent: another model or version?")
+            return self.client.read(path, choice, lambda c: read_prompt_logprobs(c, ids, top_k), "vLLM's schema")
+
+        found = self._repeat(attempt, self.budget)
+        if not all(number <= LARGEST_LOGPROB for row in (found.logprobs, *found.top_logprobs) for number in row):
+            raise RunError(f"{self.client.url} answered with numbers that are no log-probabilities")
+        return found
+
     def _repeat(self, call: Callable[[], T], budget: float) -> T:
         """Repeat a call while the server fails, for `budget` seconds from the first failure; return its result."""
         first: float | None = None
@@ -200,6 +240,21 @@ class Endpoint:
         if self.engine == "vllm" and self.api == "completions" and not isinstance(question, str):
             body |= {"return_token_ids": True}
         return body | self.extra
+
+
+def read_prompt_logprobs(choice: Mapping[str, Any], ids: tuple[int, ...], top_k: int) -> PromptLogprobs:
+    """Return the log-probabilities of a prompt in a choice of vLLM's response; LookupError where any is missing."""
+    entries = choice["prompt_logprobs"]
+    rows = [{int(i): float(at["logprob"]) for i, at in entry.items()} for entry in entries[1:]]
+    if len(entries) != len(ids) or any(len(row) < top_k for row in rows):
+        raise LookupError("too few log-probabilities")
+    best = [sorted(row, key=lambda i, row=row: (-row[i], i))[:top_k] for row in rows]  # type: ignore[misc]
+    return PromptLogprobs(
+        ids,
+        tuple(row[i] for i, row in zip(ids[1:], rows, strict=True)),
+        tuple(tuple(row) for row in best),
+        tuple(tuple(row[i] for i in top) for row, top in zip(rows, best, strict=True)),
+    )
 
 
 def count_tokens(answer: Mapping[str, Any]) -> int | None:

@@ -55,6 +55,10 @@ class VerifierTraits:
     find_missing: Callable[[], str] | None = None
     """Return one line that names a missing program or server and what to do, or "". Asked before a run begins."""
 
+    feedback_template: str | None = None
+    """What self-distillation tells the teacher: a text with {prompt}, {status}, {reason}, {sibling} and {reference}, of
+    which a paragraph is left out that names something which is not there (rlvr/training/step/distillation)."""
+
     components: Mapping[str, Verifier] = field(default_factory=dict)
     """Named parts; each runs as its own traits say. Needs `problem_for` and `merge`."""
 
@@ -143,6 +147,8 @@ def _check_value(verifier: Any, name: str, value: Any) -> Any:
     """Return the value of a trait. Raises ValueError for the wrong type."""
     if name in _FLAGS:
         expected, fits = "True or False", isinstance(value, bool)
+    elif name == "feedback_template":
+        expected, fits = "a text with {prompt}", isinstance(value, str) and "{prompt}" in value
     elif name == "components":
         expected, fits = "a mapping of names to verifiers", isinstance(value, Mapping)
     else:

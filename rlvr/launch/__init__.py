@@ -137,16 +137,20 @@ def check(session: Session, task: Task | None, verifier: Verifier | None) -> Non
     session.notes += [chosen] if chosen else []
     check_demonstrations(config, task)
     check_turn_credit(config, task)
+    check_packs(config, task)
 
     # Last, since it may ask the hub.
     if config.model.name != "tiny":
         session.stop.doing = "looking for the model"
         find_model(config.model.name, config.model.revision)
+    if config.teacher is not None and config.teacher_kind == "model":
+        find_model(config.teacher.name or "", None)
 
 
 def check_demonstrations(config: Config, task: Task) -> None:
-    """Raise ValueError where the fine-tuning or the pretraining mix has no demonstrations."""
-    wanted = {"sft.steps": config.sft.steps, "algo.ptx_coef": config.algo.ptx_coef}
+    """Raise ValueError where the fine-tuning, the pretraining mix or the teacher has no demonstrations."""
+    off_policy = config.teacher.off_policy if config.teacher is not None else 0.0
+    wanted = {"sft.steps": config.sft.steps, "algo.ptx_coef": config.algo.ptx_coef, "teacher.off_policy": off_policy}
     for name, value in wanted.items():
         if value and not task.demonstrations:
             raise ValueError(
@@ -161,3 +165,11 @@ def check_turn_credit(config: Config, task: Task) -> None:
         raise ValueError(
             f"algo.credit turn, and task {task.name!r} has no environment: a rollout is one turn, so leave it out"
         )
+
+
+def check_packs(config: Config, task: Task) -> None:
+    """Raise ValueError for a weight of a pack that the task does not have."""
+    packs = config.teacher.weights_of_packs if config.teacher is not None else {}
+    for pack in packs.keys() - task.shares.keys():
+        known = f"known: {', '.join(task.shares)}" if task.shares else f"task {task.name!r} is no mixture"
+        raise ValueError(f"teacher.pack_weight {pack}: no such pack; {known}")

@@ -51,6 +51,7 @@ from rlvr.training.rollout.rollout import RolloutWorker
 from rlvr.training.run import HeldOutEvaluation, Run, describe_early_end, is_due
 from rlvr.training.saving import restore, roll_back
 from rlvr.training.sft.sft import accumulate_mix
+from rlvr.training.step.distillation.off_policy import accumulate_off_policy
 from rlvr.training.step.learner import Learner
 from rlvr.training.supervision.signals import describe_what_is_left, make_stopped, stop_requested
 from rlvr.training.supervision.watchdog import watching
@@ -204,6 +205,11 @@ def open_run(session: Session, stack: ExitStack) -> None:
         learner.mix = partial(accumulate_mix, learner, task.demonstrations, plan)
     stop.doing = "loading the last checkpoint"
     session.start = restore(learner, task, reporter, session.display.say, stop)
+    if learner.teacher is not None and learner.teacher.served is not None:
+        stack.callback(learner.teacher.served.close)
+    if learner.teacher is not None and learner.teacher.settings.off_policy:
+        plan = plan_of(policy, task, config.rollout)
+        learner.teacher.off_policy = partial(accumulate_off_policy, learner, task.demonstrations, plan)
     check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
     if stop_requested(stop, accelerator):
         raise make_stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")

@@ -69,6 +69,8 @@ def ended_below(evaluations: Sequence[Record], what: str = "The run ended") -> s
 def learned_nothing(metrics: Sequence[Record]) -> str:
     """Return a sentence that says why no step had a signal; "" where one had, and without steps."""
     scoreless = all(row.get("reward") == 0 and row.get("correct") == 0 for row in metrics)
+    if any("teacher/loss" in row for row in metrics):  # a teacher needs no reward
+        return ""
     if not metrics or not (scoreless or all(row.get("no_signal") == 1 for row in metrics)):
         return ""
     count = sum(rollouts_of(row) for row in metrics)

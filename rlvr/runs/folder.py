@@ -151,6 +151,7 @@ TRAINING = Kind(
         r"trackers\.json",
         r"checkpoints/step-\d{6,}(\.damaged)?",
         r"start(\.damaged|\.training)?",
+        r"teacher/step-\d{6,}\.jsonl",
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard
         r"rlvr/.*/hparams\.yml",
     ),

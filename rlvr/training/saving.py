@@ -33,7 +33,8 @@ from .problems.draws import Draws
 from .rollout.episodes import plan_of
 from .run import Run
 from .sft.sft import SupervisedCheckpoints, discard, sft
-from .step.learner import Learner, reference_tensors, reset_reference, restore_reference, was_reset
+from .step.distillation.teacher import open_teacher
+from .step.learner import Learner, held_tensors, reset_reference, restore_reference
 from .supervision.signals import StopRequest
 
 # A rollback. A guard (rlvr.training.monitor.alarm) that finds the policy worse raises `RollBack` on all ranks;
@@ -167,7 +168,7 @@ class CheckpointSaver(SnapshotWriter):
                 state = {"log": self.run.reporter.log.position()}
                 state |= {"adapted": dict(learner.adapted)} if learner.adapted else {}
                 state |= {"rollbacks": learner.rollbacks} if learner.rollbacks else {}
-            held = reference_tensors(learner) if was_reset(learner, step) else None
+            held = held_tensors(learner, step)
             drawn = self.run.worker.draws.state()
             parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)
             return take_snapshot(step, *parts, copied=self.beside)
@@ -198,8 +199,9 @@ class CheckpointSaver(SnapshotWriter):
 def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:
     """Load what is saved into the learner, and truncate the logs to it. Return the step to start from.
 
-    Fine-tunes the policy first if sft.steps asks for it and that is not saved yet. Makes the learner's reference policy
-    and critic, from the fine-tuned policy. `say` shows a line. Raises ValueError where no checkpoint is whole.
+    Fine-tunes the policy first if sft.steps asks for it and that is not saved yet. Makes the learner's reference
+    policy, critic and teacher, from the fine-tuned policy. `say` shows a line. Raises ValueError where no checkpoint
+    is whole.
     """
     config, accelerator, log = learner.config, learner.accelerator, reporter.log
     out_dir = config.run.out_dir
@@ -220,6 +222,9 @@ def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str
         restore_start(learner, task, reporter, out_dir / "start", tell, stop)
     learner.reference = learner.policy.reference() if config.algo.needs_reference else None
     learner.critic = Critic(learner.policy, config.critic, config.optim) if config.critic is not None else None
+    learner.teacher = open_teacher(config, learner.policy, task.verifier, accelerator)
+    if learner.teacher is not None and (warning := learner.teacher.warn_of_unknown(learner.policy, task.train[0])):
+        reporter.warn(warning)
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been truncated
         return 0

@@ -13,11 +13,10 @@ import json
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.config import AlgoConfig, Config, to_json
-from rlvr.core.types import Completion, Group, Problem, incorrect
+from rlvr.core.types import Group, incorrect
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.train import train
 from rlvr.training.checkpoint import resume
@@ -26,28 +25,13 @@ from rlvr.training.step.prepare import kl_costs, prepare_batch
 from rlvr.training.step.rewards import group_advantages
 from rlvr.training.step.update import to_batch
 from tests.helpers.batches import loss_of
+from tests.helpers.enumeration import cosine, gradient, probabilities, whole_group
 from tests.helpers.models import shake
-from tests.helpers.runs import SHORT_LENGTH as LENGTH
-from tests.helpers.runs import SHORT_PROMPT as PROMPT
 from tests.helpers.runs import make_short_run as make_run
 
 IN_REWARD = ("grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl")
 IN_LOSS = ("k2", "k3", "k3_is")
 LOSSES = {"clip": IN_LOSS, "cispo": IN_LOSS, "nll": IN_LOSS, "gspo": ("k2", "k3"), "sequence": ("k2", "k3")}
-
-
-def whole_group(run: Run) -> Group:
-    """All completions of the prompt, as one group."""
-    vocabulary, ends = range(len(run.learner.policy.tokenizer)), run.learner.policy.eos_ids
-    texts = [
-        ids
-        for n in range(1, LENGTH + 1)
-        for ids in itertools.product(vocabulary, repeat=n)
-        if not ends & set(ids[:-1]) and (n == LENGTH or ids[-1] in ends)
-    ]
-    completions = tuple(Completion("", ids, (0.0,) * len(ids)) for ids in texts)
-    prompt = tuple(run.learner.policy.render(PROMPT))
-    return Group(Problem("0", PROMPT), prompt, completions, (incorrect(),) * len(texts))
 
 
 def batch_of(run: Run, group: Group, advantages: list[float] | None = None) -> Batch:
@@ -56,11 +40,6 @@ def batch_of(run: Run, group: Group, advantages: list[float] | None = None) -> B
     with torch.no_grad():
         ref = token_logprobs(run.learner.reference, batch.tokens, batch.mask)[0]
     return dataclasses.replace(batch, ref_logprobs=ref)
-
-
-def gradient(run: Run, value: Tensor) -> Tensor:
-    """Of a scalar, in all weights."""
-    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(value, run.learner.policy.parameters())])
 
 
 def divergences(run: Run, batch: Batch, sampled: Tensor) -> dict[str, Tensor]:
@@ -86,17 +65,6 @@ def expected_loss(run: Run, batch: Batch, sampled: Tensor, algo: AlgoConfig, imp
         row = batch.rows(torch.tensor([i]))
         total = total + share * loss_of(logprobs[i : i + 1, : row.mask.shape[1]], row, algo, 1.0, importance)[0]
     return total
-
-
-def probabilities(run: Run, batch: Batch) -> Tensor:
-    with torch.no_grad():
-        found = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0].sum(-1).exp()
-    assert float(found.sum()) == pytest.approx(1.0, abs=1e-5)
-    return found
-
-
-def cosine(one: Tensor, other: Tensor) -> float:
-    return float(cosine_similarity(one, other, dim=0))
 
 
 @pytest.mark.parametrize(("loss", "estimator"), [(loss, e) for loss, names in LOSSES.items() for e in names])

@@ -286,9 +286,10 @@ def test_a_selector_keeps_what_both_classes_have():
 def test_each_algorithm_and_sampler_can_be_chosen():
     """The config passes its own checks."""
     for name, row in ALGORITHMS.items():
-        config = parse_train("--algo", name)
+        config = parse_train("--algo", name, *(["--teacher.kind", "start"] if row.teachers else []))
         assert config.algo.name == name
         assert (config.critic is not None) == row.critic
+        assert (config.teacher is not None) == bool(row.teachers)
         config.check()
     for name, kind in SAMPLERS.items():
         config = parse_train("--sampler", name)

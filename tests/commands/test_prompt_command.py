@@ -39,6 +39,20 @@ def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path, capsys):
     assert f"reference (never shown to the model): {reference}" in printed
 
 
+def test_the_teachers_prompt_is_shown_with_what_it_is_told(capsys):
+    """Of a completion that is verified as in a run; with the reference in place of a correct sibling."""
+    flags = ["--algo", "sdpo", "--teacher.template", "{reason}|{sibling}|{prompt}", *SMALL, "--run.verifier", "exact"]
+    show = ["show-prompt", "tiny_math", *flags, "--teacher"]
+    assert main([*show, "--completion", "7"]) == 0
+    printed = capsys.readouterr().out
+    reference = printed.split("reference (never shown to the model): ")[1].strip()
+    assert f"{reference}" in printed.split("shown)\n")[1].split("\n--- end")[0]
+    assert main([*show, "--completion", reference, "--teacher.tells", "reason"]) == 2
+    assert "the teacher is told nothing of a completion that is correct" in capsys.readouterr().err
+    assert main(["show-prompt", "tiny_math", *SMALL, "--teacher"]) == 2
+    assert "set --teacher, with --algo sdpo" in capsys.readouterr().err
+
+
 def test_without_a_recipe_or_a_known_problem_one_line_says_so(capsys):
     """An unknown id gets a suggestion; a missing value is named."""
     assert main(["show-prompt"]) == 2

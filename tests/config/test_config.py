@@ -33,6 +33,7 @@ from rlvr.config import (
     RolloutConfig,
     RunConfig,
     SFTConfig,
+    TeacherConfig,
     TorchSamplerConfig,
     VLLMServerConfig,
     sampler,
@@ -126,6 +127,11 @@ def test_recipes_keep_their_bounds(name):
         module.CONFIG.check()
 
 
+def distil(algo: str, **teacher) -> dict[str, object]:
+    """Return the groups of a distillation."""
+    return {"algo": AlgoConfig(algo), "teacher": TeacherConfig(**teacher)}
+
+
 REFUSED = [
     # A group of another class.
     ({"algo": "rloo"}, "algo is 'rloo'; expected AlgoConfig, with"),
@@ -139,6 +145,30 @@ REFUSED = [
     ({"rollout": OptimConfig()}, "rollout is OptimConfig("),
     ({"optim": None}, "optim is None; expected OptimConfig"),
     ({"critic": CriticConfig()}, "critic is set, and algo grpo trains none"),
+    # Teachers.
+    ({"teacher": TeacherConfig()}, "teacher is set, and algo grpo distils none"),
+    (distil("opd"), "teacher.kind model needs the name of a model; set --teacher.name"),
+    (distil("opd", kind="live"), "teacher.kind live with opd, where it teaches nothing; expected one of model, server"),
+    (distil("opd", kind="start", name="m"), "teacher.kind start has no --teacher.name"),
+    (distil("opd", kind="server", name="m"), "teacher.kind server needs a --teacher.url"),
+    (distil("opd", kind="server", name="m", url="127.0.0.1:1"), "teacher.url '127.0.0.1:1': expected http"),
+    (distil("opd", kind="server", name="m", url="http://a:1/v1", loss="js"), "only its likeliest tokens; set"),
+    (distil("opd", kind="base"), "teacher.kind base is the policy without its adapter; set --model.lora-rank"),
+    (distil("sdpo", off_policy=0.5, loss="js"), "teacher.off_policy with sdpo: only a model in this process reads"),
+    (distil("sdpo", tells=("verdict",)), "teacher.tells verdict: expected some of status, reason"),
+    (distil("sdpo", template="{reason}"), "teacher.template without {prompt}"),
+    (distil("sdpo", pack_weight=("a",)), "teacher.pack_weight 'a': expected pack=weight"),
+    (distil("sdpo", pack_weight=("a=2",)), "teacher.pack_weight 'a=2': expected pack=weight"),
+    ({**distil("sdpo"), "model": ModelConfig(shard=2)}, "model.shard 2 with algo sdpo"),
+    (
+        {**distil("opd", kind="server", name="m", url="http://a:1/v1"), "rollout": RolloutConfig(temperature=0.5)},
+        "rollout.temperature 0.5 with a served teacher",
+    ),
+    (
+        {"algo": AlgoConfig("opd", kl_coef=0.1, reference_every=2), "teacher": TeacherConfig("start")},
+        "teacher.kind start with algo.reference_every",
+    ),
+    ({**distil("sdpo", weight=0.5), "rollout": RolloutConfig(group_size=1)}, "group_size 1 with teacher.weight below"),
     # A value of another type.
     ({"algo": AlgoConfig(None)}, "algo.name None: expected str"),
     ({"algo": AlgoConfig(["grpo"])}, "algo.name ['grpo']: expected str"),
@@ -292,6 +322,8 @@ def test_auto_names_what_it_stands_for():
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_config_survives_pickle_replace_and_json(name, sampler):
     config = Config(algo=AlgoConfig(name), sampler=sampler, monitor=MonitorConfig("exact", verifier_option=("a=1",)))
+    if config.teacher is not None:
+        config = dataclasses.replace(config, teacher=TeacherConfig("start", pack_weight=("a=0.5",)))
     config.check()
     assert pickle.loads(pickle.dumps(config)) == config
     assert dataclasses.replace(config) == config

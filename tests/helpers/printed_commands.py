@@ -235,7 +235,9 @@ def read_recipe(command: str, name: str, flags: list[str]) -> None:
         settings_of(name, flags)
         return
     if command == "show-prompt":
-        _, flags = take_option(flags, "--id")
+        for option in ("--id", "--completion"):
+            _, flags = take_option(flags, option)
+        flags = [flag for flag in flags if flag != "--teacher"]
     config = recipe_config(load_recipe(name), flags, prog, SFTRun if command == "sft" else None)
     config.check()
     check_names(config)

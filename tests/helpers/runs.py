@@ -22,6 +22,7 @@ from rlvr.config import (
     OptimConfig,
     RolloutConfig,
     RunConfig,
+    TeacherConfig,
 )
 from rlvr.config.settings import carry
 from rlvr.core.traits import BatchVerifier
@@ -52,7 +53,8 @@ def with_settings(config: Config, **groups: dict[str, Any]) -> Config:
         if group == "algo":
             algo = dataclasses.replace(held.for_algorithm(values.get("name", held.name)), **values)
             critic = (config.critic or CriticConfig()) if algo.row.critic else None
-            config = dataclasses.replace(config, algo=algo, critic=critic)
+            teacher = (config.teacher or TeacherConfig()) if algo.row.teachers else None
+            config = dataclasses.replace(config, algo=algo, critic=critic, teacher=teacher)
             continue
         if group == "sampler":
             held = carry(held, SAMPLERS[values.get("name", held.name)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,7 @@ from rlvr.launch import launch
 from rlvr.runs.metrics import METRICS, Metric
 from tests.helpers.files import ROOT, lines
 from tests.helpers.runs import tiny
-from tests.helpers.verifiers import sums
+from tests.helpers.verifiers import PROBLEMS, sums
 
 # Settings under which a run logs metrics of its own.
 RUNS = {
@@ -28,6 +29,11 @@ RUNS = {
     "with a critic": {"algo": {"name": "ppo"}},
     "with pairs": {"algo": {"name": "dpo"}},
     "with labels": {"algo": {"name": "kto"}},
+    "with a self-teacher": {"algo": {"name": "sdpo"}},
+    "with a teacher and demonstrations": {
+        "algo": {"name": "opd"},
+        "teacher": {"kind": "start", "loss": "js", "top_k": 3, "off_policy": 0.5},
+    },
     "with a curriculum": {"curriculum": {"draw": "signal"}},
 }
 
@@ -53,7 +59,7 @@ def test_what_a_run_logs_is_in_the_table(groups: dict[str, dict], tmp_path: Path
     config = tiny(tmp_path, run={"steps": 2, "sample_every": 0}, eval={"every": -1}, **given)
     if "monitor" in groups:
         object.__setattr__(config, "monitor", MonitorConfig("regex", verifier_option=("pattern=7",)))
-    launch(config, task=sums(has_even_length))
+    launch(config, task=dataclasses.replace(sums(has_even_length), demonstrations=[(PROBLEMS[-1], "7")]))
     logged = {name for row in lines(tmp_path / "metrics.jsonl") for name in row}
     assert {name for name in logged if find_metric(name) is None} == set()
     assert "no_signal" in logged

@@ -63,6 +63,11 @@ RESUMED: dict[str, dict[str, dict]] = {
     "kto": {"algo": {"name": "kto"}},
     "reinforce++": {"algo": {"name": "reinforce_plus_plus", "kl_coef": 0.05}},
     "pretraining mix": {"algo": {"minibatches": 2, "ptx_coef": 0.5, "ptx_batch_size": 8}},
+    "self-distillation": {"algo": {"name": "sdpo", "minibatches": 2}, "teacher": {"rate": 0.5}},
+    "a teacher and demonstrations": {
+        "algo": {"name": "opd"},
+        "teacher": {"kind": "start", "loss": "js", "beta": 0.5, "weight": 0.5, "off_policy": 0.3},
+    },
     "adaptive": {"algo": {**FOLLOWING, "kl_coef": 0.1, "reference_every": 2, "reference_mix": 0.75}},
     "by signal": {"curriculum": {"draw": "signal", "half_life": 2}},
     "dynamic sampling": {"curriculum": {"draw": "signal", "half_life": 2}, "rollout": {"resample_rounds": 2}},

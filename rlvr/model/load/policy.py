@@ -179,8 +179,7 @@ class Policy(Rendering):
             raise ValueError(REFERENCE_OF_ADAPTER)
         if self._reference is None:
             if self.causal is not self.model:
-                self._reference = self._like(self.model, adapter_off=True)
-                self._reference.mesh = self.mesh
+                self._reference = self.without_adapter()
             elif self.mesh is not None:
                 self._reference = self.copy_shards(frozen=True)
             else:
@@ -188,6 +187,17 @@ class Policy(Rendering):
                 shorten(model, self.dtype)
                 self._reference = self._like(model)
         return self._reference
+
+    def without_adapter(self) -> Policy:
+        """Return a LoRA policy's model without its adapter, which is switched off while it computes; not a copy."""
+        made = self._like(self.model, adapter_off=True)
+        made.mesh = self.mesh
+        return made
+
+    def frozen_copy(self) -> Policy:
+        """Return a second policy with the same weights, frozen; weights that are not trained are shared."""
+        shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
+        return self._like(copy.deepcopy(self.model, shared).requires_grad_(False))
 
     def _like(self, model: Any, **options: Any) -> Policy:
         """Return a policy with another model of the same kind, for which this one's trials hold."""

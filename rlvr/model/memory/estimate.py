@@ -181,10 +181,16 @@ class Estimate:
     @property
     def reference(self) -> int:
         """The reference policy; with LoRA it is the model without the adapter."""
-        if not self.config.algo.needs_reference or self.config.model.lora_rank:
+        needed = self.config.algo.needs_reference or self.config.teacher_kind == "start"
+        if not needed or self.config.model.lora_rank:
             return 0
         wide = self.shape.wide if self.shards == 1 else 0
         return wide * self.weight_bytes + (self.shape.parameters - wide) * min(self.weight_bytes, self.number)
+
+    @property
+    def teacher(self) -> int:
+        """The average that teaches: a copy of the trained weights. Another model is not counted."""
+        return self.trained_weights if self.config.teacher_kind == "ema" else 0
 
     @property
     def critic(self) -> Estimate | None:
@@ -204,7 +210,7 @@ class Estimate:
     @property
     def resident(self) -> int:
         """What is held on a GPU through a backward pass, whatever the batch."""
-        weights, state = self.weights + self.gradients + self.reference, self.state
+        weights, state = self.weights + self.gradients + self.reference + self.teacher, self.state
         if self.critic is not None:
             weights, state = weights + self.critic.trained_weights, state + self.critic.state
         return (weights + (0 if self.config.optim.offload else state)) // self.shards
@@ -307,7 +313,8 @@ class Estimate:
         weights, state = self.trained_weights if self.shards == 1 else self.weights, self.state
         if self.critic is not None:
             weights, state = weights + self.critic.trained_weights, state + self.critic.state
-        return weights + (self.reference if self.config.algo.reference_every else 0) + state // self.shards
+        held = (self.reference if self.config.algo.reference_every else 0) + self.teacher
+        return weights + held + state // self.shards
 
     def cache(self, row: int | None = None) -> int:
         """Return what the torch sampler takes beside what is held.

@@ -148,6 +148,7 @@ def held_items(e: Estimate) -> list[Item]:
         Item("gradients", 0, gradients, gradients),
         throughout("optimizer", here * e.state // e.shards),
         throughout("reference", e.reference // e.shards),
+        throughout("teacher", e.teacher // e.shards),
     ]
     if e.critic is not None:
         held = e.critic.trained_weights + here * e.critic.state

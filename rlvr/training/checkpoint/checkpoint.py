@@ -6,7 +6,7 @@ A checkpoint is a folder `checkpoints/step-000050`:
 - `optimizer.safetensors`; a critic's `critic.safetensors` and `critic_optimizer.safetensors`. Where the weights are in
   shards each rank writes its part of an optimizer's state into the folder `optimizer` or `critic_optimizer`
 - `ahead.jsonl` (sampler.max_staleness): rollouts of later steps; `pass_rates.json` (a curriculum or a profile);
-  `reference.safetensors`, once the reference policy was reset
+  `reference.safetensors`, once the reference policy was reset; `teacher.safetensors` of a teacher that follows
 - `state.json`: sizes of the run's logs, to drop later lines, and of every file here, to find damage without reading it
 
 No random state is saved: every random choice is a function of (seed, step, problem, sample).
@@ -52,7 +52,7 @@ from ..problems.draws import STATE
 from .folders import STEP, find_damage
 
 AHEAD = "ahead.jsonl"
-REFERENCE = "reference.safetensors"
+REFERENCE, TEACHER = "reference.safetensors", "teacher.safetensors"
 
 
 class Weights(Protocol):
@@ -150,7 +150,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 class Snapshot:
     """What this rank writes of a checkpoint.
 
-    weights: whole ones; None where another rank writes them. critic, reference: weights by name, on the same rank.
+    weights: whole ones; None where another rank writes them. critic, held: weights by name, on the same rank; of `held`
+    by the name of their file.
     optimizers: states by the name of their file or folder; this rank's part if `sharded`. state: what state.json holds
     besides sizes. draws: the state of rlvr.training.problems.draws, in JSON. together: all ranks write, as the weights
     are sharded.
@@ -165,7 +166,7 @@ class Snapshot:
     state: Mapping[str, Any] = field(default_factory=dict)
     ahead: Mapping[int, Sequence[Group]] = field(default_factory=dict)
     draws: str | None = None
-    reference: Mapping[str, Tensor] | None = None
+    held: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
@@ -195,8 +196,8 @@ class Snapshot:
                     self.weights.save(partial)
                 if self.critic is not None:
                     save_file(dict(self.critic), partial / "critic.safetensors")
-                if self.reference is not None:
-                    save_file(dict(self.reference), partial / REFERENCE)
+                for name, values in self.held.items():
+                    save_file(dict(values), partial / name)
             for name, tensors in self.optimizers.items():
                 write_tensors(tensors, partial, name, sharded=self.sharded, group=group)
             if self.main:
@@ -222,26 +223,27 @@ def take_snapshot(
     critic: Critic | None = None,
     ahead: Mapping[int, Sequence[Group]] | None = None,
     draws: str | None = None,
-    reference: Mapping[str, Tensor] | None = None,
+    others: Mapping[str, Mapping[str, Tensor]] | None = None,
     *,
     copied: bool,
 ) -> Snapshot:
     """Return what a checkpoint after `step` steps holds. If the weights are sharded, all ranks must call it.
 
-    ahead: rollouts of later steps, by step. copied: a copy in the CPU's memory, which later updates do not change; else
-    it shares the memory of what is trained.
+    ahead: rollouts of later steps, by step. others: further weights, by file and name. copied: a copy in the CPU's
+    memory, which later updates do not change; else it shares the memory of what is trained.
     """
     together = weights.mesh is not None
     states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
     held = {name: optimizer_tensors(found) for name, found in states.items() if found is not None}
     values = critic.tensors() if critic is not None else {}
+    others = others or {}
     if copied:
         held = {
             name: {key: value.detach().to("cpu", copy=True) for key, value in tensors.items()}
             for name, tensors in held.items()
         }
         values = {name: value.clone() for name, value in values.items()}
-        reference = reference and {name: value.clone() for name, value in reference.items()}
+        others = {file: {name: value.clone() for name, value in named.items()} for file, named in others.items()}
     written_here = leads() or not together
     return Snapshot(
         step,
@@ -253,7 +255,7 @@ def take_snapshot(
         dict(state),
         {later: list(groups) for later, groups in (ahead or {}).items()},
         draws,
-        reference if written_here else None,
+        others if written_here else {},
     )
 
 

@@ -19,12 +19,14 @@ from rlvr.model.load.policy import Policy
 from rlvr.model.logprobs.critic import Critic
 from rlvr.model.optim.sharding import fill, full, local
 
-from ..checkpoint.checkpoint import REFERENCE
+from ..checkpoint.checkpoint import REFERENCE, TEACHER
+from .distillation.teacher import Teacher
 
 
 @dataclass
 class Learner:
-    """The policy and its optimizer, and the frozen reference policy and the critic where the algorithm needs them.
+    """The policy and its optimizer, and the frozen reference policy, the critic and the teacher where the algorithm
+    needs them.
 
     The critic has its own optimizer. adapted: present values of the coefficients that adapt. mix: `mix(n)` adds the
     gradient of the pretraining mix for update n, and returns its loss. rollbacks: see rlvr.training.saving.
@@ -36,6 +38,7 @@ class Learner:
     accelerator: Accelerator
     reference: Policy | None = None
     critic: Critic | None = None
+    teacher: Teacher | None = None
     adapted: dict[str, float] = field(default_factory=dict)
     mix: Callable[[int], float] | None = None
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
@@ -69,7 +72,7 @@ def adapt_coefficient(coef: float, kl: float, target: float, horizon: int, compl
 def adapt_coefficients(
     learner: Learner, step: int, stats: Mapping[str, float], groups: Sequence[Group]
 ) -> dict[str, float]:
-    """Adapt the coefficients and reset the reference policy after the update of a step (from 1).
+    """Adapt the coefficients, reset the reference policy and let the teacher follow after a step's update (from 1).
 
     stats: metrics of the step. Returns the adaptive coefficients that this step had, as metrics.
     """
@@ -89,6 +92,8 @@ def adapt_coefficients(
             state["entropy_coef"] = state[BONUS] if low else 0.0
     if algo.reference_every and step % algo.reference_every == 0:
         reset_reference(learner, algo.reference_mix)
+    if learner.teacher is not None:
+        learner.teacher.follow(learner.policy)
     return found
 
 
@@ -108,6 +113,16 @@ def was_reset(learner: Learner, step: int) -> bool:
     return learner.reference is not None and 0 < every <= step
 
 
+def held_tensors(learner: Learner, step: int) -> dict[str, dict[str, Tensor]]:
+    """Return the weights that a checkpoint holds beside the trained ones, by file: of a reference that was reset, and
+    of a teacher that follows the policy. On the CPU; not copied. All processes must call it.
+    """
+    found = {REFERENCE: reference_tensors(learner)} if was_reset(learner, step) else {}
+    if learner.teacher is not None and (tensors := learner.teacher.tensors(learner.policy)):
+        found[TEACHER] = tensors
+    return found
+
+
 def reference_tensors(learner: Learner) -> dict[str, Tensor]:
     """Return the reference policy's full weights on the CPU, not copied if on it. Every rank must call this."""
     assert learner.reference is not None
@@ -117,8 +132,10 @@ def reference_tensors(learner: Learner) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def restore_reference(learner: Learner, folder: Path, state: Mapping[str, Any]) -> None:
-    """Restore coefficients and reference policy from a checkpoint if it has them. state: its state.json."""
+    """Restore coefficients, reference policy and teacher from a checkpoint if it has them. state: its state.json."""
     learner.adapted = dict(state.get("adapted", {}))
+    if learner.teacher is not None and (folder / TEACHER).exists():
+        learner.teacher.load(load_file(folder / TEACHER))
     if learner.reference is None or not (folder / REFERENCE).exists():
         return
     tensors = load_file(folder / REFERENCE)

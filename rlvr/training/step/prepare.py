@@ -49,15 +49,17 @@ def run_microbatches(
     max_tokens: int,
     compute: Callable[[Microbatch], T],
     trained: Sequence[Tensor] = (),
+    *,
+    threads: bool = True,
 ) -> list[T]:
     """Call `compute` for this rank's microbatches of at most `max_tokens` tokens; return what it returns, in order.
 
     trained: the weights whose `grad` the microbatches' `backward` adds to. With sharded weights all ranks must run
     equally many forward and backward passes, so some run dummies. On a CPU several passes run at once, which together
-    have `max_tokens` tokens; then `compute` is called in several threads.
+    have `max_tokens` tokens; then `compute` is called in several threads, unless `threads` is False.
     """
     at_once = 1
-    if accelerator.num_processes == 1 and policy.allows_threads and len(batch):  # ranks must cut alike
+    if threads and accelerator.num_processes == 1 and policy.allows_threads and len(batch):  # ranks must cut alike
         longest = int(batch.lengths.max())
         at_once = max(min(passes_at_once(policy.device), max_tokens // longest), 1)
         if policy.packs:
@@ -193,10 +195,12 @@ def run_learner(
 ) -> list[T]:
     """Call `run_microbatches` with as many tokens as optim.tokens_per_microbatch and the device's memory allow.
 
-    policy: the one that `compute` uses; the learner's unless given.
+    policy: the one that `compute` uses; the learner's unless given. A teacher may not allow threads.
     """
     tokens = microbatch_tokens(learner.policy, learner.config)
-    return run_microbatches(batch, policy or learner.policy, learner.accelerator, tokens, compute, trained)
+    threads = learner.teacher is None or learner.teacher.allows_threads
+    chosen = policy or learner.policy
+    return run_microbatches(batch, chosen, learner.accelerator, tokens, compute, trained, threads=threads)
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,14 @@ from rlvr.model.logprobs.scoring import Entropy, of_tokens, token_logprobs
 from rlvr.model.optim.health import check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
 
+from .distillation.beside import (
+    PREFIX,
+    average_teacher,
+    compare_rows,
+    consult_teacher,
+    distillation_loss,
+    teacher_stat_names,
+)
 from .learner import Learner
 from .prepare import Microbatch, critic_stats, prepare_batch, run_learner
 from .rewards import has_signal
@@ -28,6 +37,7 @@ from .rewards import has_signal
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
 KTO_STATS = ("kto/rows", "kto/good", "kto/kl", "kto/desirable", "kto/undesirable")
 PAIR_STATS = ("dpo/margin", "dpo/accuracy", "dpo/chosen", "dpo/rejected")
+OFF_POLICY = "teacher/off_policy_loss"
 VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
 
@@ -47,7 +57,9 @@ def update(
     completion there is no minibatch and no optimizer step. Raises NotFinite for trained weights that are not finite.
     """
     config, algo, critic = learner.config, learner.algo, learner.critic
-    batch = prepare_batch(learner, to_batch(learner, groups, advantages))
+    batch, told = prepare_batch(learner, to_batch(learner, groups, advantages)), dict[str, float]()
+    if learner.teacher is not None:
+        batch, told = consult_teacher(learner, step + 1, groups, batch)
     enter("update")
     lr = learning_rate(step, config.optim, config.run.steps) * learner.lr_scale
     sums: Counter[str] = Counter()
@@ -74,7 +86,7 @@ def update(
             if not (policy_learns and critic.shares_trunk):
                 sums.update(accumulate_value_gradient(learner, minibatch))
             critic_norms.append(critic_step(learner, step))
-    stats = average_stats(sums, len(norms), len(critic_norms))
+    stats = average_stats(sums, len(norms), len(critic_norms)) | told
     if critic is not None:
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
@@ -120,8 +132,10 @@ def average_stats(sums: Counter[str], updates: int, critic_updates: int) -> dict
     counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
     rows, good = sums.pop("kto/rows", 0), sums.get("kto/good", 0)
     counts |= {"kto/good": rows, "kto/kl": rows, "kto/desirable": good, "kto/undesirable": rows - good}
-    tokens = sums.pop("tokens", 0)
-    stats = {name: value / counts.get(name, tokens) for name, value in sums.items() if counts.get(name, tokens)}
+    tokens, taught = sums.pop("tokens", 0), average_teacher(sums, updates)
+    others = {name: value for name, value in sums.items() if not name.startswith(PREFIX)}
+    stats = {name: value / counts.get(name, tokens) for name, value in others.items() if counts.get(name, tokens)}
+    stats |= taught
     if "clip_low" in stats:
         stats["clip_fraction"] = stats["clip_low"] + stats["clip_high"]
     return {"trained_tokens": tokens, **stats}
@@ -175,12 +189,7 @@ def accumulate_gradient(
 
     def compute(part: Microbatch) -> tuple[dict[str, Tensor], Tensor | None]:
         micro = part.rows
-        logprobs, entropy, values = forward(learner, micro)
-        loss, stats = batch_loss(logprobs, micro, total, **arguments)
-        if algo.entropy_coef:
-            loss = loss - algo.entropy_coef * entropy_bonus(entropy, micro, minibatch)
-        if values is not None:
-            loss = loss + critic_loss(learner, values, micro, minibatch, stats)
+        loss, logprobs, entropy, stats = whole_loss(learner, micro, minibatch, total, arguments)
         part.backward(loss * part.weight)
         if keep is not None and part.first:
             keep(micro, logprobs, minibatch.num_completion_tokens // learner.accelerator.num_processes)
@@ -204,9 +213,35 @@ def accumulate_gradient(
             differences.append(difference)
     if learner.mix is not None:
         sums["ptx/loss"] += learner.mix(number)
+    if learner.teacher is not None and learner.teacher.off_policy is not None:
+        sums[OFF_POLICY] += learner.teacher.off_policy(number)
     fill_gradients(parameters, minibatch)
     sum_gradients(parameters, learner.accelerator)
     return sum_stats(to_floats(sums), learner.accelerator, device)
+
+
+def whole_loss(
+    learner: Learner, micro: Batch, minibatch: Batch, total: float, arguments: Mapping[str, Any]
+) -> tuple[Tensor, Tensor, Tensor | None, dict[str, Tensor]]:
+    """Return a microbatch's loss with all its parts, its logprobs and entropies (b, T), and its sums for the log.
+
+    total, arguments: of `batch_loss`.
+    """
+    algo, found = learner.algo, None
+    if learner.teacher is None:
+        logprobs, entropy, values = forward(learner, micro)
+    else:
+        found = compare_rows(learner, micro)
+        logprobs, entropy, values = found.logprobs, found.entropy, None
+    loss, stats = batch_loss(logprobs, micro, total, **arguments)
+    if algo.entropy_coef:
+        loss = loss - algo.entropy_coef * entropy_bonus(entropy, micro, minibatch)
+    if values is not None:
+        loss = loss + critic_loss(learner, values, micro, minibatch, stats)
+    if found is not None:
+        distilled, added = distillation_loss(learner, found, micro, total, arguments["importance"])
+        loss, stats = loss + distilled, stats | added
+    return loss, logprobs, entropy, stats
 
 
 def to_floats(sums: Mapping[str, Tensor]) -> dict[str, float]:
@@ -232,6 +267,8 @@ def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
         names.append("moved")
     if learner.mix is not None:
         names.append("ptx/loss")
+    if learner.teacher is not None:
+        names += [*teacher_stat_names(learner.teacher), *([OFF_POLICY] if learner.teacher.off_policy else [])]
     if learner.critic is not None and learner.critic.shares_trunk:
         names += VALUE_STATS
     return names

@@ -3,8 +3,8 @@
 The model knows how to talk and can hardly calculate. It sees questions of one step (seven of eight) and of two, as
 people ask them, and nothing but the verdicts of the math verifier; there is no fine-tuning before. On seeds 2, 3 and 4
 held-out pass@1 on questions of one step went from .055, .078 and .062 to .863, .859 and .855 in 80 steps; on those of
-two steps it stayed below .07. Seed 2 was the first run of these settings, and seeds 3 and 4 chose nothing. With shuffled
-rewards (seed 2) it ended at .043.
+two steps it stayed below .07. Seed 2 was the first run of these settings, and seeds 3 and 4 chose nothing. With
+shuffled rewards (seed 2) it ended at .043.
 
     rlvr fetch smollm2-135m models/smollm2-135m
     rlvr train smol_math

@@ -120,7 +120,7 @@ def test_the_command_line_says_what_is_missing(tmp_path: Path, capsys: pytest.Ca
     assert main(["sft", "tiny_math", "--sft.data", str(tmp_path / "none.jsonl"), *out]) == 2
     assert "none.jsonl" in capsys.readouterr().err
     assert main(["train", "tiny_math", "--sft.data", "x.jsonl", "--sft.steps", "0", *out]) == 2
-    assert "it is read only with --sft.steps, --algo.ptx-coef or --teacher.off-policy above 0" in capsys.readouterr().err
+    assert "read only with --sft.steps, --algo.ptx-coef or --teacher.off-policy above 0" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

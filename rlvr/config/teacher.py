@@ -77,8 +77,8 @@ class TeacherConfig(Group):
     """What the teacher is told of a completion: status and reason of the verdict unless it is correct; sibling: a
     correct completion of the same group; reference: the right answer."""
     template: Annotated[str | None, ADVANCED, WITH_TOLD] = None
-    """The teacher's prompt, with {prompt}, {status}, {reason}, {sibling} and {reference}. A paragraph that names
-    something which is not there is left out. None: the verifier's own, or the default, which `rlvr show-prompt
+    """The teacher's prompt, with {prompt}, {status}, {reason}, {sibling} and {reference}. A paragraph with a
+    field that has no value is left out. None: the verifier's own, or the default, which `rlvr show-prompt
     --teacher` shows."""
     rate: Annotated[float, POSITIVE_SHARE, WITH_EMA] = 0.05
     """Share of the present policy in the average, after each step."""

@@ -56,8 +56,8 @@ class VerifierTraits:
     """Return one line that names a missing program or server and what to do, or "". Asked before a run begins."""
 
     feedback_template: str | None = None
-    """What self-distillation tells the teacher: a text with {prompt}, {status}, {reason}, {sibling} and {reference}, of
-    which a paragraph is left out that names something which is not there (rlvr/training/step/distillation)."""
+    """The teacher's prompt in self-distillation: a text with {prompt} and some of {status}, {reason}, {sibling} and
+    {reference}. A paragraph with a field that has no value is left out (rlvr/training/step/distillation)."""
 
     components: Mapping[str, Verifier] = field(default_factory=dict)
     """Named parts; each runs as its own traits say. Needs `problem_for` and `merge`."""

@@ -86,7 +86,7 @@ def start_trackers(config: Config, accelerator: Accelerator) -> None:
     accelerator.init_trackers(
         run.tracker_project, None, {tracker: own | goes_on.get(tracker, {}) for tracker, own in named.items()}
     )
-    settings = described(config)
+    settings = describe_settings(config)
     for tracker in accelerator.trackers:
         if tracker.name != "mlflow" or "mlflow" not in ids:  # whose parameters cannot change, as run.steps may
             tracker.store_init_configuration(settings)
@@ -96,7 +96,7 @@ def start_trackers(config: Config, accelerator: Accelerator) -> None:
         write_state(run.out_dir, {"step": 0, "evaluation": -1, **held, "ids": ids})
 
 
-def described(config: Config) -> dict[str, str]:
+def describe_settings(config: Config) -> dict[str, str]:
     """Return settings and versions of a run, each by its whole name."""
     groups = dataclasses.asdict(config).items()
     settings = {f"{group}.{key}": str(v) for group, values in groups for key, v in (values or {}).items()}

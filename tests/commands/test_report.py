@@ -29,7 +29,7 @@ from tests.helpers.pages import (
 )
 
 
-def evaluated(step: int, rate: float, **more: object) -> dict[str, object]:
+def evaluation_row(step: int, rate: float, **more: object) -> dict[str, object]:
     return {"step": step, "pass@1": rate, "pass@1_ci": [rate - 0.05, rate + 0.05], "num_problems": 128, **more}
 
 
@@ -42,7 +42,9 @@ def folder(tmp_path: Path) -> Path:
     write_run(tmp_path, [log_sample(10, i) for i in range(3)], metrics=metrics)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 11, "rew')
-    write_lines(tmp_path / "eval.jsonl", [evaluated(0, 0.51), evaluated(10, 0.913, **{"lenient_pass@1": 0.92})])
+    write_lines(
+        tmp_path / "eval.jsonl", [evaluation_row(0, 0.51), evaluation_row(10, 0.913, **{"lenient_pass@1": 0.92})]
+    )
     write_lines(tmp_path / "rollouts-0000.jsonl.gz", [log_sample(1, 0, "incorrect", completion="</script><b>")])
     return tmp_path
 
@@ -77,7 +79,7 @@ def test_missing_parts_are_left_out(tmp_path):
     write_run(tmp_path)
     assert read_data(write_report(tmp_path))["runs"][0]["evaluations"] == []
     (tmp_path / "metrics.jsonl").unlink()
-    write_lines(tmp_path / "eval.jsonl", [evaluated(0, 0.5)])
+    write_lines(tmp_path / "eval.jsonl", [evaluation_row(0, 0.5)])
     (run,) = read_data(write_report(tmp_path))["runs"]
     assert run["passes"]["rows"] == [[0, "0.500 [0.450, 0.550]"]]
     (tmp_path / "eval.jsonl").unlink()
@@ -122,7 +124,10 @@ def test_a_graded_score_is_shown():
 
 def test_pass_at_k_by_pack():
     """A row for each pack and evaluation, packs in their order."""
-    rows = [evaluated(step, 0.5, packs={"b": evaluated(step, 0.4), "a": evaluated(step, 0.6)}) for step in (0, 5)]
+    rows = [
+        evaluation_row(step, 0.5, packs={"b": evaluation_row(step, 0.4), "a": evaluation_row(step, 0.6)})
+        for step in (0, 5)
+    ]
     assert [row[:2] for row in pass_table(rows)["packs"]] == [["b", 0], ["b", 5], ["a", 0], ["a", 5]]
 
 

@@ -78,7 +78,7 @@ def coarse(logprobs: Tensor, ids: Tensor) -> Tensor:
     return torch.cat([chosen, 1 - chosen.sum(-1, keepdim=True)], -1).log()
 
 
-def expected(run: Run, batch: Batch, sampled: Tensor, importance: str = "none") -> Tensor:
+def expect_loss(run: Run, batch: Batch, sampled: Tensor, importance: str = "none") -> Tensor:
     """The mean over completions, by their probabilities, of the loss of each alone."""
     total = torch.zeros(())
     for i, share in enumerate(sampled):
@@ -110,7 +110,7 @@ def test_expected_gradient_is_that_of_the_named_divergence(tmp_path, loss, beta,
     run = run_with_teacher(tmp_path, loss=loss, beta=beta, top_k=top_k)
     batch = batch_of(run, whole_group(run))
     sampled = probabilities(run, batch)
-    found = gradient(run, expected(run, batch, sampled))
+    found = gradient(run, expect_loss(run, batch, sampled))
     wanted = wanted_gradient(run, batch, sampled, beta, top_k)
     assert cosine(found, wanted) > 0.9999
     assert float(found.norm()) == pytest.approx(float(wanted.norm()), rel=1e-3)
@@ -126,7 +126,7 @@ def test_the_second_update_of_the_same_rollouts_follows_the_divergence_too(tmp_p
     sampled = probabilities(run, batch)
     shake(run.learner.policy, 0.05, 2)
     assert (probabilities(run, batch) - sampled).abs().sum() > 0.05
-    found = gradient(run, expected(run, batch, sampled))
+    found = gradient(run, expect_loss(run, batch, sampled))
     assert cosine(found, wanted_gradient(run, batch, sampled, beta)) > 0.9999
 
 
@@ -140,8 +140,8 @@ def test_importance_weights_correct_the_sampled_form_for_another_engine(tmp_path
     shake(run.learner.policy, 0.05, 2)
     batch = dataclasses.replace(batch, sampler_logprobs=engine)
     wanted = wanted_gradient(run, batch, sampled, 1.0)
-    assert cosine(gradient(run, expected(run, batch, sampled, "token")), wanted) > 0.9999
-    assert cosine(gradient(run, expected(run, batch, sampled, "none")), wanted) < 0.9999
+    assert cosine(gradient(run, expect_loss(run, batch, sampled, "token")), wanted) > 0.9999
+    assert cosine(gradient(run, expect_loss(run, batch, sampled, "none")), wanted) < 0.9999
 
 
 # What teachers are, and what they read.
@@ -298,15 +298,15 @@ def test_a_teacher_with_another_tokenizer_is_refused_in_one_line(tmp_path):
     other.save(tmp_path / "other")
     config = Config(algo=AlgoConfig("opd"), model=ModelConfig(device="cpu"))
 
-    def opened(name: str) -> Teacher:
+    def open_named(name: str) -> Teacher:
         teacher = TeacherConfig(name=str(tmp_path / name))
         made = open_teacher(dataclasses.replace(config, teacher=teacher), policy, None, Accelerator(cpu=True))
         assert made is not None
         return made
 
-    assert opened("same").policy.parameters() == []
+    assert open_named("same").policy.parameters() == []
     with pytest.raises(ValueError, match=r"its tokenizer is not the policy's .* they differ in '~'.*\Z"):
-        opened("other")
+        open_named("other")
 
 
 def test_what_the_teacher_is_told_is_in_no_rollout_and_no_evaluation(tmp_path):

@@ -53,7 +53,7 @@ def answers_of(policy: Policy, noise: float = 0.0) -> Answer:
     return answer
 
 
-def served(url: str, **teacher) -> dict[str, dict]:
+def make_settings(url: str, **teacher) -> dict[str, dict]:
     """The settings of a run with a served teacher."""
     quick = {"retry_seconds": 0.2, "request_seconds": 5.0, "requests": 4}
     return {"algo": {"name": "opd"}, "teacher": {"kind": "server", "name": "m", "url": url, **quick, **teacher}}
@@ -65,7 +65,7 @@ def test_a_served_teacher_says_what_the_same_model_says_here(tmp_path, teacher):
     run = make_run(tmp_path, algo={"name": "opd"})
     own = teacher_model(run.config, [CHARACTERS])
     with openai_like(answers_of(own)) as server:
-        config = with_settings(run.config, **served(server.url, **teacher))
+        config = with_settings(run.config, **make_settings(server.url, **teacher))
         run.learner.config = config
         run.learner.teacher = open_teacher(config, run.learner.policy, None, Accelerator(cpu=True))
         groups = collect(run.worker, 0)
@@ -120,7 +120,7 @@ def test_nothing_is_trained_on_what_does_not_arrive(tmp_path, name):
     with openai_like(answer) as server:
         if name == "failing":
             server.fault = fail_once_told
-        config = with_settings(config, **served(server.url, request_seconds=1.0 if name == "late" else 5.0))
+        config = with_settings(config, **make_settings(server.url, request_seconds=1.0 if name == "late" else 5.0))
         launch(with_settings(config, run={"steps": 2}))
         told_apart = len(server.bodies) + 1  # the text that tells the tokenizer
         broken.set()
@@ -145,7 +145,7 @@ def test_a_step_that_is_repeated_gets_the_same_answers(tmp_path):
     """Byte for byte, though the server's answers differ each time: those since the last checkpoint are kept."""
     config = small(tmp_path, steps=4, save_every=2)
     with openai_like(answers_of(teacher_of_small(config), noise=0.1)) as server:
-        config = with_settings(config, **served(server.url))
+        config = with_settings(config, **make_settings(server.url))
         launch(config)
         wanted, asked = results(tmp_path, 4), len(server.bodies)
         kept = sorted(path.name for path in (tmp_path / "teacher").iterdir())
@@ -188,6 +188,6 @@ def test_a_server_that_cannot_teach_is_refused_before_anything_is_sampled(tmp_pa
 
     about = {key: value for key, value in change.items() if key != "reads"}
     with openai_like(answer, **about) as server:
-        config = with_settings(run.config, **served(server.url))
+        config = with_settings(run.config, **make_settings(server.url))
         with pytest.raises(ValueError, match=line):
             open_teacher(config, run.learner.policy, None, Accelerator(cpu=True))

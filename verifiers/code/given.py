@@ -36,7 +36,7 @@ class Given:
         self._given = [(node, set[str]().union(*map(bindings.refer, given))) for node, given in parts]
 
     @cached_property
-    def compared(self) -> set[ast.AST]:
+    def checked_variables(self) -> set[ast.AST]:
         """Variables of containers that the program was given, where an assert holds them against the tests' values."""
         given = set[str]().union(*(names for _, names in self._given)) - {*self._objects}
         found: set[ast.AST] = set()
@@ -54,7 +54,7 @@ class Given:
     def check(self) -> None:
         """Raise MixedAnswers if a container is read, or changed, that the program may have changed."""
         for node in self._bindings.nodes:
-            if isinstance(node, ast.expr) and node not in self._passed and node not in self.compared:
+            if isinstance(node, ast.expr) and node not in self._passed and node not in self.checked_variables:
                 changes = self._bindings.changes(node)
                 name = self._bindings.name_of(node) if changes or not self._is_bound_anew(node) else ""
                 before = self._find_before(name, node) if name and not self._answers.is_answer(name) else []

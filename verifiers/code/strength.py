@@ -163,7 +163,7 @@ class _Check:
         bindings = Bindings(tree, {*names, *self.objects}, CHANGING)
         answers = Answers(bindings, self.objects)
         given = Given(bindings, answers, self.classes, self.objects)
-        self.compared = given.compared
+        self.compared = given.checked_variables
         try:
             answers.check()
             given.check()

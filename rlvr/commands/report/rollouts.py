@@ -62,8 +62,8 @@ class RolloutIndex:
         values = {
             "step": as_number(record.get("step")),
             "sample": as_number(record.get("sample")),
-            "reward": rounded(record.get("reward")),
-            "advantage": rounded(mean_advantage(record)),
+            "reward": round_number(record.get("reward")),
+            "advantage": round_number(mean_advantage(record)),
             "tokens": as_number(record.get("tokens")),
             "flags": flags,
             "chunk": chunk,
@@ -86,7 +86,7 @@ def as_number(value: Any) -> Any:
     return value if is_number(value) else None
 
 
-def rounded(value: Any) -> float | None:
+def round_number(value: Any) -> float | None:
     """Return a number with four digits, so that what is not 0 stays so; None for anything else."""
     return float(f"{value:.4g}") if is_number(value) else None
 

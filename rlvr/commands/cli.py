@@ -34,6 +34,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "profile": ("profile", "main", "how hard a task pack is for a model: pass rates over its problems"),
         "grade": ("grade", "main", "verdicts for a file of completions"),
         "regrade": ("regrade", "main", "judge a run's rollouts again: who disagrees, which rewards would have changed"),
+        "simulate-schedule": ("schedule.command", "main", "seconds a step and idle shares by schedule of rollouts"),
     },
     "look": {
         "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
@@ -56,7 +57,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 def usage() -> str:
     """Return the text of `rlvr --help`."""
     groups = (
-        "\n".join([f"{title}:", *(f"  {name:13} {text}" for name, (_, _, text) in commands.items())])
+        "\n".join([f"{title}:", *(f"  {name:17} {text}" for name, (_, _, text) in commands.items())])
         for title, commands in GROUPS.items()
     )
     return "\n\n".join(

@@ -1,0 +1,145 @@
+"""`rlvr simulate-schedule`: seconds that were counted by hand, rates that are found again, one line for bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rlvr.commands.cli import main
+from rlvr.commands.schedule.command import draw_log_normal, fit, measure
+from rlvr.commands.schedule.simulation import Machine, Schedule, count_passes, simulate
+from rlvr.config import Config
+from rlvr.config.training import to_json
+
+# One pass takes 1 s, whatever its rows; training takes a tenth of a second a token.
+MACHINE = Machine(servers=1, seats=100, trainers=1, apart=True, token_seconds=1, row_seconds=0, train_seconds=0.1)
+
+
+def lengths(*groups: list[int]):
+    """Return a function that gives these groups in turn, again and again."""
+    place = iter(range(10**6))
+    return lambda: groups[next(place) % len(groups)]
+
+
+def test_passes_with_seats_for_all_and_for_some():
+    assert count_passes([3, 9, 4], seats=3) == 9
+    assert count_passes([3, 9, 4], seats=2) == 9  # 3 and 4 share a seat
+    assert count_passes([3, 9, 4], seats=1) == 16
+    assert count_passes([], seats=4) == 0
+
+
+def test_sampling_then_training():
+    """A step samples for its longest row's 10 s, and trains its 12 tokens in 1.2 s."""
+    found = simulate(lengths([2, 10]), 1, 5, Schedule(), MACHINE)
+    assert found.step_seconds == pytest.approx(11.2)
+    assert found.idle(found.sampling) == pytest.approx(1.2 / 11.2)
+    assert found.idle(found.training) == pytest.approx(10 / 11.2)
+    assert set(found.versions) == {1}
+    assert set(found.ages) == {0}
+
+
+def test_ahead_sampling_hides_the_training():
+    """After the first step's 10 s each step takes as long as its sampling; with shared processors nothing is hidden."""
+    apart = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), MACHINE)
+    assert apart.seconds == pytest.approx(10 + 10 * 10)
+    assert set(apart.ages[2:]) == {1}
+    shared = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), replace(MACHINE, apart=False))
+    assert shared.seconds == pytest.approx(10 + 10 * 11.2)
+
+
+def test_slices_do_not_wait_for_the_longest_row():
+    """A row of 40 tokens spans four slices of 10; meanwhile the other groups are trained."""
+    draw = lengths([10, 10], [10, 40])
+    whole = simulate(draw, 2, 40, Schedule(staleness=1), MACHINE)
+    cut = simulate(lengths([10, 10], [10, 40]), 2, 40, Schedule(staleness=3, slice_tokens=10), MACHINE)
+    assert whole.step_seconds == pytest.approx(41, rel=0.03)
+    assert cut.step_seconds < 15
+    assert max(cut.versions) == 4
+    assert len(cut.versions) == len(whole.versions) == 40 * 4
+
+
+def test_every_row_is_sampled_once():
+    """However rows are cut, the trained tokens are those of whole completions."""
+    for how in (Schedule(), Schedule(2), Schedule(2, 7)):
+        found = simulate(lengths([5, 23], [1, 11]), 2, 20, how, replace(MACHINE, servers=2))
+        assert found.training == pytest.approx(20 * 40 * 0.1)
+
+
+def test_a_rebuilt_cache_costs_the_cut_rows_tokens():
+    how = Schedule(staleness=1, slice_tokens=10)
+    kept = simulate(lengths([25]), 1, 10, how, MACHINE)
+    rebuilt = simulate(lengths([25]), 1, 10, how, replace(MACHINE, prefill_seconds=0.5))
+    assert rebuilt.sampling > kept.sampling
+
+
+def test_rates_are_found_again():
+    passes, tokens = [10, 40, 25], [100, 150, 600]
+    a, b = fit(passes, tokens, [2 * p + 0.3 * t for p, t in zip(passes, tokens)])
+    assert (a, b) == pytest.approx((2, 0.3))
+    assert fit(passes, tokens, [0.3 * t for t in tokens])[1] == pytest.approx(0.3, rel=0.01)
+    assert min(fit([10, 20], [100, 100], [5, 1])) == 0  # no rate is negative
+
+
+def test_log_normal_lengths_have_the_median_and_the_longest():
+    random = Random(1)
+    rows = sorted(length for _ in range(500) for length in draw_log_normal(4.6, 1.0, 1000, 16, random))
+    assert rows[len(rows) // 2] == pytest.approx(99.5, rel=0.05)
+    assert rows[0] >= 1
+    assert rows[-1] <= 1000
+
+
+def write_run(folder: Path, **sampler: int) -> Path:
+    """Write a run of three steps of 2 x 2 rows, whose passes take .5 s and whose rows add .01 s."""
+    folder.mkdir()
+    config = Config()
+    record = json.loads(to_json(config))
+    record["rollout"] |= {"problems_per_step": 2, "group_size": 2}
+    record["sampler"] |= sampler
+    (folder / "config.json").write_text(json.dumps(record))
+    steps = {1: [4, 4, 4, 4], 2: [2, 8, 3, 3], 3: [5, 5, 20, 1]}
+    with (folder / "metrics.jsonl").open("w") as metrics, (folder / "rollouts.jsonl").open("w") as rollouts:
+        for step, tokens in steps.items():
+            seconds = {"seconds/sample": 0.5 * max(tokens) + 0.01 * sum(tokens), "seconds/train": 0.2 * sum(tokens)}
+            metrics.write(json.dumps({"step": step, **seconds}) + "\n")
+            for place, length in enumerate(tokens):
+                rollouts.write(json.dumps({"step": step, "problem": f"p{place // 2}", "tokens": length}) + "\n")
+    return folder
+
+
+def test_a_runs_lengths_and_rates(tmp_path, capsys):
+    run = write_run(tmp_path / "run")
+    basis = measure(run)
+    assert (basis.token_seconds, basis.row_seconds, basis.train_seconds) == pytest.approx((0.5, 0.01, 0.2))
+    assert sorted(map(sorted, basis.groups)) == [[1, 20], [2, 8], [3, 3], [5, 5]]  # the first step is left out
+    assert asdict(basis)["problems_per_step"] == 2
+    assert not basis.apart
+    assert main(["simulate-schedule", str(run), "--slice-tokens", "4", "--steps", "20"]) == 0
+    shown = capsys.readouterr().out
+    assert "slices of 4, cache rebuilt" in shown
+    assert "on the same processors" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--median", "100", "--longest", "50"], "--longest 50: expected more than --median, 100"),
+        (["--steps", "0"], "--steps"),
+        (["nowhere"], "nowhere: no such folder"),
+        (["one", "two"], "2 runs; expected one, or none"),
+    ],
+)
+def test_bad_input(arguments, told, capsys):
+    assert main(["simulate-schedule", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_that_sampled_ahead_does_not_say_how_long_sampling_takes(tmp_path, capsys):
+    run = write_run(tmp_path / "run", name="vllm", max_staleness=1)
+    assert main(["simulate-schedule", str(run)]) == 2
+    assert "sampled ahead (sampler.max_staleness 1)" in capsys.readouterr().err

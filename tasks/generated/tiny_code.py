@@ -214,7 +214,7 @@ def tiny_code(
         return spec.problem(name)
 
     def demonstrate(name: str, spec: Spec, stream: random.Random) -> Demonstration:
-        return spec.problem(name), spec.program(stream, sloppiness)
+        return Problem(name, spec.words), spec.program(stream, sloppiness)  # nothing judges it: it needs no tests
 
     sizes = num_train, num_test, num_demonstrations
     return generate_task(

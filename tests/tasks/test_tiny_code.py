@@ -146,8 +146,10 @@ def task() -> Task:
 def test_about_half_of_the_demonstrations_pass(task: Task) -> None:
     """The share of demonstrations that pass their tests lies near a half."""
     passed = 0
-    for problem, program in task.demonstrations:
-        cases = problem.reference["cases"]
+    for index, (problem, program) in enumerate(task.demonstrations):
+        _, spec = draw("tiny_code", "demonstrations", 0, index, propose)
+        assert (spec.words, None) == (problem.prompt, problem.reference)
+        cases = spec.problem(problem.id).reference["cases"]
         assert len(cases) == HIDDEN_TESTS
         passed += all(outcome(program, case["args"][0]) == case["expected"] for case in cases)
     assert 0.42 < passed / len(task.demonstrations) < 0.58

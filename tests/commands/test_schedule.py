@@ -70,7 +70,7 @@ def test_every_row_is_sampled_once():
 
 
 def test_a_rebuilt_cache_costs_the_cut_rows_tokens():
-    how = Schedule(staleness=1, slice_tokens=10)
+    how = Schedule(staleness=2, slice_tokens=10)
     kept = simulate(lengths([25]), 1, 10, how, MACHINE)
     rebuilt = simulate(lengths([25]), 1, 10, how, replace(MACHINE, prefill_seconds=0.5))
     assert rebuilt.sampling > kept.sampling

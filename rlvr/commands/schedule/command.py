@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from rlvr.config.sampler import VLLMServerConfig
-from rlvr.config.settings import COUNT, POSITIVE, SEED, WEIGHT, WORKERS, Group, Rules
+from rlvr.config.settings import COUNT, POSITIVE, SEED, TWO_OR_MORE, WEIGHT, WORKERS, Group, Rules
 from rlvr.config.training import read_config
 from rlvr.runs.folder import read_record
 from rlvr.runs.reading import all_rollouts, check_run, read_lines
@@ -58,7 +58,7 @@ class ScheduleArgs(Group):
     """Samplers have processors of their own, and work while the trainers do. None: as in the run, or true."""
     slice_tokens: Annotated[int | None, COUNT] = None
     """Tokens of a completion that are sampled between two updates. None: four times the median of the lengths."""
-    staleness: Annotated[int, COUNT] = 1
+    staleness: Annotated[int, TWO_OR_MORE] = 2
     """Steps for which problems are drawn ahead (sampler.max_staleness)."""
     token_seconds: Annotated[float | None, WEIGHT] = None
     """Seconds of a decoding pass, besides those of its rows. None: measured on the run, or 0.02."""

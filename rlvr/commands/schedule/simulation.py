@@ -34,7 +34,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A way to schedule rollouts. staleness: steps for which problems are drawn ahead, 0: sample, then train.
+    """A way to schedule rollouts. staleness: steps for which problems are drawn ahead. 0: sample, then train.
 
     slice_tokens: tokens of a row that are sampled with one version of the weights; None: as many as it has.
     """
@@ -101,7 +101,7 @@ def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int,
         return max(seconds)
 
     for step in range(steps):
-        draw_until(step + 1 + (how.staleness if how.slice_tokens else 0))
+        draw_until(step + how.staleness if how.slice_tokens else step + 1)
         while sum(is_whole(group) for group in pool) < problems:
             outcome.seconds += sample(step)
         order = sorted(pool, key=lambda group: not is_whole(group))  # those drawn first stay first

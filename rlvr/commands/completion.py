@@ -65,9 +65,9 @@ def next_words(line: Sequence[str]) -> list[str]:
 
 
 def arguments_of(command: str) -> Any:
-    """Return the dataclass of a command's flags: `EvalArgs` of the module of `rlvr eval`."""
+    """Return the dataclass of a command's flags: `EvalArgs` of the module of `rlvr eval`. Hyphens divide words."""
     from .cli import COMMANDS
 
     module, name, _ = COMMANDS[command]
     main = getattr(importlib.import_module(f"rlvr.commands.{module}"), name)
-    return getattr(sys.modules[main.__module__], f"{command.title()}Args")
+    return getattr(sys.modules[main.__module__], f"{command.title().replace('-', '')}Args")

@@ -43,8 +43,8 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     small updates add up; 2 + 4 on the GPU with bfloat16 and offload; 4 + 4 + 8 with float32, and 2 for autocast's
     copy."""
     gradient_checkpointing: Annotated[bool | None, RESUMABLE] = None
-    """Recompute activations in the backward pass: less memory, about a third slower. None: on a GPU, if by the plan
-    of its memory microbatches of 8,192 tokens would not fit without it."""
+    """Recompute activations in the backward pass: less memory, about a third slower. None: on a GPU it is on if
+    microbatches of 8,192 tokens would not fit without it (see `rlvr doctor --plan`)."""
     chat_template: Annotated[Path | None, ADVANCED] = None
     """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
     need one that leaves earlier turns as they are."""

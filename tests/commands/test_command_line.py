@@ -192,6 +192,7 @@ def test_completion_offers_commands_recipes_and_flags():
         "verify-resume tiny_math": "--kill-after",
         "pipeline instructgpt": "--seeds",
         "eval": "--max-problems",
+        "simulate-schedule": "--group-size",
     }.items():
         assert flag in next_words(line.split())
     assert next_words(["no_such"]) == next_words(["train", "no_such"]) == []

@@ -31,7 +31,7 @@ OF_MACHINE = ("servers", "seats", "trainers", "apart", "token_seconds", "row_sec
 
 
 @dataclass(frozen=True)
-class ScheduleArgs(Group):
+class SimulateScheduleArgs(Group):
     """How long a step takes, and how long samplers and trainers wait, with each schedule of rollouts.
 
     Lengths and rates are measured on a run whose steps sampled first and trained then. Without a run the lengths are
@@ -111,7 +111,9 @@ class Work:
 
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr simulate-schedule [RUN] [flags]`."""
-    args = parse(ScheduleArgs, argv, prog="rlvr simulate-schedule", description=ScheduleArgs.__doc__ or "")
+    args = parse(
+        SimulateScheduleArgs, argv, prog="rlvr simulate-schedule", description=SimulateScheduleArgs.__doc__ or ""
+    )
     args.check("--")
     work = describe_work(args, measure(args.run[0]) if args.run else Basis())
     display, on = Display(), work.machine
@@ -127,7 +129,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def compare_schedules(args: ScheduleArgs, work: Work) -> dict[str, Outcome]:
+def compare_schedules(args: SimulateScheduleArgs, work: Work) -> dict[str, Outcome]:
     """Return the outcome of each schedule, by its name. All of them draw the same lengths."""
     ahead, tokens = args.staleness, args.slice_tokens or max(1, round(4 * work.median))
     rebuilt, kept = work.machine, replace(work.machine, prefill_seconds=0.0)
@@ -164,7 +166,7 @@ def make_table(outcomes: Mapping[str, Outcome]) -> Table:
     return table
 
 
-def describe_work(args: ScheduleArgs, basis: Basis) -> Work:
+def describe_work(args: SimulateScheduleArgs, basis: Basis) -> Work:
     """Return what to simulate: the flags and, where they are not given, the basis."""
     given = {name: value for name, value in vars(args).items() if value is not None}
     problems, size = (given.get(name, getattr(basis, name)) for name in ("problems_per_step", "group_size"))

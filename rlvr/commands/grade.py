@@ -56,6 +56,9 @@ class GradeArgs:
     """File for the verdicts, one JSON line each. None: standard output."""
 
 
+OF_ROLLOUT = {"step", "problem", "sample"}  # fields of a line of rollouts.jsonl
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A line of the input. expected: whether the completion is correct, None where the line does not say.
@@ -119,6 +122,11 @@ def check_rows(rows: Sequence[Row], verifier: Any, name: str, path: Path) -> Non
         raise ValueError(f"{path}, line {bare}: no prompt, and verifier {name!r} reads it")
     for row in rows:
         if not row.has_reference:
+            if row.problem.info.keys() >= OF_ROLLOUT:
+                raise ValueError(
+                    f"{path}, line {row.number}: a rollout of a run, which has no reference; `rlvr regrade "
+                    f"{path.parent} --verifier {name}` judges rollouts, with the references of the run's pack"
+                )
             try:
                 check_references(verifier, [row.problem])
             except ValueError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from .folder import read_record
@@ -12,6 +13,8 @@ from .reading import read_lines
 from .records import Record, interval, is_number, measured_name, with_interval
 
 Evaluation = Mapping[str, Any]
+LAST_STEPS = 5
+NO_SIGNAL, SOLVED = 0.95, 0.9  # shares of groups without signal, and of correct rollouts
 MEASURES_NOTHING = ("every", "patience", "on_regression", "keep_answers")  # settings of the group eval
 
 
@@ -44,7 +47,7 @@ def conclusions(metrics: Sequence[Record], evaluations: Sequence[Record]) -> lis
 
     evaluations: those that can be compared with the last one, oldest first.
     """
-    return [text for text in (ended_below(evaluations), learned_nothing(metrics)) if text]
+    return [text for text in (ended_below(evaluations), learned_nothing(metrics) or ran_out_of_signal(metrics)) if text]
 
 
 def ended_below(evaluations: Sequence[Record], what: str = "The run ended") -> str:
@@ -89,6 +92,24 @@ def learned_nothing(metrics: Sequence[Record]) -> str:
                 shares[name.removeprefix("status/")] += share * rollouts_of(row)
     verdicts = ", ".join(f"{name} {found / max(count, 1):.0%}" for name, found in shares.most_common(3))
     return f"Nothing was learned: no step had a signal, since {why}{f' ({verdicts})' if verdicts else ''}."
+
+
+def ran_out_of_signal(metrics: Sequence[Record]) -> str:
+    """Return a sentence where hardly a group of the last fifth of the steps had a signal, though many rollouts failed.
+
+    "" with a teacher, and where fewer than LAST_STEPS steps can be looked at.
+    """
+    last = [row for row in metrics[-max(LAST_STEPS, len(metrics) // 5) :] if is_number(row.get("no_signal"))]
+    if len(last) < LAST_STEPS or any("teacher/loss" in row for row in last):
+        return ""
+    without, right = (fmean(row.get(name, 0.0) for row in last) for name in ("no_signal", "correct"))
+    if without < NO_SIGNAL or right > SOLVED:
+        return ""
+    return (
+        f"Little was left to learn from: in the last {len(last)} steps {without:.0%} of the groups had no signal, "
+        f"since all rollouts of a problem scored the same, and {right:.0%} of the rollouts were correct. More "
+        "completions of each problem, a higher temperature, or other problems may bring a signal back."
+    )
 
 
 def rollouts_of(row: Record) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.commands import cli
 from rlvr.commands.arguments import parse
 from rlvr.commands.grade import GradeArgs, main
 from tests.helpers.files import ROOT
@@ -131,6 +132,15 @@ def test_references_that_cannot_be_read(write, capsys):
     errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert "the reference cannot be read on lines 2, 4" in errors[0]
+
+
+def test_rollouts_of_a_run_have_no_references(write, capsys):
+    """The one line names the command that judges them; without it every completion would be wrong."""
+    path = write([{"step": 1, "problem": "p", "sample": 0, "prompt": "1+1=", "completion": "2"}], "rollouts.jsonl")
+    assert cli.main(["grade", "--verifier", "tests.helpers.verifiers:OddDigits", path]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"`rlvr regrade {Path(path).parent} --verifier tests.helpers.verifiers:OddDigits` judges rollouts" in error
 
 
 def test_text_that_utf8_cannot_hold(write, capsys):

@@ -59,6 +59,17 @@ def test_one_step_with_a_signal_is_enough():
     assert not learned_nothing([])
 
 
+def test_a_run_whose_signal_ran_out_says_so():
+    """After steps with a signal; not where nearly all rollouts are correct, with a teacher, or after few steps."""
+    early, late = [step(correct=0.3, no_signal=0.2)] * 30, step(correct=0.4, no_signal=0.98, reward=0.4)
+    (said,) = conclusions([*early, *[late] * 10], [])
+    assert said.startswith("Little was left to learn from: in the last 8 steps 98% of the groups had no signal")
+    assert "40% of the rollouts were correct" in said
+    for last in ({"correct": 0.95}, {"no_signal": 0.9}, {"teacher/loss": 1.0}):
+        assert not conclusions([*early, *[late | last] * 10], [])
+    assert not conclusions([*early[:4], late], [])
+
+
 def never_right(problem: object, completion: str) -> bool:
     return False
 

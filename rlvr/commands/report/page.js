@@ -158,6 +158,8 @@
       column.push(...(content.metrics[name] ?? new Array(added).fill(null)));
     }
     run.rows += added;
+    let path = 0;
+    if (run.metrics.update_kl) run.metrics.path = run.metrics.update_kl.map((value) => { path += value ?? 0; return path; });
     const { metrics: _, ...rest } = content;
     Object.assign(run, rest);
     return added > 0;
@@ -961,7 +963,8 @@
 
   // ---------- The page: tabs, links, keys, news
 
-  const VIEWS = { overview: viewOverview, curves: viewCurves, problems: viewProblems, "held-out": viewHeldOut, rollouts: viewRollouts, settings: viewSettings };
+  const ALL = { overview: viewOverview, curves: viewCurves, problems: viewProblems, "held-out": viewHeldOut, rollouts: viewRollouts, settings: viewSettings };
+  const VIEWS = Object.fromEntries((DATA.views ?? Object.keys(ALL)).map((name) => [name, ALL[name]]));
   const place = document.getElementById("page"), main = el("main", {}), nav = el("nav", { "aria-label": "views" });
   const hashOf = (view, values) => `#${view}?${new URLSearchParams(Object.entries(values).filter(([, v]) => v !== undefined && v !== null))}`;
   const runOf = (asked) => runs.find((run) => run.label === asked.run) ?? runs[0];
@@ -1002,8 +1005,8 @@
   async function render() {
     if (location.hash === shownHash && update) return;
     [shownHash, drawn] = [location.hash, shape()];
-    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : "overview";
-    nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
+    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : Object.keys(VIEWS)[0];
+    if (!DATA.views) nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
     for (const held of curves.charts) held.chart?.destroy();
     curves.charts.clear();
     const root = el("section", { id: `view-${view}` });  // not the hash, to which the browser would scroll
@@ -1047,7 +1050,7 @@
 
   const state = el("span", { class: "soft" });
   async function begin() {
-    place.append(el("h1", {}, document.title.replace(/^rlvr: /, "")), state, nav, main);
+    place.append(el(DATA.views ? "h2" : "h1", {}, DATA.views ? "Curves" : document.title.replace(/^rlvr: /, "")), state, DATA.views ? "" : nav, main);
     if (DATA.live) {
       (await ask("runs", { have: "[]" })).forEach(merge);
     } else {

@@ -283,10 +283,10 @@ def test_tokens_are_coloured(tmp_path, page):
     backs = page.evaluate(f"[...document.querySelectorAll('{spans}')].map((e) => e.style.background)")
     assert backs[1].endswith("0.6)")
     assert texts(page, ".answer") == ["42"]
-    assert texts(page, ".scale") == ["entropy: white is 0, full blue 2 nats."]
+    assert texts(page, ".scale") == ["entropy: no colour is 0, full blue 2 nats."]
     assert "values of its tokens" in "".join(texts(page, ".flag"))
     pick_tint(page, "difference")
-    assert texts(page, ".scale") == ["trainer less sampler: white is 0, full blue 0.5 nats, full orange −0.5 nats."]
+    assert texts(page, ".scale") == ["trainer less sampler: no colour is 0, full blue 0.5 nats, full orange −0.5 nats."]
     page.call("Page.reload")
     page.until(f"document.body?.dataset.ready && document.querySelectorAll('{spans}').length === 4")
     assert fill_list(page, "#rollouts?flag=values&tint=advantage&order=logged") == 2

@@ -390,7 +390,7 @@
     const chart = new uPlot({
       width: Math.max(place.clientWidth, 240), height: 220, series, bands,
       scales: { x: { time: false, range: (_, low, high) => curves.range ?? (low === high ? [low - 1, high + 1] : [low, high]) },
-        y: curves.log ? { distr: 3 } : { range: (_, low, high) => low === null ? [0, 1] : low < high ? uPlot.rangeNum(low, high, 0.1, true) :
+        y: curves.log ? { distr: 3 } : { range: (_, low, high) => low === null ? [0, 1] : panel.stacked ? [0, high * 1.05 || 1] : low < high ? uPlot.rangeNum(low, high, 0.1, true) :
           low ? [low - Math.abs(low) / 10, low + Math.abs(low) / 10] : [0, 1] } },
       axes: [{ ...axis, space: 60 }, { ...axis, size: 52, values: (_, values) => values.map((value) => value === null ? "" : number(value)) }],
       cursor: { sync: { key: "steps" }, drag: { x: true, y: false, setScale: false } },
@@ -903,7 +903,7 @@
     }
     const scale = root.querySelector(".scale");
     if (!scale) return;
-    scale.replaceChildren(...(!words ? [] : all.length ? [`${words}: white is 0, full blue ${number(largest, 2)}${nats}${kind === "entropy" ? "" : `, full orange −${number(largest, 2)}${nats}`}.`]
+    scale.replaceChildren(...(!words ? [] : all.length ? [`${words}: no colour is 0, full blue ${number(largest, 2)}${nats}${kind === "entropy" ? "" : `, full orange −${number(largest, 2)}${nats}`}.`]
       : ["None of these rollouts has values of its tokens. The run keeps them for the first rollouts of each step: ",
         link("rollouts", { flag: "values", tint: kind }, "those that have them"), "."]));
   }

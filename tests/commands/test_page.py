@@ -156,6 +156,30 @@ def test_curves_zoom_pan_and_switches(run, page):
     assert any("entropy (nats per token): " in text and "Healthy: falls slowly, not to 0" in text for text in said)
 
 
+def test_what_changed_at_a_step(tmp_path, page):
+    """Means before and after, the largest change first; a verdict that was not there counts as 0; events say more."""
+    metrics = [
+        {"step": i, "reward": 0.9 if i <= 40 else 0.2, "noise": i % 7, "status/correct": 0.5} for i in range(1, 61)
+    ]
+    for row in metrics[40:]:
+        row["status/timeout"] = 0.5
+    folder = write_run(tmp_path, metrics=metrics)
+    event = {"time": "now", "step": 40, "kind": "changed", "message": "rollout.timeout 10.0 -> 0.03"}
+    write_lines(folder / "events.jsonl", [event])
+    show(page, write_report(folder), "#overview")
+    page.evaluate("[...document.querySelectorAll('td a')].find((e) => e.textContent === '40').click()")
+    page.until("document.body.dataset.shown === '#curves?at=40'")
+    rows = texts(page, "tbody tr")
+    assert {row.split("0")[0] for row in rows[:2]} == {"reward", "status/timeout"}
+    assert next(row for row in rows if row.startswith("status/timeout")).startswith("status/timeout00.5rollouts with")
+    assert not any(row.startswith("status/correct") for row in rows)
+    assert "after step 40, changed: rollout.timeout 10.0 -> 0.03" in texts(page, "#view-curves > p")
+    page.evaluate("document.querySelector('[name=at]').value = '20'")
+    page.evaluate("document.querySelector('[name=at]').dispatchEvent(new Event('change'))")
+    page.until("document.body.dataset.shown === '#curves?at=20'")
+    assert [row[:5] for row in texts(page, "tbody tr")] == ["noise"]
+
+
 def test_problems_are_sorted_by_what_became_of_them(tmp_path, page):
     """never, learned, forgotten; the table, the heat map, and the way to a problem's rollouts."""
     marks = {"never": "0000", "learned": "0011", "forgotten": "1100", "always": "1111"}

@@ -6,6 +6,7 @@
   const FLAG_WORDS = { near: "near miss", flagged: "rewarded, rejected by the monitor", repetitive: "repeats itself",
     unjudged: "not judged", void: "void turn", cut: "cut off", same: "same text as another", dropped: "dropped", values: "values of its tokens" };
   const INTEREST = { flagged: 6, near: 5, unjudged: 4, repetitive: 3, void: 2, cut: 1, same: -100 };
+  const WINDOW = 10, MOST_CHANGED = 15;
   const PER_PAGE = 20, PROBLEMS_PER_PAGE = 60, POLL = 2000;
   const runs = [];
 
@@ -503,8 +504,31 @@
     return panels.length ? [el("h2", {}, group), el("div", { class: "panels" }, panels.map(panelView))] : [];
   }
 
-  function viewCurves(root) {
-    root.append(curveControls(), ...Object.keys(DATA.panels).flatMap(groupView));
+  // The numbers that moved most at a step against their spread: their means over WINDOW steps before it and after it.
+  function changesAt(run, step) {
+    const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length, found = [];
+    for (const [name, column] of Object.entries(run.metrics)) {
+      if (name === "step" || name === "path") continue;
+      const filled = name.startsWith("status/") ? column.map((value) => value ?? 0) : column;
+      const [before, after] = [[step - WINDOW, step], [step, step + WINDOW]].map(([from, to]) =>
+        filled.filter((value, i) => value !== null && run.metrics.step[i] > from && run.metrics.step[i] <= to));
+      if (!before.length || !after.length) continue;
+      const [a, b] = [mean(before), mean(after)], spread = Math.sqrt(mean([...before.map((v) => (v - a) ** 2), ...after.map((v) => (v - b) ** 2)]));
+      if (a !== b) found.push([Math.abs(b - a) / (spread + 0.02 * Math.max(Math.abs(a), Math.abs(b))), [name, number(a), number(b), meaning(name)?.[1] ?? ""]]);
+    }
+    return found.sort((x, y) => y[0] - x[0]).slice(0, MOST_CHANGED).map(([, row]) => row);
+  }
+
+  function changesView(asked) {
+    const step = Number(asked.at), said = runs.flatMap((run) => run.events.filter((event) => Math.abs(Number(event.step) - step) <= 2).map((event) =>
+      el("p", {}, el("b", {}, `after step ${event.step}, ${event.kind}`), `: ${event.message}`)));
+    const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
+    return [el("div", { class: "controls" }, el("label", {}, "what changed after step ", el("input", { name: "at", inputmode: "numeric", size: 6, value: asked.at ?? "",
+      change: (event) => go("curves", { at: event.target.value }) }))), ...(asked.at && Number.isFinite(step) ? [...said, ...tables.flat().filter(Boolean)] : [])];
+  }
+
+  function viewCurves(root, asked) {
+    root.append(curveControls(), ...changesView(asked), ...Object.keys(DATA.panels).flatMap(groupView));
     return () => { for (const view of curves.charts) view.update(); };
   }
 
@@ -544,7 +568,7 @@
       el("ul", {}, Object.entries(alarm.signs).map(([name, text]) => el("li", {}, `${name}: ${text}`))),
       table(Object.keys(alarm.figures), [Object.values(alarm.figures).map((v) => typeof v === "number" ? number(v) : v)]),
       el("p", {}, link("rollouts", { run: run.label, step: alarm.step, flag: "flagged" }, "rewarded, and rejected by the monitor"))));
-    const rows = run.events.map((event) => [event.time, event.step, event.kind, event.message]);
+    const rows = run.events.map((event) => [event.time, link("curves", { at: event.step }, event.step), event.kind, event.message]);
     return [alarms.length > 0 && el("h2", {}, "Alarms"), ...alarms,
       rows.length > 0 && el("h2", {}, "Events"), rows.length > 0 && table(["time", "after step", "kind", "what happened"], rows, [2, 3])];
   }

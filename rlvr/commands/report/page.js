@@ -482,7 +482,7 @@
     return found && DATA.meanings[found];
   }
 
-  function curveControls() {
+  function curveControls(asked) {
     const redraw = () => { for (const view of curves.charts) if (view.chart) view.draw(); };
     const check = (name, label) => el("label", {}, el("input", { type: "checkbox", name, checked: curves[name],
       change: (event) => { curves[name] = event.target.checked; redraw(); } }), ` ${label}`);
@@ -493,6 +493,8 @@
       check("log", "logarithmic"), check("events", "events"),
       el("span", {}, button("+", "zoom in", KEYS["+"]), button("−", "zoom out", KEYS["-"]), button("←", "earlier", KEYS.ArrowLeft),
         button("→", "later", KEYS.ArrowRight), button("all", "all steps", KEYS[0])),
+      el("label", {}, "what changed after step ", el("input", { name: "at", inputmode: "numeric", size: 6, value: asked.at ?? "",
+        change: (event) => go("curves", { at: event.target.value }) })),
       el("span", { class: "soft" }, "Drag to zoom, shift and drag to pan, double click for all."));
   }
 
@@ -508,27 +510,29 @@
   function changesAt(run, step) {
     const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length, found = [];
     for (const [name, column] of Object.entries(run.metrics)) {
-      if (name === "step" || name === "path") continue;
+      if (name === "step" || name === "path" || name.startsWith("memory/")) continue;
       const filled = name.startsWith("status/") ? column.map((value) => value ?? 0) : column;
       const [before, after] = [[step - WINDOW, step], [step, step + WINDOW]].map(([from, to]) =>
         filled.filter((value, i) => value !== null && run.metrics.step[i] > from && run.metrics.step[i] <= to));
       if (!before.length || !after.length) continue;
       const [a, b] = [mean(before), mean(after)], spread = Math.sqrt(mean([...before.map((v) => (v - a) ** 2), ...after.map((v) => (v - b) ** 2)]));
-      if (a !== b) found.push([Math.abs(b - a) / (spread + 0.02 * Math.max(Math.abs(a), Math.abs(b))), [name, number(a), number(b), meaning(name)?.[1] ?? ""]]);
+      if (a !== b) found.push([Math.abs(b - a) / (spread + 0.02 * Math.max(Math.abs(a), Math.abs(b))), [placeOf(run, name, step), number(a), number(b), meaning(name)?.[1] ?? ""]]);
     }
     return found.sort((x, y) => y[0] - x[0]).slice(0, MOST_CHANGED).map(([, row]) => row);
   }
+
+  const placeOf = (run, name, step) => name.startsWith("status/") && run.rollouts
+    ? link("rollouts", { run: run.label, status: name.slice(7), step: `${step + 1}-${step + WINDOW}` }, name) : name;
 
   function changesView(asked) {
     const step = Number(asked.at), said = runs.flatMap((run) => run.events.filter((event) => Math.abs(Number(event.step) - step) <= 2).map((event) =>
       el("p", {}, el("b", {}, `after step ${event.step}, ${event.kind}`), `: ${event.message}`)));
     const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
-    return [el("div", { class: "controls" }, el("label", {}, "what changed after step ", el("input", { name: "at", inputmode: "numeric", size: 6, value: asked.at ?? "",
-      change: (event) => go("curves", { at: event.target.value }) }))), ...(asked.at && Number.isFinite(step) ? [...said, ...tables.flat().filter(Boolean)] : [])];
+    return asked.at && Number.isFinite(step) ? [...said, ...tables.flat().filter(Boolean)] : [];
   }
 
   function viewCurves(root, asked) {
-    root.append(curveControls(), ...changesView(asked), ...Object.keys(DATA.panels).flatMap(groupView));
+    root.append(curveControls(asked), ...changesView(asked), ...Object.keys(DATA.panels).flatMap(groupView));
     return () => { for (const view of curves.charts) view.update(); };
   }
 
@@ -591,7 +595,7 @@
         ...runs.flatMap((run) => [runs.length > 1 && el("h2", {}, run.label), ...passSection(run), ...eventsSection(run), metricsTable(run)]).flat(2).filter(Boolean));
       reopen(root, open);
     };
-    const charts = [curveControls(), ...groupView("Learning")];
+    const charts = [curveControls({}), ...groupView("Learning")];
     draw();
     return () => { draw(); for (const view of curves.charts) view.update(); };
   }
@@ -961,7 +965,7 @@
       `, reward ${signed(index.reward[row])}, advantage ${signed(index.advantage[row])}`;
     const made = el("article", { class: `card rollout${chosen ? " chosen" : ""}` }, el("h3", {}, link("rollouts", here,
       group ? `sample ${index.sample[row]}` : `step ${index.step[row]}, ${problem}, sample ${index.sample[row]}`), ": ", statusOf(status), words,
-    flagsOf(index.flags[row]).map((name) => el("span", { class: "flag" }, FLAG_WORDS[name]))));
+    flagsOf(index.flags[row]).filter((name) => name !== "values").map((name) => el("span", { class: "flag" }, FLAG_WORDS[name]))));
     if (!packed) {
       made.append(el("p", { class: "soft" }, "Its text is not in this page: `rlvr view` shows it."));
       return made;

@@ -15,6 +15,7 @@ from rlvr.core.types import Completion, Group
 from rlvr.distributed import gather
 
 UNIT = 1000  # entropies and differences are logged in thousandths of a nat
+LARGEST = 10**6  # of these; a logprob may be infinite
 WINDOW = 16  # tokens that are decoded at once
 Values = Mapping[str, Sequence[float]]
 
@@ -65,9 +66,11 @@ class TokenValues:
 
 def values_of_rows(rows: Batch, difference: Tensor, entropy: Tensor | None) -> Iterable[tuple[tuple[int, ...], Values]]:
     """Yield the tokens of each row with its values; "advantage" only where tokens have their own."""
-    columns = {"difference": (difference * UNIT).round().int().cpu()}
-    if entropy is not None:
-        columns["entropy"] = (entropy * UNIT).round().int().cpu()
+    measured = {"difference": difference} if entropy is None else {"difference": difference, "entropy": entropy}
+    columns = {
+        name: (grid * UNIT).nan_to_num(0).clamp(-LARGEST, LARGEST).round().int().cpu()
+        for name, grid in measured.items()
+    }
     if rows.advantages.dim() == 2:
         columns["advantage"] = rows.advantages.cpu()
     for row, length in enumerate(rows.lengths.tolist()):

@@ -137,7 +137,7 @@
   async function readAhead() {
     for (const run of runs) {
       for (const [chunk, rows] of run.index.rows) {
-        await new Promise((resolve) => { requestIdleCallback(resolve, { timeout: 1000 }); });
+        await new Promise((resolve) => { (window.requestIdleCallback ?? setTimeout)(resolve); });
         if (chunk >= 0 && !run.lower.has(chunk)) await lowerCase(run, rows);
       }
     }
@@ -1092,6 +1092,7 @@
     document.body.dataset.painted = Math.round(performance.now());
     await Promise.all(runs.map(readRollouts));
     if (early) update(); else await render();
+    drawn = shape();
     document.body.dataset.ready = Math.round(performance.now());
     if (DATA.live) setTimeout(follow, POLL);
     else readAhead();

@@ -19,8 +19,12 @@ from rlvr.commands.eval import EvalArgs
 from rlvr.commands.sample import SampleArgs
 from rlvr.config import SFTConfig
 from rlvr.config.pipeline import PipelineConfig
-from rlvr.pipeline.stages import Made, Stages, figures, run_pipeline, write_pipeline_report
+from rlvr.pipeline.records import Tries
+from rlvr.pipeline.report import figures, write_pipeline_report
+from rlvr.pipeline.stages import Made, Stages, run_pipeline
+from tests.helpers import chromium
 from tests.helpers.folders import read_files
+from tests.helpers.pages import write_run
 from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small
 
@@ -228,7 +232,8 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
     text = write_pipeline_report(tmp_path, ["rl", "never"]).read_text()
     assert "1,201 ± 1.41" in text
     assert re.findall(r'<a href="[^"]*">', text) == ['<a href="seed-1/rl/report.html">']
-    assert "0.250 [0.100, 0.400]" in text
+    assert "0.250 [0.100, 0.400] → 0.500" in text
+    assert "0.300 ± 0.0707" in text
     assert "0.600 ± 0.141" in text
     assert "2 of 2" in text
     assert "0 of 2" in text
@@ -238,11 +243,87 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
     (tmp_path / "seed-1" / "rl.stage.json").write_text(json.dumps({**other, "settings": {"a": "c"}}))
     assert "Stage rl has different settings" in write_pipeline_report(tmp_path, ["rl"]).read_text()
     packs = [{"pass@1": 0.5, "packs": {"sums": {"pass@1": 0.75}, "none": None}}]
-    found = {figure.name: figure.value for figure in figures({"measured": {"evaluations": packs}})}
+    found = {figure.name: figure.value for figure in figures({"settings": {}, "measured": {"evaluations": packs}})}
     assert found == {"pass@1": 0.5, "sums: pass@1": 0.75}
     accuracy = {"reward model": {"accuracy": 0.9, "accuracy_ci": [0.8, 0.95]}, "kl": 0.125}
-    shown = {figure.name: figure.text for figure in figures({"measured": accuracy})}
+    shown = {figure.name: figure.text for figure in figures({"settings": {}, "measured": accuracy})}
     assert shown == {"accuracy on held-out pairs": "0.900 [0.800, 0.950]", "kl": "0.125"}
+
+
+def write_stage(folder: Path, name: str, settings: dict, measured: dict) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"settings": settings, "path": name, "measured": measured, "seconds": 90.0}
+    (folder / f"{name}.stage.json").write_text(json.dumps(record))
+
+
+def test_a_stage_is_compared_with_the_policy_that_it_began_with(tmp_path):
+    """Its own first evaluation, or the last one of the stage before it, by way of one that measured nothing; of the
+    same pack alone. A reward model begins at chance."""
+
+    def settings(model: str, task: str = "sums") -> dict:
+        return {"model": {"name": model}, "run": {"task": task}}
+
+    rows = [{"pass@1": rate, "num_problems": 8} for rate in (0.25, 0.5)]
+    write_stage(tmp_path, "sft", settings("base"), {"evaluations": rows[:1]})
+    write_stage(tmp_path, "copy", settings("SEED_FOLDER/sft/start"), {})
+    write_stage(tmp_path, "tuned", settings("SEED_FOLDER/copy/start"), {"evaluations": rows[1:]})
+    write_stage(tmp_path, "other", settings("SEED_FOLDER/tuned/x", "words"), {"evaluations": rows[1:]})
+    write_stage(tmp_path, "reward", {"model": {"name": "SEED_FOLDER/sft/start"}}, {"reward model": {"accuracy": 0.75}})
+    names = ("sft", "copy", "tuned", "other", "reward")
+    records = {name: json.loads((tmp_path / f"{name}.stage.json").read_text()) for name in names}
+    before = {name: [figure.before for figure in figures(record, records)] for name, record in records.items()}
+    assert before == {"sft": [None], "copy": [], "tuned": [0.25], "other": [None], "reward": [0.5]}
+    own = {"settings": {}, "measured": {"evaluations": rows}}
+    assert [(figure.before, figure.value) for figure in figures(own)] == [(0.25, 0.5)]
+
+
+@pytest.mark.parametrize(("value", "text"), [(12345, "12,345"), (0, "0"), (0.0004, "0.0004"), (1.0, "1")])
+def test_counts_are_whole_numbers(value, text):
+    (figure,) = figures({"settings": {}, "measured": {"found": value}})
+    assert figure.text == text
+
+
+def test_the_time_of_a_stage_is_that_of_all_its_tries(tmp_path, monkeypatch):
+    """One that was killed counts until it last wrote; of a stage that is done nothing is left but its record."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    Tries(tmp_path, "a")
+    for name, written in (("a", 1060), ("a-other", 4000)):  # the second is another stage's
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "checkpoints" / "weights").touch()
+        os.utime(tmp_path / name / "checkpoints" / "weights", (written, written))
+    now[0] = 5000.0
+    Tries(tmp_path, "a")  # killed before it wrote anything
+    now[0] = 6000.0
+    last = Tries(tmp_path, "a")
+    now[0] = 6010.0
+    assert last.seconds() == 70
+    run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]), say=lambda text: None)
+    assert not list(tmp_path.glob("out/*/*.tries.json"))
+
+
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium (Debian: apt-get install chromium)")
+def test_the_page_has_the_curves_of_the_stages(tmp_path):
+    """A line for each stage, a mean over seeds; a reward model whose steps begin anew has none; links lead to pages."""
+    for seed in (0, 1):
+        folder = tmp_path / f"seed-{seed}"
+        for name, steps in (("first", [1, 2, 3]), ("second", [1, 2]), ("reward", [1, 2, 1, 2])):
+            write_run(folder / name, metrics=[{"step": step, "reward": step / 4 + seed / 10} for step in steps])
+            write_stage(folder, name, {}, {"reward": 0.5})
+        (folder / "second" / "report.html").write_text("<title>rlvr: its own</title>")
+    path = write_pipeline_report(tmp_path, ["first", "second", "reward"])
+    with chromium.open_page() as page:
+        page.resize(1200, 900)
+        page.load(path)
+        page.until("document.body?.dataset.ready")
+        page.until("document.querySelectorAll('.uplot').length > 0")
+        legend = page.evaluate("document.querySelector('.u-legend').textContent")
+        assert "first" in legend
+        assert "second" in legend
+        assert "reward" not in legend
+        assert page.evaluate("document.querySelectorAll('h1, nav a').length") == 1
+        page.evaluate("document.querySelector('a').click()")
+        page.until("document.title === 'rlvr: its own'")
 
 
 def test_one_seed_runs_in_one_process_at_a_time(tmp_path):

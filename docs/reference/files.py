@@ -80,6 +80,13 @@ WRITTEN: dict[str, tuple[str, tuple[Field, ...]]] = {
             Field("round", "whole number", "with dynamic sampling: 0 for the step's first problems", False),
             Field("kl_cost", "number or null", "where the KL term is in the reward", False),
             Field("shuffled_status", "text", "with shuffled rewards: of the rewarded completion", False),
+            Field(
+                "token_values",
+                "object",
+                "of `--run.token-values` rollouts of a step, for each sampled token: lengths in characters; difference "
+                "(log pi_trainer - log pi_sampler) and entropy in nats / 1000; advantage where tokens have their own",
+                False,
+            ),
             Field("monitor_status", "text", "with a monitor", False),
             Field("monitor_score", "number or null", "with a monitor", False),
         ),

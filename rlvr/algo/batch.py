@@ -31,7 +31,7 @@ def copy_to(value: Tensor | np.ndarray[Any, Any], device: torch.device | str) ->
 
 
 # Tensors of a batch that stay on the CPU.
-HOST = {"tokens", "scored", "lengths", "groups", "places"}
+HOST = {"tokens", "scored", "lengths", "groups", "places", "numbers"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Batch:
     | sampler_logprobs | (B, T) | of the sampling engine |
     | advantages | (B,) or (B, T) | of the rollout, or of each token |
     | lengths, groups | (B,) | tokens of prompt and completion; the number of the problem |
+    | numbers | (B,) | of the rows in the step's whole batch |
     | old_logprobs | (B, T) | None where the batch gets a single update: the present ones, detached, are the old ones |
     | ref_logprobs | (B, T) | None without a reference |
     | values, returns | (B, T) | None without a critic |
@@ -83,6 +84,7 @@ class Batch:
     teacher_prompts: tuple[tuple[int, ...], ...] | None = None
     rows_per_pair: int = 1
     places: Tensor | None = None
+    numbers: Tensor | None = None
     sampled_tokens: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
@@ -266,6 +268,7 @@ def collate(
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),
         rows_per_pair=rows_per_pair,
         places=torch.tensor(places, dtype=torch.long),
+        numbers=torch.arange(len(rows)),
         sampled_tokens=tuple(sampled),
     )
     return to_device(batch, device)

@@ -144,7 +144,7 @@ class SFTRun(Config):
             "length_penalty",
             "length_limit",
         },
-        "run": {"steps", "save_every", "keep_best", "sample_every", "shuffle_rewards"},
+        "run": {"steps", "save_every", "keep_best", "sample_every", "token_values", "shuffle_rewards"},
     }
 
 

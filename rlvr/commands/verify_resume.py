@@ -26,8 +26,8 @@ from .task import check_names
 from .train import check_model_flag, expand_flags, load_recipe, recipe_config, split_recipe
 
 Finding = tuple[str, str]  # what was compared, and how it differs ("": not at all)
-# Metrics that are durations, or made of them.
-TIMED = ("seconds/", "tokens_per_second")
+# Metrics of the machine, which no two runs share: durations, what is made of them, memory.
+MEASURED = ("seconds/", "tokens_per_second", "memory/")
 
 
 def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:
@@ -46,14 +46,14 @@ def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:
         "eval.jsonl": lambda run: read_lines(run / "eval.jsonl"),
         "held-out answers": lambda run: (row for path in answer_files(run).values() for row in read_rollouts(path)),
         "alarms.jsonl": lambda run: read_lines(run / "alarms.jsonl"),
-        "metrics.jsonl": lambda run: map(without_durations, read_lines(run / "metrics.jsonl")),
+        "metrics.jsonl": lambda run: map(without_measured, read_lines(run / "metrics.jsonl")),
     }
     return [*findings, *((name, lines_differ(read(one), read(other))) for name, read in logs.items())]
 
 
-def without_durations(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of metrics without durations."""
-    return {name: value for name, value in row.items() if not name.startswith(TIMED)}
+def without_measured(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of metrics without those of the machine."""
+    return {name: value for name, value in row.items() if not name.startswith(MEASURED)}
 
 
 def bytes_differ(one: Path, other: Path) -> str:

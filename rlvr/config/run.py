@@ -74,6 +74,9 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """Run name in the trackers. None: the name of out_dir."""
     sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 10
     """Steps between rollouts printed to the terminal and sent to the trackers, with histograms. 0: none."""
+    token_values: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 8
+    """Rollouts of each step, the first that are trained on, whose lines in rollouts.jsonl hold entropy and difference
+    of trainer and sampler of each token, for the run's page. 0: none."""
     shuffle_rewards: Annotated[bool, ADVANCED] = False
     """Control experiment: permute the rewards within each batch, so that they carry no information."""
     dry_run: Annotated[bool, RESUMABLE] = False

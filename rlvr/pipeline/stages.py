@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import html
 import json
 import os
 import re
 import shutil
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,122 +22,28 @@ from typing import Any, TypeVar
 from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.eval import run as evaluated
-from rlvr.commands.report.page import TITLE, Link, page, table
+from rlvr.commands.report.page import TITLE
 from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.commands.task import check_names
 from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files.write import PARTIAL, check_place, check_replaceable, name_in_errors, write_whole
-from rlvr.runs.folder import hold_lock, read_record
-from rlvr.runs.records import interval, is_number, pass_names, with_interval
+from rlvr.runs.folder import hold_lock
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
-RECORD = "stage.json"
-SEED_FOLDER = "SEED_FOLDER"
-PLANNED = Path("planned")  # what stages make in it while they are planned; its paths have the form of a hub name
-KEYS: dict[str, Any] = {"settings": dict, "path": str, "measured": dict, "seconds": (int, float)}
-
-
-def read_stage(path: Path) -> dict[str, Any] | None:
-    """Return a stage's record, None without one. Raises ValueError for a file that is not what a stage writes."""
-    held = read_record(path)
-    if held is None:
-        return None
-    wrong = [name for name, kind in KEYS.items() if not isinstance(held.get(name), kind)]
-    if wrong:
-        raise ValueError(
-            f"{path} is not the record of a stage: it has no {wrong[0]!r}; restore it, or delete it and the stage's "
-            "folder"
-        )
-    return {**held, "settings": portable(held["settings"], path.parent)}
-
-
-def as_json(config: Any) -> Any:
-    """Return settings as JSON has them, without `overwrite`, which says nothing of what a stage makes."""
-    held = dataclasses.asdict(config) if dataclasses.is_dataclass(config) and not isinstance(config, type) else config
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: convert(one) for key, one in value.items() if key != "overwrite"}
-        return [convert(one) for one in value] if isinstance(value, list | tuple) else value
-
-    return json.loads(json.dumps(convert(held), default=str))
-
-
-def list_changed(config: Any) -> list[str]:
-    """Return the settings that differ from the defaults of their class, as `--set` takes them: group.name=value."""
-    if not dataclasses.is_dataclass(config):
-        return [f"{name}={json.dumps(value, default=str)}" for name, value in config.items()]
-    found = []
-    for item in dataclasses.fields(config):
-        name, value = item.name.replace("_", "-"), getattr(config, item.name)
-        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-        if dataclasses.is_dataclass(value):
-            found += [f"{name}.{line}" for line in list_changed(value)]
-        elif value != default:
-            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            found.append(f"{name}={text}")
-    return found
-
-
-def portable(settings: Any, folder: Path) -> Any:
-    """Return settings in which SEED_FOLDER stands for a folder, wherever a text names it (absolute or relative)."""
-    forms = {str(folder), str(folder.absolute()), os.path.relpath(folder)} - {"."}
-    pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, sorted(forms, key=len, reverse=True)))})(?=/|$)")
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, str):
-            return pattern.sub(SEED_FOLDER, value)
-        if isinstance(value, Mapping):
-            return {key: rename(held) for key, held in value.items()}
-        return [rename(held) for held in value] if isinstance(value, (list, tuple)) else value
-
-    return rename(settings)
-
-
-def dependents(planned: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return, for each stage, the stages that depend on it, directly or by way of others, in their order.
-
-    planned: settings by name, in the stages' order. A stage depends on those whose folders (in PLANNED) they name.
-    """
-    found: dict[str, list[str]] = {name: [] for name in planned}
-    for later, settings in planned.items():
-        text = json.dumps(settings)
-        read = {name for name in planned if re.search(rf"{PLANNED}/{re.escape(name)}(?=[/,\s\"]|$)", text)}
-        for name, others in found.items():
-            if name != later and (name in read or read & {*others}):
-                others.append(later)
-    return found
-
-
-def holds(path: Path) -> bool:
-    """Return whether a path exists and is no empty folder."""
-    return any(path.iterdir()) if path.is_dir() else path.exists()
-
-
-def first_difference(held: Any, wanted: Any, at: str = "") -> str:
-    """Return where two settings differ: `group.name 1, now 2`."""
-    if isinstance(held, dict) and isinstance(wanted, dict):
-        for key in [*wanted, *(key for key in held if key not in wanted)]:
-            if held.get(key) != wanted.get(key):
-                return first_difference(held.get(key), wanted.get(key), f"{at}.{key}" if at else key)
-    return f"{at} {held!r:.60}, now {wanted!r:.60}"
-
-
-def other_settings(settings: Mapping[str, Any]) -> str:
-    """Return where one stage's settings, by seed, differ between seeds, apart from the seed itself; else ""."""
-
-    def without_seed(value: Any) -> Any:
-        held = value.items() if isinstance(value, Mapping) else ()
-        return {name: without_seed(one) for name, one in held if name != "seed"} if held else value
-
-    (first, wanted), *others = [(seed, without_seed(held)) for seed, held in settings.items()] or [("", None)]
-    for seed, held in others:
-        if held != wanted:
-            return f"{first}: {first_difference(wanted, held).replace(', now ', f', {seed}: ')}"
-    return ""
+from .records import (
+    PLANNED,
+    RECORD,
+    Tries,
+    as_json,
+    dependents,
+    first_difference,
+    holds,
+    list_changed,
+    portable,
+    read_stage,
+)
+from .report import write_pipeline_report
 
 
 def check_planned(name: str, config: Any) -> None:
@@ -157,8 +60,6 @@ def check_planned(name: str, config: Any) -> None:
     if data is not None and PLANNED not in data.parents and not data.exists():
         raise ValueError(f"stage {name}: sft.data {data}: no such file")
 
-
-# --- stages -----------------------------------------------------------------------------------------------------------
 
 C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)
@@ -320,15 +221,16 @@ class Stages:
                 return Made(name, path, held["measured"])
         self.check_later(name)
         self.say(f"stage {name}")
-        start = time.time()
+        tries = Tries(self.folder, name)
         path, measured = work()
         text = {
             "settings": settings,
             "path": str(path.relative_to(self.folder)),
             "measured": measured,
-            "seconds": round(time.time() - start, 1),
+            "seconds": tries.seconds(),
         }
         write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
+        tries.path.unlink()
         partial = path.with_name(path.name + PARTIAL)
         if partial.exists():  # after the record: a folder without a record is not a stage's
             os.replace(partial, path)
@@ -390,118 +292,3 @@ def run_pipeline(
         report = write_pipeline_report(config.out_dir, list(plan.planned))
     say(f"report: {report}")
     return report
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number that a stage measured: its name, itself, and its text with the interval where it has one."""
-
-    name: str
-    value: float
-    text: str
-
-
-def figures(record: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yield what a stage's record holds: pass@k before and after, a reward model's accuracy, other numbers."""
-    measured = record["measured"]
-    evaluations = measured.get("evaluations", [])
-    yield from figures_of_evaluations(evaluations, "")
-    for pack in sorted({pack for row in evaluations for pack in row.get("packs", {})}):
-        of_pack = [row["packs"][pack] for row in evaluations if row.get("packs", {}).get(pack)]
-        yield from figures_of_evaluations(of_pack, f"{pack}: ")
-    model = measured.get("reward model", {})
-    if is_number(model.get("accuracy")):
-        yield Figure("accuracy on held-out pairs", float(model["accuracy"]), with_interval(model, "accuracy"))
-    for name, value in measured.items():
-        if is_number(value):
-            text = with_interval(measured, name) if interval(measured, name) else f"{value:.4g}"
-            yield Figure(name, float(value), text)
-
-
-def figures_of_evaluations(evaluations: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[Figure]:
-    """Yield pass@k of the first and the last evaluation, and best-of-k with the bound of its KL divergence."""
-    chosen = sorted({name for row in evaluations for name in row if name.startswith("best@") and name[5:].isdigit()})
-    for name in (*pass_names(evaluations), *chosen):
-        rows = [row for row in evaluations if name in row]
-        shown = rows if len(rows) < 2 else [rows[0], rows[-1]]
-        for row, when in zip(shown, ("",) if len(shown) == 1 else (" before", " after")):
-            bound = f" (KL at most {row[f'{name}_kl']:.2f})" if f"{name}_kl" in row else ""
-            yield Figure(f"{prefix}{name}{bound}{when}", float(row[name]), with_interval(row, name))
-
-
-def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:
-    """Write report.html into a pipeline's folder, from the stages that are done, and return its path."""
-    found = [path for path in folder.iterdir() if re.fullmatch(r"seed-\d+", path.name)]  # not a copy, seed-0-before
-    seeds = sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))
-    held = {
-        seed.name: {name: record for name in names if (record := read_stage(seed / f"{name}.{RECORD}")) is not None}
-        for seed in seeds
-    }
-    sections = [f"<h1>{html.escape(folder.resolve().name)}</h1>", summary(names, held)]
-    for name in names:
-        records = {seed: found[name] for seed, found in held.items() if name in found}
-        sections.append(stage_section(name, records, folder))
-    path = folder / "report.html"
-    write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
-    return path
-
-
-def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table of the stages: how many seeds have done them, and each figure's mean over these seeds."""
-    rows = []
-    for name in names:
-        found = [record[name] for record in held.values() if name in record]
-        minutes = sum(record["seconds"] for record in found) / 60
-        first = True
-        for figure, values in by_name(found).items():
-            mean = format_mean(values)
-            spread = f" ± {statistics.stdev(values):.3g}" if len(values) > 1 else ""
-            cells = (name, f"{len(found)} of {len(held)}", f"{minutes:.1f}") if first else ("", "", "")
-            rows.append([*cells, figure, f"{mean}{spread}"])
-            first = False
-        if first:
-            rows.append([name, f"{len(found)} of {len(held)}", f"{minutes:.1f}", "", ""])
-    intro = "<p>Means over seeds, with the standard deviation between seeds. Intervals of each seed are below.</p>"
-    for name in names:
-        settings = {seed: record[name]["settings"] for seed, record in held.items() if name in record}
-        if difference := other_settings(settings):
-            intro += f"<p>Stage {html.escape(name)} has different settings, and its mean is over all: "
-            intro += f"{html.escape(difference)}.</p>"
-    return intro + table(["stage", "seeds done", "minutes", "measured", "mean"], rows)
-
-
-def format_mean(values: Sequence[float]) -> str:
-    """Return the mean of some values: of counts to the whole, of others with three digits."""
-    mean = statistics.fmean(values)
-    return f"{mean:,.0f}" if max(values) > 1 and all(value.is_integer() for value in values) else f"{mean:.3f}"
-
-
-def by_name(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return the values of each figure over some records of one stage."""
-    found: dict[str, list[float]] = {}
-    for record in records:
-        for figure in figures(record):
-            found.setdefault(figure.name, []).append(figure.value)
-    return found
-
-
-def stage_section(name: str, records: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
-    """Return a stage's figures by seed, with intervals and a link to its own page, and its settings.
-
-    folder: that of the pipeline, in which its page lies.
-    """
-    if not records:
-        return ""
-    columns = list(by_name(list(records.values())))
-    rows = []
-    for seed, record in records.items():
-        shown = {figure.name: figure.text for figure in figures(record)}
-        own = Path(seed, name, "report.html")
-        result = Link(record["path"], own) if (folder / own).exists() else record["path"]
-        rows.append([seed, *(shown.get(column, "") for column in columns), result])
-    settings = html.escape(json.dumps(next(iter(records.values()))["settings"], indent=2))
-    return (
-        f"<h2>{html.escape(name)}</h2>"
-        + table(["seed", *columns, "result"], rows)
-        + f"<details><summary>settings</summary><pre>{settings}</pre></details>"
-    )

@@ -89,7 +89,8 @@ class Part:
     """A part of a rollout: a message of the prompt, a completion, a turn of the model, or a reply to it.
 
     role: "prompt" or "completion" where the log names no role. facts: length, reward and calls in words. trained:
-    whether the loss counts the tokens, as far as the rollout's advantage is not 0.
+    whether the loss counts the tokens, as far as the rollout's advantage is not 0. tokens: their number, as far as the
+    log says.
     """
 
     role: str
@@ -97,6 +98,7 @@ class Part:
     trained: bool
     void: bool = False
     facts: tuple[str, ...] = ()
+    tokens: int = 0
 
     @property
     def label(self) -> str:
@@ -129,7 +131,8 @@ def parts_of_rollout(record: Record, masks: Masks) -> list[Part]:
     turns = record.get("turns")
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         facts = (count_of(record["tokens"], "token"),) if is_number(record.get("tokens")) else ()
-        return [*prompt_parts(record), Part("completion", str(record.get("completion", "")), trained, facts=facts)]
+        text, tokens = str(record.get("completion", "")), number_of(record.get("tokens"))
+        return [*prompt_parts(record), Part("completion", text, trained, facts=facts, tokens=tokens)]
     return [*prompt_parts(record), *(turn_part(turn, trained, masks) for turn in turns)]
 
 
@@ -150,7 +153,12 @@ def turn_part(turn: Record, trained: bool, masks: Masks) -> Part:
     if turn.get("calls"):
         facts.append(f"{count_of(turn['calls'], 'call')}, {turn.get('failed', 0)} failed")
     kept = trained and sampled and not (void and masks.void)
-    return Part(str(turn.get("role")), str(turn.get("text")), kept, void, tuple(facts))
+    return Part(str(turn.get("role")), str(turn.get("text")), kept, void, tuple(facts), number_of(turn.get("tokens")))
+
+
+def number_of(value: Any) -> int:
+    """Return a logged count; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def count_of(number: Any, thing: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from rlvr.algo.credit import Advantage, Steps
 from rlvr.config import Config, RolloutConfig
 from rlvr.core.types import PACK, Completion, Group
+from rlvr.model.memory.estimate import peak_memory
 from rlvr.model.optim.health import dropped_updates
 from rlvr.runs.log import rollout_records
 
@@ -150,8 +151,11 @@ def finish_step(
     metrics |= stats
     monitored, signs = watch_step(run, sampled, metrics)
     rollouts = step_records(config, step, sampled, advantages, monitored, costs)
+    learner = run.learner
+    learner.token_values.add_to(rollouts, sampled, learner.policy.decode, learner.accelerator)
     total = sum(worker.timer.seconds.values())
     metrics |= {f"seconds/{phase}": round(value, 4) for phase, value in worker.timer.seconds.items()}
+    metrics["memory/peak"] = round(peak_memory(run.learner.policy.device), 4)
     metrics["tokens_per_second"] = round(metrics["rollout_tokens"] / max(total, 1e-9), 1)
     run.reporter.step(step, metrics, rollouts)
     run.gradients.observe(step, *dropped_updates(metrics))

@@ -13,7 +13,7 @@ import pytest
 from rlvr.commands.report import page as report_page
 from rlvr.commands.report.content import PANELS, Logs, changed_settings, describe_run, pass_table
 from rlvr.commands.report.page import Link, main, page, table, write_report
-from rlvr.commands.report.rollouts import FLAGS, LONGEST_PART, choose, cut, flags_of_group
+from rlvr.commands.report.rollouts import FLAGS, LONGEST_PART, choose, cut, flags_of_group, pack_values
 from rlvr.config import Config, to_json
 from rlvr.runs.records import pass_names
 from tests.helpers.pages import (
@@ -174,6 +174,35 @@ def test_parts_masks_and_advantages(tmp_path):
         assert parts[2][:2] == ["tool", "7 tokens, 2 calls, 1 failed"]
 
 
+def test_values_of_tokens_go_with_their_turns(tmp_path):
+    """Each turn of the model has those of its own tokens; what is no list is left out."""
+    values = {"lengths": [7, 2, 11], "entropy": [1, 2, 3], "difference": 5}
+    write_run(tmp_path, [log_sample(1, 0, turns=TURNS, token_values=values), log_sample(1, 1, token_values=[])])
+    (_, _, parts), (_, _, others) = read_texts(write_report(tmp_path))
+    assert [part[5] for part in parts if len(part) > 5] == [
+        {"lengths": [7], "entropy": [1]},
+        {"lengths": [2, 11], "entropy": [2, 3]},
+    ]
+    assert all(len(part) == 5 for part in others)
+
+
+def test_values_of_a_long_text_leave_out_its_middle():
+    """The tokens of what is shown stay at their characters; one without values stands for the middle."""
+    text = "".join(chr(97 + i % 26) for i in range(3 * LONGEST_PART))
+    lengths = [7] * (len(text) // 7 + 1)
+    found = pack_values({"lengths": lengths, "entropy": list(range(len(lengths)))}, text)
+    there, place, middle = cut(text), 0, 0
+    for length, number in zip(found["lengths"], found["entropy"], strict=True):
+        if number is None:
+            middle += 1
+        else:
+            assert there[place : place + length] == text[7 * number : 7 * number + 7]
+        place += length
+    assert middle == 1
+    assert place - len(there) < 7
+    assert pack_values({"lengths": [1, 2], "entropy": [3, 4]}, "abc") == {"lengths": [1, 2], "entropy": [3, 4]}
+
+
 def test_shuffled_rollouts_say_so(tmp_path):
     """The verdict is the completion's own; the reward is said to be another's."""
     write_run(tmp_path, [log_sample(1, 0, "incorrect", reward=1.0, shuffled_status="correct")])
@@ -192,6 +221,7 @@ def test_shuffled_rollouts_say_so(tmp_path):
         ({"status": "partial"}, "near"),
         ({"status": "no_answer", "completion": "it is 42, I think"}, "near"),
         ({"kept": False}, "dropped"),
+        ({"token_values": {"lengths": []}}, "values"),
         ({"completion": "one two three four five " * 30}, "repetitive"),
     ],
 )

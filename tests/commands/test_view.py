@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from rlvr.commands.report import server as page_server
 from rlvr.commands.report.page import live_page
 from rlvr.commands.report.server import PageServer, find_runs, is_local, open_server
 from rlvr.launch import launch
@@ -30,7 +32,7 @@ from tests.helpers.verifiers import sums
 @contextmanager
 def serving(*folders: Path, host: str = "127.0.0.1") -> Iterator[PageServer]:
     """A server of runs on a free port, in a thread."""
-    with open_server(find_runs(folders), host, 0) as server:
+    with open_server(folders, host, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -168,7 +170,7 @@ def test_a_folder_of_runs(tmp_path):
 
 def test_a_port_in_use_is_said_in_one_line(tmp_path):
     with serving(write_run(tmp_path)) as server, pytest.raises(ValueError, match="--port 0 takes a free one"):
-        open_server(find_runs([tmp_path]), "127.0.0.1", server.server_port)
+        open_server([tmp_path], "127.0.0.1", server.server_port)
 
 
 def test_the_live_page_may_ask_its_server_alone():
@@ -209,6 +211,53 @@ def test_a_page_follows_a_run_that_trains(tmp_path):
             page.evaluate("location.hash = '#held-out'")
             page.until("document.querySelector('main').textContent.includes('2 problems in both')")
             assert {url.split("?")[0].rpartition("/")[0] for url in page.requested} == {server.url.rstrip("/")}
+
+
+@needs_chromium
+def test_runs_that_appear_in_a_folder_come_onto_the_page(tmp_path):
+    """By themselves, also curves of metrics that a run logs later; a run of a known name gets its path for a label."""
+    write_run(tmp_path / "first", [log_sample(1, 0)], metrics=[{"step": 1}])
+    with chromium.open_page() as page, serving(tmp_path) as server:
+        page.resize(1200, 900)
+        page.visit(server.url + "#curves")
+        page.until("document.body?.dataset.ready")
+        assert page.evaluate("document.querySelectorAll('.panel').length") == 2  # made of the rollouts
+        write_run(tmp_path / "first", [log_sample(1, 0)], metrics=[{"step": i, "reward": 0.5} for i in (1, 2)])
+        page.until("document.querySelector('main').textContent.includes('reward of the training problems')")
+        write_run(tmp_path / "second", [log_sample(1, 0, completion="of the second")], metrics=[{"step": 1, "kl": 1}])
+        page.until("document.querySelector('main').textContent.includes('KL to the reference')")
+        page.evaluate("location.hash = '#rollouts?run=second'")
+        page.until("document.querySelector('.card')?.textContent.includes('of the second')")
+        page.evaluate("location.hash = '#overview'")
+        page.until("document.querySelectorAll('tbody tr').length >= 2")
+
+
+def test_a_new_run_keeps_the_others_in_their_places(tmp_path):
+    """What the page knows by number stays; two of one name are told apart; a folder that is gone is no error."""
+    one, other = tmp_path / "b", tmp_path / "a"
+    write_run(one / "run", [log_sample(1, 0)])
+    write_run(other / "older", [log_sample(1, 0)])
+    with serving(one, other) as server:
+        assert [run["label"] for run in ask(server, "/runs", have="[]")] == ["run", "older"]
+        write_run(other / "run", [log_sample(1, 0)])
+        labels = [run["label"] for run in ask(server, "/runs", have="[[0, 1], [0, 1]]")]
+        assert labels == ["run", "older", str(other / "run")]
+        shutil.rmtree(one)
+        assert len(ask(server, "/runs", have="[]")) == 3
+
+
+def test_a_search_beyond_what_is_held_reads_the_files(tmp_path, monkeypatch):
+    """The same rollouts either way."""
+    rows = [log_sample(1 + i, 0, completion=f"Said {i}", prompt=f"ask{i}") for i in range(30)]
+    for held in (10**9, 100):
+        monkeypatch.setattr(page_server, "SEARCHABLE", held)
+        with serving(write_run(tmp_path / str(held), rows)) as server:
+            assert ask(server, "/search", run=0, text="SAID 2") == [2, *range(20, 30)]
+            assert ask(server, "/search", run=0, text="ask29") == [29]
+            with (tmp_path / str(held) / "rollouts.jsonl").open("a") as file:
+                file.write(json.dumps(log_sample(31, 0, completion="the last")) + "\n")
+            ask(server, "/runs", have="[]")
+            assert ask(server, "/search", run=0, text="the last") == [30]
 
 
 def test_the_command_prints_its_url_and_ends_at_an_interrupt(tmp_path):

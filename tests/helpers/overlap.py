@@ -65,11 +65,11 @@ def make_run(
 
 
 def logs(run: Run) -> list[bytes]:
-    """The rollouts, and what was logged of each step but its durations, and the last bits of the sampler's logprobs.
+    """The rollouts, and what was logged of each step but durations, memory and the last bits of the sampler's logprobs.
 
     Those differ with the rows that are decoded at once.
     """
-    left_out = ("second", "mismatch/")
+    left_out = ("second", "memory/", "mismatch/")
     rows = run.reporter.log.read("metrics")
     metrics = [{k: v for k, v in row.items() if not any(x in k for x in left_out)} for row in rows]
     return [run.reporter.log.path("rollouts").read_bytes(), json.dumps(metrics).encode()]

@@ -207,3 +207,10 @@ def assemble(
     """Return the run of these parts."""
     worker = RolloutWorker(config, policy, sampler, problems, verifier, accelerator)
     return Run(Learner(config, policy, optimizer, accelerator), worker, Reporter(log, accelerator))
+
+
+def groups_of(run: Run, step: int = 0) -> tuple[Sequence[Group], list[list[float]]]:
+    """The groups of a step with their advantages, which are alternately 1 and -1: every group has signal."""
+    groups = collect(run.worker, step)
+    advantages = [[(-1.0) ** i for i in range(len(group.completions))] for group in groups]
+    return groups, advantages

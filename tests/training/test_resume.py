@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from rlvr.commands.cli import main as rlvr
 from rlvr.commands.console import Display
+from rlvr.commands.verify_resume import without_measured
 from rlvr.config import Config, MonitorConfig, to_json
 from rlvr.core.types import Problem, RunError
 from rlvr.launch import launch
@@ -103,7 +104,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
     assert [file for file in files if (whole / file).read_bytes() != (parts / file).read_bytes()] == []
     assert (tmp_path / "whole" / "rollouts.jsonl").read_bytes() == (tmp_path / "parts" / "rollouts.jsonl").read_bytes()
     one, other = (
-        [without_durations(row) for row in lines(tmp_path / folder / "metrics.jsonl")] for folder in ("whole", "parts")
+        [without_measured(row) for row in lines(tmp_path / folder / "metrics.jsonl")] for folder in ("whole", "parts")
     )
     assert one == other
     assert [row["step"] for row in one] == [1, 2, 3, 4, 5]
@@ -116,11 +117,6 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, name):
         assert sum(copy.numel() for copy in copies) == sum(weight.numel() for weight in weights.values())
         rounded = sum(float(copy.bfloat16().double().sum()) for copy in copies)
         assert rounded == pytest.approx(sum(float(weight.double().sum()) for weight in weights.values()))
-
-
-def without_durations(row: dict) -> dict:
-    """The metrics of a step without its durations."""
-    return {key: value for key, value in row.items() if "second" not in key}
 
 
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypatch):

@@ -47,15 +47,8 @@ from rlvr.training.step.update import (
 )
 from rlvr.verifiers.runner import Runner
 from tests.helpers.models import shake
-from tests.helpers.runs import CHARACTERS, Warned, batch_of, build_run, gradient_of, make_run
+from tests.helpers.runs import CHARACTERS, Warned, batch_of, build_run, gradient_of, groups_of, make_run
 from tests.helpers.verifiers import PROBLEMS, HasSeven, odd_length
-
-
-def groups_of(run, step=0):
-    """The groups of a step with their advantages, which are alternately 1 and -1: every group has signal."""
-    groups = collect(run.worker, step)
-    advantages = [[(-1.0) ** i for i in range(len(group.completions))] for group in groups]
-    return groups, advantages
 
 
 def exact_kl(before, after, batch, temperature) -> float:

@@ -4,8 +4,9 @@
   const DATA = JSON.parse(document.getElementById("data").textContent);
   const TOKEN = new URLSearchParams(location.search).get("token");
   const FLAG_WORDS = { near: "near miss", flagged: "rewarded, rejected by the monitor", repetitive: "repeats itself",
-    unjudged: "not judged", void: "void turn", cut: "cut off", same: "same text as another", dropped: "dropped" };
+    unjudged: "not judged", void: "void turn", cut: "cut off", same: "same text as another", dropped: "dropped", values: "values of its tokens" };
   const INTEREST = { flagged: 6, near: 5, unjudged: 4, repetitive: 3, void: 2, cut: 1, same: -100 };
+  const WINDOW = 10, MOST_CHANGED = 15;
   const PER_PAGE = 20, PROBLEMS_PER_PAGE = 60, POLL = 2000;
   const runs = [];
 
@@ -50,10 +51,10 @@
     Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits + 1)).toString();
   const signed = (value) => value === null || value === undefined ? "none" : `${value < 0 ? "" : "+"}${value.toFixed(3)}`;
   const percent = (share) => `${Math.round(100 * share)} %`;
-  const count = (n, thing) => `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
+  const count = (n, thing) => `${n.toLocaleString("en")} ${n === 1 ? thing : thing.replace(/^\S+/, "$&s")}`;
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  function debounced(action, milliseconds = 120) {
+  function debounced(action, milliseconds = 40) {
     let timer;
     return () => { clearTimeout(timer); timer = setTimeout(action, milliseconds); };
   }
@@ -75,7 +76,8 @@
   }
 
   async function unpack(block) {
-    const bytes = Uint8Array.from(atob(block.textContent), (c) => c.charCodeAt(0));
+    const packed = atob(block.textContent), bytes = new Uint8Array(packed.length);
+    for (let i = 0; i < packed.length; i += 1) bytes[i] = packed.charCodeAt(i);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return JSON.parse(await new Response(stream).text());
   }
@@ -98,34 +100,58 @@
     return held[place] ?? null;
   }
 
-  async function rowsWithText(run, text) {
-    if (DATA.live) return new Set(await ask("search", { run: run.number, text }));
-    const asked = text.toLowerCase(), index = run.index, found = new Set();
-    for (let row = 0; row < index.count; row += 1) {
-      const packed = await textsAtOnce(run, row);
-      if (packed && packed[2].some((part) => part[2].toLowerCase().includes(asked))) found.add(row);
+  // Yields the rows with a text: those of a first page as soon as they are found, then all of them.
+  async function* rowsWithText(run, text) {
+    const asked = text.toLowerCase(), found = new Set();
+    if (DATA.live) for (const row of await ask("search", { run: run.number, text })) found.add(row);
+    else {
+      let first = true;
+      for (const [chunk, rows] of run.index.rows) {
+        if (chunk < 0) continue;
+        const { all, ends } = run.lower.get(chunk) ?? await lowerCase(run, rows);
+        for (let at = all.indexOf(asked), i = 0; at >= 0; at = all.indexOf(asked, ends[i])) {
+          while (ends[i] <= at) i += 1;
+          found.add(rows[i]);
+        }
+        if (first && found.size >= PER_PAGE) { first = false; yield { found, whole: false }; }
+      }
     }
-    return found;
+    yield { found, whole: true };
   }
 
-  // Like textsOf, without a promise for each row once a chunk is there.
-  function textsAtOnce(run, row) {
-    const held = run.unpacked.get(run.index.chunk[row]);
-    if (held) return held[run.index.place[row]];
-    return textsOf(run, row).then(async (packed) => {
-      if (run.index.chunk[row] >= 0) run.unpacked.set(run.index.chunk[row], await run.texts.get(run.index.chunk[row]));
-      return packed;
-    });
+  // The texts of a chunk in lower case, as one, and where that of each rollout ends.
+  async function lowerCase(run, rows) {
+    const parts = [], ends = [];
+    let end = 0;
+    for (const row of rows) {
+      const packed = await textsOf(run, row), text = packed ? `${packed[2].map((part) => part[2]).join("\0").toLowerCase()}\0` : "\0";
+      parts.push(text);
+      ends.push(end += text.length);
+    }
+    const made = { all: parts.join(""), ends };
+    run.lower.set(run.index.chunk[rows[0]], made);
+    return made;
+  }
+
+  // Reads the texts of a file while nothing else is to do, so that the first search finds them there.
+  async function readAhead() {
+    for (const run of runs) {
+      for (const [chunk, rows] of run.index.rows) {
+        await new Promise((resolve) => { (window.requestIdleCallback ?? setTimeout)(resolve); });
+        if (chunk >= 0 && !run.lower.has(chunk)) await lowerCase(run, rows);
+      }
+    }
+    document.body.dataset.searchable = Math.round(performance.now());
   }
 
   const emptyIndex = () => ({ count: 0, step: [], problem: [], sample: [], status: [], reward: [], advantage: [],
-    tokens: [], flags: [], chunk: [], place: [], problems: [], statuses: [], last: new Map() });
+    tokens: [], flags: [], chunk: [], place: [], problems: [], statuses: [], rows: new Map() });
 
   function merge(content, place) {
     const run = runs[place] ??= { number: place, generation: -1, metrics: {}, rows: 0, index: emptyIndex(),
-      texts: new Map(), unpacked: new Map(), derived: null };
+      texts: new Map(), lower: new Map(), derived: null };
     if (content.generation !== run.generation) {
-      Object.assign(run, { metrics: {}, rows: 0, index: emptyIndex(), texts: new Map(), unpacked: new Map() });
+      Object.assign(run, { metrics: {}, rows: 0, index: emptyIndex(), texts: new Map(), lower: new Map() });
     }
     const added = content.metrics.step?.length ?? 0;
     for (const name of new Set([...Object.keys(run.metrics), ...Object.keys(content.metrics)])) {
@@ -133,6 +159,8 @@
       column.push(...(content.metrics[name] ?? new Array(added).fill(null)));
     }
     run.rows += added;
+    let path = 0;
+    if (run.metrics.update_kl) run.metrics.path = run.metrics.update_kl.map((value) => { path += value ?? 0; return path; });
     const { metrics: _, ...rest } = content;
     Object.assign(run, rest);
     return added > 0;
@@ -145,9 +173,10 @@
     if (!found.columns || held !== index.count) return false;
     for (const [name, column] of Object.entries(found.columns)) index[name] = index[name].concat(column);
     for (let row = held; row < index.step.length; row += 1) {
-      const chunk = index.chunk[row], place = index.last.get(chunk) ?? 0;
-      index.place.push(place);
-      index.last.set(chunk, place + 1);
+      const chunk = index.chunk[row], rows = index.rows.get(chunk) ?? [];
+      index.place.push(rows.length);
+      index.rows.set(chunk, rows);
+      rows.push(row);
     }
     [index.problems, index.statuses, index.count] = [found.names.problem, found.names.status, index.step.length];
     index.right = index.statuses.indexOf("correct");
@@ -362,7 +391,7 @@
     const chart = new uPlot({
       width: Math.max(place.clientWidth, 240), height: 220, series, bands,
       scales: { x: { time: false, range: (_, low, high) => curves.range ?? (low === high ? [low - 1, high + 1] : [low, high]) },
-        y: curves.log ? { distr: 3 } : { range: (_, low, high) => low === null ? [0, 1] : low < high ? uPlot.rangeNum(low, high, 0.1, true) :
+        y: curves.log ? { distr: 3 } : { range: (_, low, high) => low === null ? [0, 1] : panel.stacked ? [0, high * 1.05 || 1] : low < high ? uPlot.rangeNum(low, high, 0.1, true) :
           low ? [low - Math.abs(low) / 10, low + Math.abs(low) / 10] : [0, 1] } },
       axes: [{ ...axis, space: 60 }, { ...axis, size: 52, values: (_, values) => values.map((value) => value === null ? "" : number(value)) }],
       cursor: { sync: { key: "steps" }, drag: { x: true, y: false, setScale: false } },
@@ -453,7 +482,7 @@
     return found && DATA.meanings[found];
   }
 
-  function curveControls() {
+  function curveControls(asked) {
     const redraw = () => { for (const view of curves.charts) if (view.chart) view.draw(); };
     const check = (name, label) => el("label", {}, el("input", { type: "checkbox", name, checked: curves[name],
       change: (event) => { curves[name] = event.target.checked; redraw(); } }), ` ${label}`);
@@ -464,6 +493,8 @@
       check("log", "logarithmic"), check("events", "events"),
       el("span", {}, button("+", "zoom in", KEYS["+"]), button("−", "zoom out", KEYS["-"]), button("←", "earlier", KEYS.ArrowLeft),
         button("→", "later", KEYS.ArrowRight), button("all", "all steps", KEYS[0])),
+      el("label", {}, "what changed after step ", el("input", { name: "at", inputmode: "numeric", size: 6, value: asked.at ?? "",
+        change: (event) => go("curves", { at: event.target.value }) })),
       el("span", { class: "soft" }, "Drag to zoom, shift and drag to pan, double click for all."));
   }
 
@@ -475,8 +506,33 @@
     return panels.length ? [el("h2", {}, group), el("div", { class: "panels" }, panels.map(panelView))] : [];
   }
 
-  function viewCurves(root) {
-    root.append(curveControls(), ...Object.keys(DATA.panels).flatMap(groupView));
+  // The numbers that moved most at a step against their spread: their means over WINDOW steps before it and after it.
+  function changesAt(run, step) {
+    const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length, found = [];
+    for (const [name, column] of Object.entries(run.metrics)) {
+      if (name === "step" || name === "path" || name.startsWith("memory/")) continue;
+      const filled = name.startsWith("status/") ? column.map((value) => value ?? 0) : column;
+      const [before, after] = [[step - WINDOW, step], [step, step + WINDOW]].map(([from, to]) =>
+        filled.filter((value, i) => value !== null && run.metrics.step[i] > from && run.metrics.step[i] <= to));
+      if (!before.length || !after.length) continue;
+      const [a, b] = [mean(before), mean(after)], spread = Math.sqrt(mean([...before.map((v) => (v - a) ** 2), ...after.map((v) => (v - b) ** 2)]));
+      if (a !== b) found.push([Math.abs(b - a) / (spread + 0.02 * Math.max(Math.abs(a), Math.abs(b))), [placeOf(run, name, step), number(a), number(b), meaning(name)?.[1] ?? ""]]);
+    }
+    return found.sort((x, y) => y[0] - x[0]).slice(0, MOST_CHANGED).map(([, row]) => row);
+  }
+
+  const placeOf = (run, name, step) => name.startsWith("status/") && run.rollouts
+    ? link("rollouts", { run: run.label, status: name.slice(7), step: `${step + 1}-${step + WINDOW}` }, name) : name;
+
+  function changesView(asked) {
+    const step = Number(asked.at), said = runs.flatMap((run) => run.events.filter((event) => Math.abs(Number(event.step) - step) <= 2).map((event) =>
+      el("p", {}, el("b", {}, `after step ${event.step}, ${event.kind}`), `: ${event.message}`)));
+    const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
+    return asked.at && Number.isFinite(step) ? [...said, ...tables.flat().filter(Boolean)] : [];
+  }
+
+  function viewCurves(root, asked) {
+    root.append(curveControls(asked), ...changesView(asked), ...Object.keys(DATA.panels).flatMap(groupView));
     return () => { for (const view of curves.charts) view.update(); };
   }
 
@@ -516,7 +572,7 @@
       el("ul", {}, Object.entries(alarm.signs).map(([name, text]) => el("li", {}, `${name}: ${text}`))),
       table(Object.keys(alarm.figures), [Object.values(alarm.figures).map((v) => typeof v === "number" ? number(v) : v)]),
       el("p", {}, link("rollouts", { run: run.label, step: alarm.step, flag: "flagged" }, "rewarded, and rejected by the monitor"))));
-    const rows = run.events.map((event) => [event.time, event.step, event.kind, event.message]);
+    const rows = run.events.map((event) => [event.time, link("curves", { at: event.step }, event.step), event.kind, event.message]);
     return [alarms.length > 0 && el("h2", {}, "Alarms"), ...alarms,
       rows.length > 0 && el("h2", {}, "Events"), rows.length > 0 && table(["time", "after step", "kind", "what happened"], rows, [2, 3])];
   }
@@ -534,17 +590,21 @@
 
   function viewOverview(root) {
     const draw = () => {
-      const parts = runs.length > 1 ? [comparison()] : [], open = new Set(opened(root));
+      const parts = runs.length > 1 ? [comparison()] : [], open = opened(root);
       root.replaceChildren(...[...parts, ...runs.flatMap(headOf)].flat(2).filter(Boolean), ...charts,
         ...runs.flatMap((run) => [runs.length > 1 && el("h2", {}, run.label), ...passSection(run), ...eventsSection(run), metricsTable(run)]).flat(2).filter(Boolean));
-      for (const made of root.querySelectorAll("details")) if (open.has(made.firstChild.textContent)) made.open = true;
+      reopen(root, open);
     };
-    const charts = [curveControls(), ...groupView("Learning")];
+    const charts = [curveControls({}), ...groupView("Learning")];
     draw();
     return () => { draw(); for (const view of curves.charts) view.update(); };
   }
 
   const opened = (root) => [...root.querySelectorAll("details[open]")].map((made) => made.firstChild.textContent);
+
+  function reopen(root, titles) {
+    for (const made of root.querySelectorAll("details")) if (titles.includes(made.firstChild.textContent)) made.open = true;
+  }
 
   // Draws a view anew, unless somebody is using it.
   function redrawing(root, draw) {
@@ -768,18 +828,26 @@
     const set = (values) => { Object.assign(state.asked, values, { page: 0 }); replace("rollouts", state.asked); list(); };
     const list = async () => {
       const own = state.asked, turn = state.turn = {};
-      const withText = own.text ? await rowsWithText(run, own.text) : null;
-      const begin = performance.now(), rows = filterRows(run, own, withText).sort(SORTS[own.order in SORTS ? own.order : "interest"](run));
-      root.dataset.filter = (performance.now() - begin).toFixed(1);
+      state.begun = performance.now();
+      if (!own.text) return paint(own, turn, null, true);
+      for await (const { found, whole } of rowsWithText(run, own.text)) {
+        if (state.turn !== turn) return;
+        await paint(own, turn, found, whole);
+      }
+    };
+    const paint = async (own, turn, withText, whole) => {
+      const rows = filterRows(run, own, withText).sort(SORTS[own.order in SORTS ? own.order : "interest"](run));
       const page = Number(own.page ?? 0), part = rows.slice(page * PER_PAGE, (page + 1) * PER_PAGE);
       const cards = await Promise.all(part.map((row) => card(run, row)));
       if (state.turn !== turn) return;
       const problem = run.index.problems.includes(own.problem) && describeHistory(run, own.problem);
-      place.replaceChildren(...[problem, pager(page, PER_PAGE, rows.length, "rollout", (next) => { own.page = next; replace("rollouts", own); list(); }),
+      place.replaceChildren(...[problem, pager(page, PER_PAGE, rows.length, whole ? "rollout" : "rollout so far", (next) => { own.page = next; replace("rollouts", own); list(); }),
         el("div", { class: "cards" }, cards)].filter(Boolean));
-      place.dataset.listed = rows.length;
+      if (own.tint) tint(root, own.tint);
+      root.dataset[whole ? "whole" : "first"] = Math.round(performance.now() - state.begun);
     };
-    root.append(filterForm(run, asked, set), el("p", { class: "soft" }, run.note), place);
+    root.append(filterForm(run, asked, set), el("p", { class: "soft" }, run.note), el("p", { class: "soft scale" }), place);
+    root.querySelector("form").append(tintPicker(root, asked));
     await list();
     const news = el("button", { type: "button", hidden: true, click: () => { news.hidden = true; list(); } }, "new rollouts: show them");
     root.prepend(news);
@@ -808,16 +876,17 @@
     const packed = await textsOf(run, rows[0]), here = groups.indexOf(Math.min(...rows));
     const turn = (by) => {
       const row = groups[here + by];
-      if (row !== undefined) go("rollouts", { run: run.label, step: index.step[row], problem: index.problems[index.problem[row]], sample: "" });
+      if (row !== undefined) go("rollouts", { run: run.label, step: index.step[row], problem: index.problems[index.problem[row]], sample: "", tint: asked.tint });
     };
     root.append(
       el("div", { class: "controls" }, el("button", { type: "button", name: "back", title: "key k", disabled: here < 1, click: () => turn(-1) }, "← group before"),
         el("button", { type: "button", name: "next", title: "key j", disabled: here + 1 >= groups.length, click: () => turn(1) }, "next group →"),
         link("rollouts", { run: run.label, problem: asked.problem }, "all of this problem"), link("rollouts", { run: run.label, step }, "all of this step"),
-        el("label", {}, el("input", { type: "checkbox", name: "tint", change: (e) => tint(root, e.target.checked) }), " colour by advantage")),
+        tintPicker(root, asked)), el("p", { class: "soft scale" }),
       el("h2", {}, `${runs.length > 1 ? `${run.label}, ` : ""}step ${step}, ${asked.problem}`),
       el("p", {}, `${right} of ${rows.length} right, mean reward ${number(mean)}.`), describeHistory(run, asked.problem),
       ...(packed ? promptOf(packed).map((part) => partOf(part)) : []), el("div", { class: "cards side" }, cards));
+    if (asked.tint) tint(root, asked.tint);
     root.querySelector(".card.chosen")?.scrollIntoView({ block: "start" });
   }
 
@@ -833,22 +902,60 @@
     return place < 0 ? [text] : [text.slice(0, place), el("mark", { title: "extracted answer" }, extracted), text.slice(place + extracted.length)];
   }
 
-  function partOf([role, facts, text, kind, advantage], extracted) {
+  function partOf([role, facts, text, kind, advantage, tokens], extracted) {
     const label = `${role}${facts ? `, ${facts}` : ""}${typeof advantage === "number" ? `, advantage ${signed(advantage)}` : ""}`;
-    const shownText = el("pre", { class: (kind & 1 ? "masked" : "own") + (kind & 2 ? " void" : "") }, extracted ? marked(text, extracted) : text);
+    const shownText = el("pre", { class: (kind & 1 ? "masked" : "own") + (kind & 2 ? " void" : "") }, marked(text, extracted));
     if (typeof advantage === "number") shownText.dataset.advantage = advantage;
+    if (tokens || typeof advantage === "number") OWN.set(shownText, { text, extracted, advantage, tokens });
     const folded = role !== "assistant" && role !== "completion" && text.length > 200;
     if (!folded) return el("div", {}, el("div", { class: "label" }, label), shownText);
     return el("details", { class: "turn" }, el("summary", { class: "label" }, `${label}: ${text.slice(0, 80).replace(/\s+/g, " ")}…`), shownText);
   }
 
-  function tint(root, on) {
-    const parts = [...root.querySelectorAll("pre[data-advantage]")];
-    const largest = Math.max(...parts.map((part) => Math.abs(part.dataset.advantage)), 1e-9);
+  // What a rollout's tokens can be coloured by: words, the unit in which they are logged, the least end of the scale.
+  const TINTS = { advantage: ["advantage", 1, 1e-9, ""], difference: ["trainer less sampler", 1000, 0.01, " nats"], entropy: ["entropy", 1000, 0.1, " nats"] };
+  const OWN = new WeakMap();  // of the element of a part: text, extracted answer, advantage, values of its tokens
+
+  const valueOf = (tokens, kind, i) => tokens[kind]?.[i] === undefined || tokens[kind][i] === null ? null : tokens[kind][i] / TINTS[kind][1];
+
+  function tint(root, kind) {
+    const parts = [...root.querySelectorAll("pre")].filter((part) => OWN.has(part)), [words, unit, least, nats] = TINTS[kind] ?? [];
+    const all = parts.map((part) => OWN.get(part)).flatMap(({ tokens, advantage }) =>
+      tokens?.[kind]?.map((value) => (value ?? 0) / unit) ?? (kind === "advantage" && typeof advantage === "number" ? [advantage] : []));
+    const largest = all.reduce((a, b) => Math.max(a, Math.abs(b)), least ?? 0);
+    const back = (value) => value === null ? "" : `rgba(${color(value < 0 ? "--low" : "--high")}, ${Math.abs(value) / largest * 0.6})`;
     for (const part of parts) {
-      const value = Number(part.dataset.advantage), share = Math.abs(value) / largest * 0.45;
-      part.style.background = on ? `rgba(${color(value < 0 ? "--low" : "--high")}, ${share})` : "";
+      const own = OWN.get(part), byToken = own.tokens?.[kind];
+      part.style.background = kind === "advantage" && !byToken && typeof own.advantage === "number" ? back(own.advantage) : "";
+      part.replaceChildren(...(byToken ? tokenSpans(own, kind, back) : marked(own.text, own.extracted)).map((piece) => piece instanceof Node ? piece : shown(piece)));
     }
+    const scale = root.querySelector(".scale");
+    if (!scale) return;
+    scale.replaceChildren(...(!words ? [] : all.length ? [`${words}: no colour is 0, full blue ${number(largest, 2)}${nats}${kind === "entropy" ? "" : `, full orange −${number(largest, 2)}${nats}`}.`]
+      : ["None of these rollouts has values of its tokens. The run keeps them for the first rollouts of each step: ",
+        link("rollouts", { flag: "values", tint: kind }, "those that have them"), "."]));
+  }
+
+  // Text as one element a token. Lengths count characters as Python does, not UTF-16 units.
+  function tokenSpans({ text, extracted, tokens }, kind, back) {
+    const letters = Array.from(text), at = extracted ? text.lastIndexOf(extracted) : -1;
+    const from = at < 0 ? Infinity : Array.from(text.slice(0, at)).length, to = from + Array.from(extracted ?? "").length;
+    let place = 0;
+    const made = tokens.lengths.map((length, i) => {
+      const value = valueOf(tokens, kind, i), begin = place;
+      place += length;
+      const said = Object.keys(TINTS).map((name) => [name, valueOf(tokens, name, i)]).filter(([, held]) => held !== null);
+      const piece = el("span", { class: begin < to && place > from ? "answer" : null,
+        title: said.map(([name, held]) => `${TINTS[name][0]} ${number(held, 2)}`).join(", ") }, letters.slice(begin, place).join(""));
+      piece.style.background = back(value);
+      return piece;
+    });
+    return [...made, letters.slice(place).join("")];
+  }
+
+  function tintPicker(root, asked) {
+    const options = [["", "nothing"], ...Object.entries(TINTS).map(([kind, [words]]) => [kind, words])];
+    return choice("tint", options, asked.tint, (kind) => { asked.tint = kind; replace("rollouts", asked); tint(root, kind); }, "colour by");
   }
 
   async function card(run, row, { group = false, chosen = false } = {}) {
@@ -858,15 +965,16 @@
       `, reward ${signed(index.reward[row])}, advantage ${signed(index.advantage[row])}`;
     const made = el("article", { class: `card rollout${chosen ? " chosen" : ""}` }, el("h3", {}, link("rollouts", here,
       group ? `sample ${index.sample[row]}` : `step ${index.step[row]}, ${problem}, sample ${index.sample[row]}`), ": ", statusOf(status), words,
-    flagsOf(index.flags[row]).map((name) => el("span", { class: "flag" }, FLAG_WORDS[name]))));
+    flagsOf(index.flags[row]).filter((name) => name !== "values").map((name) => el("span", { class: "flag" }, FLAG_WORDS[name]))));
     if (!packed) {
       made.append(el("p", { class: "soft" }, "Its text is not in this page: `rlvr view` shows it."));
       return made;
     }
     const [, extracted, parts] = packed, prompt = promptLength(packed), last = parts.map(([role]) => role).lastIndexOf("assistant");
     const own = parts.slice(group ? prompt : 0).map((part, i, all) => partOf(part.length < 5 || part[4] === null ?
-      [...part.slice(0, 4), ["assistant", "completion"].includes(part[0]) ? index.advantage[row] : null] : part,
+      [...part.slice(0, 4), ["assistant", "completion"].includes(part[0]) ? index.advantage[row] : null, part[5]] : part,
     last < 0 || i === all.length - (parts.length - last) || part[0] === "completion" ? extracted : null));
+    if (extracted && !parts.some(([, , text]) => text.includes(extracted))) made.append(el("p", { class: "soft" }, `extracted answer: ${extracted}`));
     if (group && flagsOf(index.flags[row]).includes("same")) made.append(details("same text as another sample", own)); else made.append(...own);
     if (packed[2].every(([, , text]) => !/\[\.\.\. [\d,]+ characters left out \.\.\.\]/.test(text))) {
       made.append(el("button", { type: "button", name: "copy", click: (event) => copy(gradeLine(problem, packed), event.target) }, "copy for rlvr grade"));
@@ -883,12 +991,13 @@
 
   // ---------- The page: tabs, links, keys, news
 
-  const VIEWS = { overview: viewOverview, curves: viewCurves, problems: viewProblems, "held-out": viewHeldOut, rollouts: viewRollouts, settings: viewSettings };
+  const ALL = { overview: viewOverview, curves: viewCurves, problems: viewProblems, "held-out": viewHeldOut, rollouts: viewRollouts, settings: viewSettings };
+  const VIEWS = Object.fromEntries((DATA.views ?? Object.keys(ALL)).map((name) => [name, ALL[name]]));
   const place = document.getElementById("page"), main = el("main", {}), nav = el("nav", { "aria-label": "views" });
   const hashOf = (view, values) => `#${view}?${new URLSearchParams(Object.entries(values).filter(([, v]) => v !== undefined && v !== null))}`;
   const runOf = (asked) => runs.find((run) => run.label === asked.run) ?? runs[0];
   const link = (view, values, text) => el("a", { href: hashOf(view, values) }, text);
-  let update = null, shownHash = null;
+  let update = null, shownHash = null, drawn = null;
 
   function go(view, values) { location.hash = hashOf(view, values); }
   function replace(view, values) { history.replaceState(null, "", location.search + hashOf(view, values)); shownHash = location.hash; }
@@ -909,11 +1018,23 @@
       el("button", { type: "button", name: "next", "aria-label": "later", disabled: to >= total, click: () => turn(page + 1) }, "→"));
   }
 
+  // Which runs and curves there are: where others come, a view is drawn anew as a whole.
+  const shape = () => JSON.stringify([runs.length, Object.keys(DATA.panels).map((group) => panelsOf(group).map((panel) => panel.title))]);
+
+  async function renderAgain() {
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) return;
+    const open = opened(main), top = window.scrollY;
+    shownHash = null;
+    await render();
+    reopen(main, open);
+    window.scrollTo(0, top);
+  }
+
   async function render() {
     if (location.hash === shownHash && update) return;
-    shownHash = location.hash;
-    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : "overview";
-    nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
+    [shownHash, drawn] = [location.hash, shape()];
+    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : Object.keys(VIEWS)[0];
+    if (!DATA.views) nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
     for (const held of curves.charts) held.chart?.destroy();
     curves.charts.clear();
     const root = el("section", { id: `view-${view}` });  // not the hash, to which the browser would scroll
@@ -947,6 +1068,7 @@
       state.textContent = "";
       const more = await Promise.all(runs.map(readRollouts));
       if ([...news, ...more].some(Boolean)) update?.();
+      if (shape() !== drawn) await renderAgain();
       document.body.dataset.steps = Math.max(...runs.map((run) => run.rows));
     } catch (error) {
       state.textContent = `No news: ${error.message}. Has rlvr view ended?`;
@@ -956,7 +1078,7 @@
 
   const state = el("span", { class: "soft" });
   async function begin() {
-    place.append(el("h1", {}, document.title.replace(/^rlvr: /, "")), state, nav, main);
+    place.append(el(DATA.views ? "h2" : "h1", {}, DATA.views ? "Curves" : document.title.replace(/^rlvr: /, "")), state, DATA.views ? "" : nav, main);
     if (DATA.live) {
       (await ask("runs", { have: "[]" })).forEach(merge);
     } else {
@@ -970,8 +1092,10 @@
     document.body.dataset.painted = Math.round(performance.now());
     await Promise.all(runs.map(readRollouts));
     if (early) update(); else await render();
+    drawn = shape();
     document.body.dataset.ready = Math.round(performance.now());
     if (DATA.live) setTimeout(follow, POLL);
+    else readAhead();
   }
 
   begin();

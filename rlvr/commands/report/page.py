@@ -80,12 +80,23 @@ def page_of_runs(name: str, sources: Sequence[Source]) -> str:
     return live_page(name, {"live": False, "runs": runs}, blocks)
 
 
-def live_page(name: str, data: dict[str, Any], blocks: Iterable[str] = ()) -> str:
-    """Return the page with its data: of all runs, or none where it asks a server for them."""
+def page_of_curves(name: str, sources: Sequence[Source], body: str) -> str:
+    """Return a page that begins with `body` (HTML) and then has the curves of runs, and nothing else of them."""
+    runs = [
+        content_of(source.folder, Logs.read(source.folder))
+        | {"label": source.label, "condition": source.condition, "note": "", "rollouts": 0, "answers": []}
+        for source in sources
+    ]
+    return live_page(name, {"live": False, "views": ["curves"], "runs": runs}, body=body) if runs else page(name, body)
+
+
+def live_page(name: str, data: dict[str, Any], blocks: Iterable[str] = (), *, body: str = "") -> str:
+    """Return the page with its data: of all runs, or none where it asks a server for them. body: HTML before it."""
     data |= {"panels": PANELS, "meanings": METRIC_ROWS, "flags": FLAGS}
     script = HERE.joinpath("page.js").read_text("utf-8")
     held = [f'<script type="application/json" id="data">{as_script(json.dumps(data))}</script>', *blocks]
-    return page(name, FRAME + "\n".join(held), [read("uplot/uPlot.iife.min.js"), script], connect=bool(data["live"]))
+    scripts = [read("uplot/uPlot.iife.min.js"), script]
+    return page(name, body + FRAME + "\n".join(held), scripts, connect=bool(data["live"]))
 
 
 def page(name: str, body: str, scripts: Sequence[str] = (), *, connect: bool = False) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ LONGEST_PART = 12_000  # characters of a prompt, a completion or a turn; the mid
 CHUNK = 1_000_000  # characters of texts that a page unpacks at once
 LONGEST_ANSWER = 200  # characters of an extracted answer that wrong completions are searched for
 WORDS = 2_000  # of a text that are looked at for repetition
+OWN_ROLES = ("completion", "assistant")  # parts whose tokens the model sampled
 TRUSTED = ("correct", "incorrect", "partial", "no_answer", "unparseable")  # verdicts about the answer itself
 # What a person should look at in a rollout: bits of the column "flags".
-NAMES_OF_FLAGS = ("cut", "void", "flagged", "same", "repetitive", "near", "unjudged", "dropped")
+NAMES_OF_FLAGS = ("cut", "void", "flagged", "same", "repetitive", "near", "unjudged", "dropped", "values")
 FLAGS = {name: 1 << place for place, name in enumerate(NAMES_OF_FLAGS)}
 COLUMNS = ("step", "problem", "sample", "status", "reward", "advantage", "tokens", "flags", "chunk")
 
@@ -97,7 +99,7 @@ def flags_of_group(rows: Sequence[Record]) -> list[int]:
     cut: a limit of tokens ended it. void: a turn held neither a call nor an answer. flagged: rewarded, and rejected by
     the monitor. same: its text is that of an earlier one. repetitive: half of its word 4-grams came before. near: it is
     wrong, and partly right or holds the answer of a correct one. unjudged: no verdict on the answer itself. dropped: by
-    dynamic sampling.
+    dynamic sampling. values: its tokens have values.
     """
     answers = {str(row.get("extracted")) for row in rows if row.get("status") == "correct" and row.get("extracted")}
     answers = {answer for answer in answers if len(answer) <= LONGEST_ANSWER}
@@ -117,6 +119,7 @@ def flags_of_group(rows: Sequence[Record]) -> list[int]:
             "near": near,
             "unjudged": status not in TRUSTED,
             "dropped": not row.get("kept", True),
+            "values": "token_values" in row,
         }
         seen.add(text)
         flags.append(sum(FLAGS[name] for name, holds in found.items() if holds))
@@ -135,16 +138,43 @@ def is_repetitive(text: str) -> bool:
 def pack_rollout(record: Record, masks: Masks) -> list[Any]:
     """Return the texts of a rollout in a page: verdict in words, extracted answer, parts as [role, facts, text, kind].
 
-    kind: 1 where it is not trained on, plus 2 for a void turn; then its own advantage, where turns have one each.
+    kind: 1 where it is not trained on, plus 2 for a void turn; then its own advantage, where turns have one each, and
+    the values of its tokens, where they are known.
     """
-    extracted = record.get("extracted")
-    own = record.get("advantage")
+    extracted, own, values = record.get("extracted"), record.get("advantage"), columns_of_values(record)
     advantages = iter(own if isinstance(own, list) else ())
-    parts = [
-        [*pack_part(part), next(advantages, None) if part.role == "assistant" else None]
-        for part in parts_of_rollout(record, masks)
-    ]
+    parts, place = [], 0
+    for part in parts_of_rollout(record, masks):
+        tokens = None
+        if values and part.tokens and part.role in OWN_ROLES:
+            count = part.tokens
+            tokens = pack_values({name: column[place : place + count] for name, column in values.items()}, part.text)
+            place += count
+        advantage = next(advantages, None) if part.role == "assistant" else None
+        parts.append([*pack_part(part), advantage, *([] if tokens is None else [tokens])])
     return [verdict_line(record) + describe_shuffled(record), None if extracted is None else cut(str(extracted)), parts]
+
+
+def columns_of_values(record: Record) -> dict[str, list[Any]]:
+    """Return the values of a rollout's tokens by name; empty where they are not known."""
+    held = record.get("token_values")
+    columns = (
+        {name: column for name, column in held.items() if isinstance(column, list)} if isinstance(held, dict) else {}
+    )
+    return columns if "lengths" in columns else {}
+
+
+def pack_values(values: Mapping[str, list[Any]], text: str) -> dict[str, list[Any]]:
+    """Return the values of a text's tokens. Where the text is cut, one token without values stands for the middle."""
+    ends = list(accumulate(values["lengths"]))
+    if len(text) <= LONGEST_PART or not ends or ends[-1] < len(text) - LONGEST_PART // 2:
+        return dict(values)
+    head = bisect_right(ends, LONGEST_PART // 2)
+    tail = bisect_left(ends, len(text) - LONGEST_PART // 2) + 1
+    middle = len(cut(text)) - (ends[head - 1] if head else 0) - (len(text) - ends[tail - 1])
+    return {
+        name: [*column[:head], middle if name == "lengths" else None, *column[tail:]] for name, column in values.items()
+    }
 
 
 def pack_part(part: Part) -> list[Any]:

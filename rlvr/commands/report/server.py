@@ -9,6 +9,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,7 @@ from rlvr.config.settings import Bound
 from rlvr.core.printable import printable
 from rlvr.runs.log import EVENTS
 from rlvr.runs.reading import Record, Tail, answer_files, check_run, part_lines, parts_of, raw_rollouts, read_object
-from rlvr.runs.records import masks_of, parts_of_rollout
+from rlvr.runs.records import Masks, masks_of, parts_of_rollout
 
 from ..arguments import Positional, parse
 from ..watch.state import WatchedRun
@@ -30,6 +31,7 @@ from .content import Logs, content_of
 from .page import Source, live_page
 from .rollouts import RolloutIndex, pack_answers, pack_texts
 
+SEARCHABLE = 2**30  # bytes of a run's texts that are held for the search; beyond, each search reads its files
 LOGS = ("metrics.jsonl", "eval.jsonl", "config.json")
 COMPRESSED = 1000  # bytes from which on an answer is sent compressed
 
@@ -39,7 +41,7 @@ class ViewArgs:
     """Show runs in a browser while they train: curves, problems, held-out answers, rollouts. Ctrl-C ends it."""
 
     runs: Positional[tuple[Path, ...]] = ()
-    """Folders of runs, or folders that hold some."""
+    """Folders of runs, or folders that hold some; runs that appear in one later come onto the page."""
     host: str = "127.0.0.1"
     """Address to listen on. Beyond this machine (such as 0.0.0.0) the page's URL has a token."""
     port: Annotated[int, Bound(0, 65535)] = 8765
@@ -51,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     args = parse(ViewArgs, argv, prog="rlvr view")
     if not args.runs:
         raise ValueError("name at least one run, or a folder with some: rlvr view RUN [RUN ...]")
-    with open_server(find_runs(args.runs), args.host, args.port) as server:
+    with open_server(args.runs, args.host, args.port) as server:
         print(printable(server.url), flush=True)
         try:
             server.serve_forever(poll_interval=0.1)
@@ -94,6 +96,7 @@ class LiveRun:
         self.index = RolloutIndex()
         self._events, self._rollouts = Tail(source.folder / EVENTS), Tail(source.folder / "rollouts.jsonl")
         self._num_lines, self._damaged, self._indexed_anew = 0, set[int](), -1
+        self._texts, self._size = list[bytes](), 0
         self._begin_index()
         self.refresh()
 
@@ -105,6 +108,7 @@ class LiveRun:
     def _begin_index(self) -> None:
         self.index = RolloutIndex()
         self._num_lines, self._damaged = 0, set()
+        self._texts, self._size = [], 0
         self._indexed_anew += 1
         for part in parts_of(self.source.folder):
             self._add(part_lines(part))
@@ -119,8 +123,17 @@ class LiveRun:
             if record is None:
                 self._damaged.add(self._num_lines)
             else:
+                self._hold(record)
                 yield record
             self._num_lines += 1
+
+    def _hold(self, record: Record) -> None:
+        """Hold the texts of a rollout in lower case, unless those of the run are too many."""
+        if self._size <= SEARCHABLE:
+            self._texts.append(lower_case(record))
+            self._size += len(self._texts[-1])
+        else:
+            self._texts = []
 
     def refresh(self) -> None:
         """Read what has been written since the last call."""
@@ -152,17 +165,18 @@ class LiveRun:
 
     def search(self, text: str) -> str:
         """Return the numbers of the rollouts with a text in a prompt, completion or turn, as JSON; in any case."""
-        folder, masks = self.source.folder, masks_of(self.source.folder)
-        in_json = json.dumps(text, ensure_ascii=False)[1:-1]
-        found, number = [], 0
-        for place, line in enumerate(islice(raw_rollouts(folder), self._num_lines)):
-            if place in self._damaged:
-                continue
-            if in_json in line.decode("utf-8", "replace").lower() and (record := read_object(line)) is not None:
-                parts = parts_of_rollout(record, masks)
-                found += [number] if any(text in part.text.lower() for part in parts) else []
-            number += 1
-        return json.dumps(found)
+        asked = text.encode("utf-8", "surrogatepass")
+        texts: Iterable[bytes] = self._texts
+        if len(self._texts) < len(self.index):
+            lines = enumerate(islice(raw_rollouts(self.source.folder), self._num_lines))
+            texts = (lower_case(read_object(line) or {}) for place, line in lines if place not in self._damaged)
+        return json.dumps([number for number, held in enumerate(texts) if asked in held])
+
+
+def lower_case(record: Record) -> bytes:
+    """Return what a search reads of a rollout: prompt, completion and turns in lower case."""
+    text = "\0".join(part.text for part in parts_of_rollout(record, Masks()))
+    return text.lower().encode("utf-8", "surrogatepass")
 
 
 class PageServer(ThreadingHTTPServer):
@@ -174,7 +188,9 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, sources: Sequence[Source], host: str, port: int) -> None:
+    def __init__(self, folders: Sequence[Path], host: str, port: int) -> None:
+        self.folders = folders
+        sources = find_runs(folders)
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), Handler)  # first, since reading long runs takes seconds
@@ -198,9 +214,11 @@ class PageServer(ThreadingHTTPServer):
 
     def _data(self, path: str, asked: dict[str, str]) -> str:
         if path == "/runs":
-            have = read_have(asked["have"]) or [(0, 0)] * len(self.runs)
+            have = read_have(asked["have"])
             for run in self.runs:
                 run.refresh()
+            self._add_new()
+            have += [(0, 0)] * (len(self.runs) - len(have))
             return json.dumps([run.content(*held) for run, held in zip(self.runs, have, strict=True)])
         number = int(asked["run"])
         if number < 0:
@@ -211,6 +229,15 @@ class PageServer(ThreadingHTTPServer):
         if path == "/search":
             return run.search(asked["text"].lower())
         return {"/texts": run.texts, "/answers": run.answers}[path](int(asked["number"]))
+
+    def _add_new(self) -> None:
+        """Follow the runs that have appeared in the folders. Those that are known keep place and label."""
+        known = {run.source.folder: run.source.label for run in self.runs}
+        with suppress(FileNotFoundError):  # a folder that is gone
+            for source in find_runs(self.folders):
+                if source.folder not in known:
+                    label = str(source.folder) if source.label in known.values() else source.label
+                    self.runs.append(LiveRun(Source(source.folder, label, label)))
 
 
 def read_have(text: str) -> list[tuple[int, int]]:
@@ -231,10 +258,13 @@ def is_local(host: str) -> bool:
         return False
 
 
-def open_server(sources: Sequence[Source], host: str, port: int) -> PageServer:
-    """Return a server that listens. Raise ValueError for an address that cannot be listened on."""
+def open_server(folders: Sequence[Path], host: str, port: int) -> PageServer:
+    """Return a server of the runs in folders that listens. Raise ValueError for an address that cannot be listened on,
+    FileNotFoundError for a folder without a run.
+    """
+    find_runs(folders)  # here, since its error is an OSError too
     try:
-        return PageServer(sources, host, port)
+        return PageServer(folders, host, port)
     except OSError as error:
         raise ValueError(f"--host {host} --port {port}: {error.strerror or error}; --port 0 takes a free one") from None
 

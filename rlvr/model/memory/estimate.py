@@ -7,6 +7,8 @@ GPU has confirmed it: allocator, CUDA context and fragmentation come on top, som
 
 from __future__ import annotations
 
+import resource
+import sys
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -364,6 +366,14 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
 def gpu_memory(device: torch.device) -> int | None:
     """Return the bytes of a GPU; None for another device."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+
+
+def peak_memory(device: torch.device) -> float:
+    """Return the most memory in GiB since this process began: allocated on a GPU, else resident."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def engine_share(config: Config, gpus: int, *, training: bool) -> float:

@@ -21,6 +21,7 @@ from rlvr.model.optim.sharding import fill, full, local
 
 from ..checkpoint.checkpoint import REFERENCE, TEACHER
 from .distillation.teacher import Teacher
+from .token_values import TokenValues
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Learner:
 
     The critic has its own optimizer. adapted: present values of the coefficients that adapt. mix: `mix(n)` adds the
     gradient of the pretraining mix for update n, and returns its loss. rollbacks: see rlvr.training.saving.
+    token_values: of a few rollouts of the step.
     """
 
     config: Config
@@ -42,6 +44,10 @@ class Learner:
     adapted: dict[str, float] = field(default_factory=dict)
     mix: Callable[[int], float] | None = None
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    token_values: TokenValues = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token_values = TokenValues(self.config.run.token_values)
 
     @property
     def lr_scale(self) -> float:

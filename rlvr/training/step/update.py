@@ -191,6 +191,7 @@ def accumulate_gradient(
         micro = part.rows
         loss, logprobs, entropy, stats = whole_loss(learner, micro, minibatch, total, arguments)
         part.backward(loss * part.weight)
+        learner.token_values.keep(micro, logprobs, entropy)
         if keep is not None and part.first:
             keep(micro, logprobs, minibatch.num_completion_tokens // learner.accelerator.num_processes)
         if not part.weight:

@@ -173,6 +173,20 @@ def test_a_port_in_use_is_said_in_one_line(tmp_path):
         open_server([tmp_path], "127.0.0.1", server.server_port)
 
 
+def test_a_page_that_is_closed_while_it_is_answered_is_no_error(tmp_path, capsys):
+    """Any other exception is printed with its traceback."""
+    with serving(write_run(tmp_path, [log_sample(1, 0)])) as server:
+        for error in (ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError(), KeyError("mine")):
+            try:
+                raise error
+            except (OSError, KeyError):
+                server.handle_error(None, ("127.0.0.1", 1))
+    shown = capsys.readouterr().err
+    assert "KeyError: 'mine'" in shown
+    assert "Connection" not in shown
+    assert "BrokenPipe" not in shown
+
+
 def test_the_live_page_may_ask_its_server_alone():
     text = live_page("x", {"live": True, "runs": []})
     assert "connect-src 'self'" in text

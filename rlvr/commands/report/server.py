@@ -7,6 +7,7 @@ import hmac
 import json
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -211,6 +212,11 @@ class PageServer(ThreadingHTTPServer):
                 return "application/json", self._data(path, asked)
         except (LookupError, ValueError):
             return None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error of a request; a page that was closed while it was answered is none."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def _data(self, path: str, asked: dict[str, str]) -> str:
         if path == "/runs":

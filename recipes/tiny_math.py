@@ -46,14 +46,18 @@ CONFIG = Config(
 # which a policy of this size learns by heart.
 TAUGHT = {
     "rollout": replace(CONFIG.rollout, problems_per_step=512, group_size=1),
-    "teacher": TeacherConfig(loss="js"),
     "optim": replace(CONFIG.optim, lr=1e-3, decay_steps=0, max_update_kl=0.0),
 }
 # What another choice brings: with `--algo ppo` a critic that learns as fast as this small policy.
 VARIANTS = {
     "ppo": {"critic": CriticConfig(lr=4e-4)},
-    "opd": TAUGHT | {"algo": AlgoConfig("opd", minibatches=8)},
-    "sdpo": TAUGHT | {"algo": AlgoConfig("sdpo", minibatches=8)},
+    "opd": TAUGHT | {"algo": AlgoConfig("opd", minibatches=8), "teacher": TeacherConfig(loss="js")},
+    # For a policy that was fine-tuned to read a reason before the problem (benchmarks/training/distillation.py).
+    "sdpo": TAUGHT
+    | {
+        "algo": AlgoConfig("sdpo", minibatches=8),
+        "teacher": TeacherConfig("start", loss="js", tells=("reason",), template="{reason}|{prompt}"),
+    },
 }
 
 

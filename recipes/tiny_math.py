@@ -42,8 +42,8 @@ CONFIG = Config(
     ),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=10),
 )
-# A teacher's gradient needs no groups. 512 problems of one completion, each used once, teach far more than 64 of eight,
-# which a policy of this size learns by heart.
+# A teacher's gradient needs no groups: 512 problems of one completion, each used once, teach far more than 64 of eight,
+# whether these are used once or four times.
 TAUGHT = {
     "rollout": replace(CONFIG.rollout, problems_per_step=512, group_size=1),
     "optim": replace(CONFIG.optim, lr=1e-3, decay_steps=0, max_update_kl=0.0),

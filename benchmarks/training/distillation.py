@@ -30,7 +30,7 @@ SMALL = ["--model.tiny-layers", "2", "--eval.every", "5"]
 QUIET = ["--run.sample-every", "0", "--run.keep-best", "false", "--run.save-every", "0"]
 SDPO = ["--algo", "sdpo", "--rollout.problems-per-step", "128", "--algo.minibatches", "2"]
 CONTROL = ["--run.verifier", f"{Path(__file__).stem}:wrong_reason"]
-OPD = ["--algo", "opd", "--run.steps", "20"]
+OPD = ["--algo", "opd", "--run.steps", "30"]
 GRPO = ["--algo", "grpo", "--rollout.problems-per-step"]
 ARMS = {"grpo": [*GRPO, "16"], "sdpo": SDPO, "control": [*SDPO, *CONTROL]}
 
@@ -105,7 +105,7 @@ def learn_from_verdicts(out: Path, seeds: Sequence[int]) -> None:
     hints = out / "hints.jsonl"
     write_hints(hints)
     for seed in seeds:
-        begin = tune(out / f"told-{seed}", seed, 725, "--sft.data", str(hints))
+        begin = tune(out / f"told-{seed}", seed, 700, "--sft.data", str(hints))
         for arm, flags in ARMS.items():
             folder = out / f"told-{arm}-{seed}"
             steps = ["--run.steps", "40", "--run.out-dir", str(folder)]

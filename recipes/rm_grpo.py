@@ -33,7 +33,7 @@ CONFIG = dataclasses.replace(
     monitor=MonitorConfig("math"),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="monitor"),
 )
-VARIANTS = tiny_math.VARIANTS
+VARIANTS = {"ppo": tiny_math.VARIANTS["ppo"]}
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ whole run takes three to four minutes, and held-out pass@1 rises from about .5 t
     rlvr train tiny_math --run.seed 1 --run.out-dir runs/tiny_math_1
     rlvr train tiny_math --run.shuffle-rewards          # control: rewards that carry no information
     rlvr train tiny_math --algo ppo                     # with a critic; also raft, dpo, rloo, ... (see --help)
+    rlvr train tiny_math --algo opd --teacher.name runs/tiny_math/checkpoints/step-000040 --run.out-dir runs/student
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from rlvr.commands.train import script
@@ -23,6 +25,7 @@ from rlvr.config import (
     RolloutConfig,
     RunConfig,
     SFTConfig,
+    TeacherConfig,
 )
 
 CONFIG = Config(
@@ -39,8 +42,23 @@ CONFIG = Config(
     ),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=10),
 )
+# A teacher's gradient needs no groups: 512 problems of one completion, each used once, teach far more than 64 of eight,
+# whether these are used once or four times.
+TAUGHT = {
+    "rollout": replace(CONFIG.rollout, problems_per_step=512, group_size=1),
+    "optim": replace(CONFIG.optim, lr=1e-3, decay_steps=0, max_update_kl=0.0),
+}
 # What another choice brings: with `--algo ppo` a critic that learns as fast as this small policy.
-VARIANTS = {"ppo": {"critic": CriticConfig(lr=4e-4)}}
+VARIANTS = {
+    "ppo": {"critic": CriticConfig(lr=4e-4)},
+    "opd": TAUGHT | {"algo": AlgoConfig("opd", minibatches=8), "teacher": TeacherConfig(loss="js")},
+    # For a policy that was fine-tuned to read a reason before the problem (benchmarks/training/distillation.py).
+    "sdpo": TAUGHT
+    | {
+        "algo": AlgoConfig("sdpo", minibatches=8),
+        "teacher": TeacherConfig("start", loss="js", tells=("reason",), template="{reason}|{prompt}"),
+    },
+}
 
 
 if __name__ == "__main__":

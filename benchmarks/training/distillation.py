@@ -26,15 +26,13 @@ from rlvr.core.types import Problem, Verdict
 from rlvr.runs.records import with_interval
 from rlvr.tasks.generated.arithmetic import arithmetic, scratchpad
 
-SMALL = ["--model.tiny-layers", "2", "--rollout.problems-per-step", "64", "--eval.every", "5"]
+SMALL = ["--model.tiny-layers", "2", "--eval.every", "5"]
 QUIET = ["--run.sample-every", "0", "--run.keep-best", "false", "--run.save-every", "0"]
-JS = ["--teacher.loss", "js", "--teacher.beta", "1"]
-OPD = ["--algo", "opd", *JS, "--optim.lr", "3e-4", "--algo.epochs", "4", "--algo.minibatches", "2"]
-OPD += ["--optim.max-update-kl", "0", "--run.steps", "10"]
-SDPO = ["--algo", "sdpo", "--teacher.kind", "start", *JS]
-SDPO += ["--teacher.tells", "reason", "--teacher.template", "{reason}|{prompt}"]
+SDPO = ["--algo", "sdpo", "--rollout.problems-per-step", "128", "--algo.minibatches", "2"]
 CONTROL = ["--run.verifier", f"{Path(__file__).stem}:wrong_reason"]
-ARMS = {"grpo": ["--algo", "grpo"], "sdpo": SDPO, "control": [*SDPO, *CONTROL]}
+OPD = ["--algo", "opd", "--run.steps", "30"]
+GRPO = ["--algo", "grpo", "--rollout.problems-per-step"]
+ARMS = {"grpo": [*GRPO, "16"], "sdpo": SDPO, "control": [*SDPO, *CONTROL]}
 
 
 def wrong_reason(problem: Problem, completion: str) -> Verdict:
@@ -96,7 +94,7 @@ def learn_from_teacher(out: Path, seeds: Sequence[int]) -> None:
     name = ["--teacher.name", str(teacher / "checkpoints" / "step-000020")]
     for seed in seeds:
         begin = tune(out / f"student-{seed}", seed, 600)
-        for arm, flags in {"opd": [*OPD, *name], "grpo": ["--algo", "grpo", "--run.steps", "40"]}.items():
+        for arm, flags in {"opd": [*OPD, *name], "grpo": [*GRPO, "64", "--run.steps", "80"]}.items():
             folder = out / f"{arm}-{seed}"
             rlvr("train", "tiny_math", *SMALL, *QUIET, *begin, *flags, "--run.out-dir", str(folder))
             report(f"{arm}, seed {seed}", folder)
@@ -107,7 +105,7 @@ def learn_from_verdicts(out: Path, seeds: Sequence[int]) -> None:
     hints = out / "hints.jsonl"
     write_hints(hints)
     for seed in seeds:
-        begin = tune(out / f"told-{seed}", seed, 575, "--sft.data", str(hints))
+        begin = tune(out / f"told-{seed}", seed, 700, "--sft.data", str(hints))
         for arm, flags in ARMS.items():
             folder = out / f"told-{arm}-{seed}"
             steps = ["--run.steps", "40", "--run.out-dir", str(folder)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rlvr.config import Config
@@ -73,11 +72,20 @@ def show_plan(config: Config, machine: Machine) -> int:
 
     shards, memory = shards_of(config, machine), int(machine.gib * GIB)
     task = task_of(config)
-    from rlvr.model.memory.plan import STAGES, advice, choose_checkpointing, longest_row, make_plan, shape_of_config
+    from rlvr.model.memory.plan import (
+        STAGES,
+        advice,
+        choose_checkpointing,
+        longest_row,
+        make_plan,
+        shape_of_config,
+        with_teacher,
+    )
     from rlvr.model.text.context import run_limit  # torch takes seconds, for which a wrong name does not wait
 
     settings, trust = settings_for(config, task), config.model.trust_remote_code
-    shape, gpu = shape_of_config(settings, trust_remote_code=trust), config.model.device not in ("cpu", "mps")
+    shape = with_teacher(shape_of_config(settings, trust_remote_code=trust), config)
+    gpu = config.model.device not in ("cpu", "mps")
     rows: dict[str, Any] = {
         "turns": config.run.environment is not None or (task is not None and task.environment is not None),
         "context": run_limit(config, settings),
@@ -100,6 +108,7 @@ def show_plan(config: Config, machine: Machine) -> int:
     console = Console()
     console.print(table)
     say = f"{shape.parameters / 1e9:.2f}B weights, microbatches of {plan.tokens} tokens"
+    say += f", those of the teacher {shape.teacher / 1e9:.2f}B" if shape.teacher else ""
     say += ", gradient checkpointing" if config.model.gradient_checkpointing else ""
     if rows["turns"]:
         say += f", rows of up to {longest_row(config, **rows)} with replies"
@@ -137,12 +146,11 @@ def task_of(config: Config) -> Task | None:
 def settings_for(config: Config, task: Task | None) -> Any:
     """Return transformers' config of a run's model. That of a well-known model needs no network."""
     from rlvr.model.load.policy import load_rendering
-    from rlvr.model.memory.plan import known_settings, model_settings
+    from rlvr.model.memory.plan import known_or_read
 
     from .task import collect_corpus
 
     if config.model.name != "tiny":
-        known = None if Path(config.model.name).exists() else known_settings(config.model.name)
-        return model_settings(config) if known is None else known
+        return known_or_read(config.model)
     assert task is not None
     return load_rendering(config.model, corpus=collect_corpus(task))[1]

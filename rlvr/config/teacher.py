@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from rlvr.core.printable import is_plain
 
+from .model import ModelConfig
 from .settings import (
     ADVANCED,
     COUNT_OR_NONE,
@@ -105,6 +106,12 @@ class TeacherConfig(Group):
                 for item in self.pack_weight
             ),
         ]
+
+    def model_beside(self, policy: ModelConfig) -> ModelConfig:
+        """Return the settings of another model that teaches a policy in its process."""
+        assert self.name is not None
+        fields = ("device", "dtype", "attention", "trust_remote_code")
+        return ModelConfig(name=self.name, **{field: getattr(policy, field) for field in fields})
 
     @property
     def weights_of_packs(self) -> dict[str, float]:

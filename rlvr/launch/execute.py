@@ -30,7 +30,7 @@ from rlvr.model.cpu.processor import tuned_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.model.load.pretrained import pick_device
 from rlvr.model.memory.estimate import gpu_memory, shape_of
-from rlvr.model.memory.plan import choose_checkpointing, model_settings, shape_of_config, warning_of_plan
+from rlvr.model.memory.plan import choose_checkpointing, model_settings, shape_of_config, warning_of_plan, with_teacher
 from rlvr.model.optim.health import check_weights
 from rlvr.model.optim.optimizer import check_optimizer, make_optimizer
 from rlvr.model.optim.sharding import check_shard, make_mesh
@@ -103,9 +103,9 @@ def choose_by_plan(config: Config, task: Task) -> Config:
     memory = gpu_memory(pick_device(config.model.device))
     if memory is None or config.model.gradient_checkpointing is not None or config.model.name == "tiny":
         return config
-    settings = model_settings(config)
+    settings = model_settings(config.model)
     try:
-        shape = shape_of_config(settings, trust_remote_code=config.model.trust_remote_code)
+        shape = with_teacher(shape_of_config(settings, trust_remote_code=config.model.trust_remote_code), config)
     except ValueError:  # of a model whose config has other names no plan can be made
         return config
     turns, context = task.environment is not None, run_limit(config, settings)
@@ -233,7 +233,7 @@ def warn_of_memory(session: Session, limit: int | None) -> None:
     memory = gpu_memory(session.policy.device)
     if memory is None or (shape := shape_of(session.policy)) is None:
         return
-    gpus = max(session.accelerator.num_processes, torch.cuda.device_count())
+    shape, gpus = with_teacher(shape, session.config), max(session.accelerator.num_processes, torch.cuda.device_count())
     turns = session.task.environment is not None
     if told := warning_of_plan(shape, session.config, memory=memory, gpus=gpus, turns=turns, context=limit):
         session.reporter.warn(told, "memory")

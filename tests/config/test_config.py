@@ -20,7 +20,7 @@ from rlvr.commands.audit import AuditArgs
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.profile import ProfileArgs
-from rlvr.commands.train import recipe_names
+from rlvr.commands.train import load_recipe, recipe_config, recipe_names
 from rlvr.config import (
     SAMPLERS,
     AlgoConfig,
@@ -125,6 +125,16 @@ def test_recipes_keep_their_bounds(name):
     check_effect(module.CONFIG, values_of(type(module.CONFIG), module.CONFIG))
     if isinstance(module.CONFIG, Config):
         module.CONFIG.check()
+
+
+@pytest.mark.parametrize(("algo", "flags"), [("opd", ["--teacher.name", "m"]), ("sdpo", [])])
+def test_tiny_math_distils_each_of_many_problems_once(algo, flags):
+    """No groups, no second pass: with 64 problems of eight, four times each, a student stopped .2 below its teacher."""
+    config = recipe_config(load_recipe("tiny_math"), ["--algo", algo, *flags], "rlvr train")
+    config.check()
+    assert (config.rollout.problems_per_step, config.rollout.group_size) == (512, 1)
+    assert (config.algo.minibatches, config.algo.epochs) == (8, 1)
+    assert config.teacher.loss == "js"
 
 
 def distil(algo: str, **teacher) -> dict[str, object]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from transformers import AutoConfig, Qwen2Config
 
 from rlvr.commands.cli import main
@@ -22,6 +23,7 @@ from rlvr.config import (
     ModelConfig,
     OptimConfig,
     RolloutConfig,
+    TeacherConfig,
     TorchSamplerConfig,
     VLLMConfig,
     VLLMServerConfig,
@@ -39,8 +41,10 @@ from rlvr.model.memory.plan import (
     make_plan,
     shape_of_config,
     warning_of_plan,
+    with_teacher,
 )
 from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
+from rlvr.training.step.distillation.teacher import open_teacher
 from rlvr.training.step.update import update
 from tests.helpers.files import GOLDEN, ROOT, lines
 from tests.helpers.runs import make_run, rollouts_of, tiny, with_settings
@@ -111,6 +115,24 @@ def test_what_is_held_is_what_the_tensors_take(tmp_path, rank: int, kl_coef: flo
     optimizer.step()
     moments = sum(value.nbytes for state in optimizer.state.values() for name, value in state.items() if name != "step")
     assert tensors(policy, reference) + moments == Estimate(shape, config).resident
+
+
+def test_another_model_as_teacher_has_the_dtype_of_the_computation(tmp_path) -> None:
+    """Twice the layers of the policy, frozen: two bytes a weight, in the plan and in the tensors."""
+    for layers in (2, 4):
+        made = ModelConfig(device="cpu", tiny_layers=layers)
+        load_policy(made, corpus=["0123456789+="], seed=0).save(tmp_path / f"{layers}")
+    model = ModelConfig(name=f"{tmp_path}/2", device="cpu", dtype="bfloat16")
+    config = Config(model=model, algo=AlgoConfig("opd"), teacher=TeacherConfig(name=f"{tmp_path}/4"))
+    policy = load_policy(model)
+    teacher = open_teacher(config, policy, None, Accelerator(cpu=True))
+    assert teacher is not None
+    assert teacher.policy is not None
+    shape = with_teacher(shape_of_config(policy.causal.config), config)
+    assert shape.teacher == teacher.parameters > shape.parameters
+    estimate = Estimate(shape, config)
+    assert tensors(teacher.policy) == estimate.teacher == 2 * teacher.parameters
+    assert estimate.resident == 16 * shape.parameters + estimate.teacher
 
 
 def test_a_critic_of_its_own_holds_all_but_gradients_again() -> None:
@@ -558,6 +580,17 @@ def test_the_command_says_whether_a_run_fits(
     assert "7.62B weights" in printed
     last = printed.strip().splitlines()[-1]
     assert last.startswith("fits" if code == 0 else ("it fits with", "all weights"))
+
+
+def test_the_command_counts_another_model_as_teacher(qwen: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """7.62e9 weights of two bytes are 14.19 GiB in each stage; one that does not exist is refused."""
+    flags = ["doctor", "--plan", "math_grpo", "--algo", "opd", "--model.name", "Qwen/Qwen2.5-0.5B-Instruct"]
+    assert main([*flags, "--teacher.name", qwen]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"teacher\W+14.19\W+14.19\W+14.19", printed)
+    assert "0.49B weights, microbatches of" in printed
+    assert "those of the teacher 7.62B" in printed
+    assert main([*flags, "--teacher.name", f"{qwen}/none"]) == 2
 
 
 @pytest.mark.parametrize(

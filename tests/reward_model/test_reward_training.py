@@ -122,7 +122,7 @@ def test_microbatches_do_not_change_the_result(policy):
 def test_microbatches_are_cut_by_memory(policy, monkeypatch):
     """Where the device has memory for fewer tokens than the setting allows, they decide; bit for bit."""
     _, cut = train_on_pairs(policy, tokens_per_microbatch=50)
-    monkeypatch.setattr("rlvr.model.memory.estimate.fitting_tokens", lambda model, config: 50)
+    monkeypatch.setattr("rlvr.model.memory.estimate.fitting_tokens", lambda *asked: 50)
     assert train_on_pairs(policy)[1] == cut
 
 

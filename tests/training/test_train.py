@@ -72,7 +72,7 @@ def test_microbatches_are_cut_by_memory(tmp_path, monkeypatch, trained):
     """Where the device has memory for fewer tokens than the setting allows, they decide; bit for bit."""
     ends = []
     for setting, fitting in ((60, None), (10**6, 60), (10**6, None)):
-        monkeypatch.setattr("rlvr.model.memory.estimate.fitting_tokens", lambda policy, config, bound=fitting: bound)
+        monkeypatch.setattr("rlvr.model.memory.estimate.fitting_tokens", lambda *asked, bound=fitting: bound)
         pairs = trained == "pairs"
         run = make_run(tmp_path, reference=pairs, algo={"name": "dpo"} if pairs else {})
         run.config = dataclasses.replace(

@@ -41,7 +41,7 @@ class Shape:
     """A decoder-only model: parameters in all, layers, width of the hidden and MLP states, and of all (key) heads.
 
     wide: parameters outside linear layers, and of an LM head that is tied to the embeddings. vocabulary: rows of the
-    LM head; untied: whether it has weights of its own.
+    LM head; untied: whether it has weights of its own. teacher: parameters of another model that teaches it.
     """
 
     parameters: int
@@ -53,6 +53,7 @@ class Shape:
     wide: int
     vocabulary: int = 0
     untied: bool = False
+    teacher: int = 0
 
     def adapters(self, rank: int) -> int:
         """Return the parameters of LoRA adapters of this rank on all linear layers but the LM head."""
@@ -191,7 +192,12 @@ class Estimate:
 
     @property
     def teacher(self) -> int:
-        """The average that teaches: a copy of the trained weights. Another model is not counted."""
+        """The average that teaches, a copy of the trained weights; or another model, in the computation's dtype."""
+        return self.average or self.shape.teacher * self.number
+
+    @property
+    def average(self) -> int:
+        """The average that teaches."""
         return self.trained_weights if self.config.teacher_kind == "ema" else 0
 
     @property
@@ -315,7 +321,7 @@ class Estimate:
         weights, state = self.trained_weights if self.shards == 1 else self.weights, self.state
         if self.critic is not None:
             weights, state = weights + self.critic.trained_weights, state + self.critic.state
-        held = (self.reference if self.config.algo.reference_every else 0) + self.teacher
+        held = (self.reference if self.config.algo.reference_every else 0) + self.average
         return weights + held + state // self.shards
 
     def cache(self, row: int | None = None) -> int:
@@ -334,10 +340,13 @@ class Estimate:
         return cache + repeated + SAMPLED_LOGITS * FP32 * rows * shape.vocabulary
 
 
-def microbatch_tokens(policy: Trained, config: Config) -> int:
-    """Return the most tokens of a microbatch: `wanted_tokens`, or fewer where the GPU's memory is short."""
+def microbatch_tokens(policy: Trained, config: Config, teacher: int = 0) -> int:
+    """Return the most tokens of a microbatch: `wanted_tokens`, or fewer where the GPU's memory is short.
+
+    teacher: parameters of another model that teaches the policy.
+    """
     tokens = wanted_tokens(config)
-    return min(tokens, fitting_tokens(policy, config) or tokens)
+    return min(tokens, fitting_tokens(policy, config, teacher) or tokens)
 
 
 def wanted_tokens(config: Config) -> int:
@@ -350,7 +359,7 @@ def usable_share(config: Config) -> float:
     return 1.0 if config.optim.tokens_per_microbatch else 1 - MARGIN
 
 
-def fitting_tokens(policy: Trained, config: Config) -> int | None:
+def fitting_tokens(policy: Trained, config: Config, teacher: int = 0) -> int | None:
     """Return the tokens of a microbatch that the model's GPU has memory for, by the estimate; None: no bound is known.
 
     A function of the kind of GPU and of the settings, not of what happens to be free: a resumed run cuts the same
@@ -360,7 +369,7 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     if memory is None or (shape := shape_of(policy)) is None:
         return None
     share = engine_share(config, torch.cuda.device_count(), training=True)
-    return tokens_that_fit(shape, config, memory, usable_share(config) - share)
+    return tokens_that_fit(replace(shape, teacher=teacher), config, memory, usable_share(config) - share)
 
 
 def gpu_memory(device: torch.device) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlvr.config import Config, TorchSamplerConfig
+from rlvr.config import Config, ModelConfig, TorchSamplerConfig
 from rlvr.config.settings import carry
 
 from ..load.gguf import find_converted
@@ -297,18 +297,36 @@ def shape_of_config(settings: Any, *, trust_remote_code: bool = False) -> Shape:
     return shape
 
 
-def model_settings(config: Config) -> Any:
-    """Return the transformers config of the model that a run trains; of an adapter, its base's.
+def with_teacher(shape: Shape, config: Config) -> Shape:
+    """Return the shape of a policy with the parameters of another model that teaches it in its process.
+
+    Raises ValueError as `model_settings`.
+    """
+    if config.teacher is None or config.teacher_kind != "model":
+        return shape
+    assert config.teacher.name is not None
+    model, trust = config.teacher.model_beside(config.model), config.model.trust_remote_code
+    return replace(shape, teacher=shape_of_config(known_or_read(model), trust_remote_code=trust).parameters)
+
+
+def known_or_read(model: ModelConfig) -> Any:
+    """Return the transformers config of a well-known model without a network; of others as `model_settings`."""
+    known = None if Path(model.name).exists() else known_settings(model.name)
+    return model_settings(model) if known is None else known
+
+
+def model_settings(model: ModelConfig) -> Any:
+    """Return the transformers config of a model; of an adapter, its base's.
 
     Raises ValueError where it does not exist or is no causal LM. Not for the built-in tiny model.
     """
-    name, trust = config.model.name, config.model.trust_remote_code
+    name, trust = model.name, model.trust_remote_code
     folder = Path(name).expanduser()
     with load_errors_as_value_error(name):
         if (folder / "config.json").is_file():  # it may have no weights, and no tokenizer
             settings = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
         else:
-            source = find_converted(name, config.model.revision)
+            source = find_converted(name, model.revision)
             settings = AutoConfig.from_pretrained(
                 source.weights.name, **source.weights.options(), trust_remote_code=trust
             )

@@ -197,8 +197,9 @@ def run_learner(
 
     policy: the one that `compute` uses; the learner's unless given. A teacher may not allow threads.
     """
-    tokens = microbatch_tokens(learner.policy, learner.config)
-    threads = learner.teacher is None or learner.teacher.allows_threads
+    teacher = learner.teacher
+    tokens = microbatch_tokens(learner.policy, learner.config, 0 if teacher is None else teacher.parameters)
+    threads = teacher is None or teacher.allows_threads
     chosen = policy or learner.policy
     return run_microbatches(batch, chosen, learner.accelerator, tokens, compute, trained, threads=threads)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from rlvr.config import Config, ModelConfig, TeacherConfig
+from rlvr.config import Config, TeacherConfig
 from rlvr.core.types import Group, Problem, incorrect
 from rlvr.distributed import gather
 from rlvr.model.load.policy import Policy, load_policy
@@ -26,8 +26,8 @@ class Teacher:
 
     policy: a model in this process; None: it is served. served: of the first process, which asks for all. feedback:
     makes the prompts that it reads; None: it reads the policy's. limit: the tokens that it reads; None: any number.
-    follows: the share of the present policy that its weights take in after each step (0: none). off_policy: adds the
-    gradient on demonstrations for an update's number, and returns the loss.
+    parameters: of a model of its own. follows: the share of the present policy that its weights take in after each step
+    (0: none). off_policy: adds the gradient on demonstrations for an update's number, and returns the loss.
     """
 
     settings: TeacherConfig
@@ -35,6 +35,7 @@ class Teacher:
     served: ServedTeacher | None = None
     feedback: Feedback | None = None
     limit: int | None = None
+    parameters: int = 0
     follows: float = 0.0
     off_policy: Callable[[int], float] | None = None
 
@@ -116,23 +117,21 @@ def open_teacher(config: Config, policy: Policy, verifier: Any, accelerator: Acc
         "live": lambda: policy,
     }
     teacher.policy = own[kind]()
+    if kind == "model":
+        teacher.parameters = sum(weight.numel() for weight in teacher.policy.model.parameters())
     teacher.limit = context_limit(teacher.policy.causal.config)
     return teacher
 
 
 def load_teacher(config: Config, policy: Policy) -> Policy:
-    """Return the teacher's model, frozen, on the policy's device. Raises ValueError for another tokenizer."""
+    """Return the teacher's model, frozen, on the policy's device, its weights in the dtype of the computation.
+
+    Raises ValueError for another tokenizer.
+    """
     assert config.teacher is not None
-    assert config.teacher.name is not None
-    m = config.model
-    wanted = ModelConfig(
-        name=config.teacher.name,
-        device=str(policy.device),
-        dtype=m.dtype,
-        attention=m.attention,
-        trust_remote_code=m.trust_remote_code,
-    )
-    teacher = load_policy(wanted)
+    weights: Literal["float32", "bfloat16"] = "bfloat16" if policy.dtype is torch.bfloat16 else "float32"
+    wanted = config.teacher.model_beside(config.model)
+    teacher = load_policy(replace(wanted, device=str(policy.device), weights=weights))
     teacher.model.requires_grad_(False)
     own, other = policy.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     if own != other:

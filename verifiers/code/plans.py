@@ -26,8 +26,8 @@ from rlvr.sandbox.testcode import instrument, null_search
 from rlvr.sandbox.wire import values
 
 from . import equality
-from .bindings import split_condition
 from .evalplus import read_cases, same_result
+from .interpretation import split_condition
 from .strength import (
     WeakTests,
     WithoutAnnotations,

@@ -115,16 +115,14 @@ class Interpretation:
 
     def _execute_assign(self, node: ast.Assign) -> None:
         (target, *others), value = node.targets, node.value
-        parallel = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and not others
-        if parallel and len(target.elts) == len(value.elts) and not _has_starred(target, value):
-            found = list(map(self._hold, value.elts))
-            for each, part in zip(target.elts, found):
-                self._assign(each, part)
+        starred = any(isinstance(each, ast.Starred) for each in ast.walk(value))
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and not (others or starred):
+            targets, found = target.elts, list(map(self._hold, value.elts))
         else:
-            parts = any(isinstance(each, (ast.Tuple, ast.List)) for each in node.targets)
-            found = [self._evaluate(value) if parts else self._hold(value)]
-            for each in node.targets:
-                self._assign(each, *found)
+            parts = any(isinstance(each, ast.Tuple) for each in node.targets)
+            targets, found = node.targets, [self._evaluate(value) if parts else self._hold(value)] * len(node.targets)
+        for each, part in zip(targets, found):
+            self._assign(each, part)
         self._end_statement(join(found))
 
     def _execute_augassign(self, node: ast.AugAssign) -> None:
@@ -193,6 +191,8 @@ class Interpretation:
         if not (plain and isinstance(call, ast.Call) and called_name(call) == "raises"):
             raise WeakTests("a with other than pytest.raises around one call")
         _check_expected(call.args)
+        self._refuse_answers(*(self._evaluate(keyword.value) for keyword in call.keywords))
+        self._end_statement(_OWN)
         self._expect(node.body[0])
 
     def _expect(self, node: ast.stmt) -> None:
@@ -239,14 +239,14 @@ class Interpretation:
             return
         calls = {self._calls[answer] for answer in value.answers}
         given = {call for found in self._read.values() for call in found}
-        if not calls and is_condition and len(self._read) == 1 and isinstance([*self._read][0], ast.Name):
+        if not calls and is_condition and len(self._read) == 1 and isinstance(next(iter(self._read)), ast.Name):
             self.marked.update(self._read)
             return
         asked_here = all(answer >= asked_before for answer in value.answers)
         if len(calls) == 1 and given == calls and (asked_here or not any(map(self._is_apart, self._read))):
             self._kept.update(self._read)
             return
-        raise WeakTests(f"{_show([*self._read][0])} is read or changed after a call that may change it")
+        raise WeakTests(f"{_show(next(iter(self._read)))} is read or changed after a call that may change it")
 
     def _is_apart(self, node: ast.expr) -> bool:
         """Whether the container is compared, or a part of it is read: `k = f(xs)`, `assert xs[:k] == [1, 2]`."""
@@ -265,11 +265,9 @@ class Interpretation:
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             self._scope[target.id] = value
-        elif isinstance(target, (ast.Tuple, ast.List)):
+        elif isinstance(target, ast.Tuple):
             for each in target.elts:
                 self._assign(each, value.take_item())
-        elif isinstance(target, ast.Starred):
-            self._assign(target.value, Value(value.answers, frozenset([Container(value.containers)])))
         elif isinstance(target, ast.Subscript):
             self._assign_item(target, value)
         elif isinstance(target, ast.Attribute) and self._hold(target.value).kind:
@@ -379,7 +377,7 @@ class Interpretation:
         left, right = values[0], values[-1]
         if isinstance(node.ops[-1], (ast.In, ast.NotIn)) and right.kind and not nodes[2:]:
             return self._ask(node, left)
-        if isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+        if isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not nodes[2:]:
             return Value(join(values).answers)
         if [type(op) for op in node.ops] == [ast.Eq] and not (left.answers and right.answers):
             several = left if left.answers else right
@@ -470,12 +468,8 @@ class Interpretation:
 
     def _iterate(self, node: ast.expr) -> Value:
         """Return the value of what a loop goes through."""
-        value = self._hold(node)
-        if value.kind:
-            return self._ask(node)
-        if isinstance(node, ast.Name) and any(container.given for container in value.containers):
-            self._evaluate(node)
-        return value
+        value = self._evaluate(node)
+        return self._ask(node) if value.kind else value
 
     # Calls.
 
@@ -587,13 +581,10 @@ def _check_expected(nodes: Sequence[ast.expr | None]) -> None:
         raise WeakTests("an exception is expected that is none of the builtin ones, or any")
 
 
-def _has_starred(*nodes: ast.Tuple) -> bool:
-    return any(isinstance(each, ast.Starred) for node in nodes for each in node.elts)
-
-
 def _fails_as_assert(node: ast.stmt) -> bool:
     """Whether a statement always fails, as a failed assert does."""
-    return always_fails(node) and (isinstance(node, ast.Assert) or called_name(node.exc) == "AssertionError")
+    name = called_name(node.exc) if isinstance(node, ast.Raise) and node.exc is not None else "AssertionError"
+    return always_fails(node) and name == "AssertionError"
 
 
 def _show(node: ast.AST) -> str:

@@ -27,10 +27,9 @@ from rlvr.sandbox.wire import values
 
 from . import equality
 from .evalplus import read_cases, same_result
-from .interpretation import split_condition
+from .interpretation import WeakTests, split_condition
 from .strength import (
-    WeakTests,
-    WithoutAnnotations,
+    WithoutNotes,
     check_strong,
     find_classes,
     mark_arguments,
@@ -434,7 +433,7 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     instrument.rename_called_tests(tree)
     try:
         with shorten_literals(tree):
-            WithoutAnnotations(tree, names)
+            tree = WithoutNotes().visit(tree)
             compared = check_strong(tree, names, defined_in(ours))
             classes = tuple(sorted(find_classes(tree, names)))
             mark_arguments(tree, compared)

@@ -117,10 +117,6 @@ class _Check:
             for target in node.targets
             if isinstance(target, ast.Name) and isinstance(node.value, ast.Call)
         }
-        # What asserts say where they fail. If nothing handles that, it decides nothing.
-        messages = [node.msg for node in ast.walk(tree) if isinstance(node, ast.Assert) and node.msg is not None]
-        tries = any(isinstance(node, ast.Try) for node in ast.walk(tree))
-        self.messages = set() if tries else {part for message in messages for part in ast.walk(message)}
         self.handled = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self.functions = {node.name for node in functions}
@@ -228,8 +224,7 @@ class _Check:
             raise WeakTests("the text of what may be an object")
 
     def _is_answer(self, node: ast.expr) -> bool:
-        answer = isinstance(node, ast.Call) and self._is_of_program(node) and called_name(node) not in self.classes
-        return answer and node not in self.messages
+        return isinstance(node, ast.Call) and self._is_of_program(node) and called_name(node) not in self.classes
 
     def _check_subscript(self, node: ast.Subscript) -> None:
         if self._is_object(node.value) and any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
@@ -317,8 +312,6 @@ class _Check:
         either = isinstance(node.test, ast.BoolOp) and any(isinstance(part, ast.Constant) for part in parts)
         if either or isinstance(node.test, always):
             raise WeakTests("an assert that always holds")
-        if isinstance(node.msg, ast.Constant) and not isinstance(node.msg.value, str):
-            raise WeakTests("the message of an assert is no text")
 
     # Expressions.
 
@@ -388,33 +381,33 @@ def read_imports(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-class WithoutAnnotations(ast.NodeTransformer):
-    """Takes the annotations out of a tree. Raises WeakTests for one that does more than name types."""
-
-    def __init__(self, tree: ast.Module, names: Iterable[str]) -> None:
-        self.values = find_names(tree)[1].union(names)
-        self.visit(tree)
+class WithoutNotes(ast.NodeTransformer):
+    """Takes out of a tree what decides nothing: annotations, and what asserts say where they fail."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self._refuse_computed(node.returns)
+        _refuse_computed(node.returns)
         node.returns = None
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
-        self._refuse_computed(node.annotation)
+        _refuse_computed(node.annotation)
         node.annotation = None
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        self._refuse_computed(node.annotation)
+        _refuse_computed(node.annotation)
         return ast.Pass() if node.value is None else ast.Assign([node.target], self.visit(node.value))
 
-    def _refuse_computed(self, annotation: ast.expr | None) -> None:
-        for part in ast.walk(annotation) if annotation is not None else ():
-            read = isinstance(part, (ast.Attribute, ast.Subscript))
-            names = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)} if read else set()
-            if isinstance(part, (ast.Call, ast.NamedExpr)) or names & self.values:
-                raise WeakTests("an annotation that computes something")
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        if isinstance(node.msg, ast.Constant) and not isinstance(node.msg.value, str):
+            raise WeakTests("the message of an assert is no text")
+        node.msg = None
+        return node
+
+
+def _refuse_computed(annotation: ast.expr | None) -> None:
+    if annotation is not None and any(isinstance(part, (ast.Call, ast.NamedExpr)) for part in ast.walk(annotation)):
+        raise WeakTests("an annotation that computes something")
 
 
 def find_classes(tree: ast.Module, names: Iterable[str]) -> frozenset[str]:

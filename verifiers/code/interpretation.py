@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-import itertools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from rlvr.core.files.tables import read_words
-from rlvr.sandbox.testcode.instrument import always_fails, called_name
+from rlvr.sandbox.testcode.instrument import always_fails, called_name, find_names
 
 from .containers import Container, Value, join
 
@@ -35,7 +34,6 @@ EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
 _MAX_STEPS = 200_000
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _OWN = Value()
 
@@ -64,12 +62,14 @@ class Interpretation:
         self._scope = self._module
         self._running: list[str] = []
         self._returned: list[Value] = []
+        # What the variables are where a round of a loop ends.
+        self._left: list[dict[str, Value]] = []
         # The calls that gave the answers, by the answers' numbers.
         self._calls: list[ast.AST] = []
-        # What is read in a statement of containers that the program was given, with the calls that gave them.
+        # What is read in a statement, with the calls by which the program got it.
         self._read: dict[ast.expr, set[ast.AST]] = {}
         self.marked = set[ast.expr]()
-        self._kept = set[ast.expr]()
+        self._expected = set[ast.expr]()  # variables that what is expected is computed from
         self._steps = 0
         # Whether a part of an expression is executed that may be left out, or in which an exception is expected.
         self._optional = self._expecting = False
@@ -79,8 +79,8 @@ class Interpretation:
         for name in self._functions:
             if name.startswith("test"):
                 self._run(name, {})
-        if conflict := self.marked & self._kept:
-            raise WeakTests(f"{_show(conflict.pop())} is an answer, and what one is held against")
+        if both := self.marked & self._expected:
+            raise WeakTests(f"{_show(both.pop())} is an answer, and what one is held against")
 
     # Statements.
 
@@ -98,9 +98,14 @@ class Interpretation:
             raise WeakTests("the tests are too long")
 
     def _execute_pass(self, node: ast.AST) -> None:
-        """Nothing happens, or what follows is not executed: it is looked at all the same."""
+        pass
 
-    _execute_break = _execute_continue = _execute_import = _execute_importfrom = _execute_pass
+    _execute_import = _execute_importfrom = _execute_pass
+
+    def _execute_break(self, node: ast.AST) -> None:
+        self._left.append(dict(self._scope))  # what follows is not executed; it is looked at all the same
+
+    _execute_continue = _execute_break
 
     def _execute_functiondef(self, node: ast.FunctionDef) -> None:
         if self._functions.get(node.name) is not node:
@@ -148,7 +153,7 @@ class Interpretation:
         after = dict(self._scope)
         self._replace_scope(before)
         self._execute(node.orelse)
-        self._replace_scope(_join_scopes(after, self._scope))
+        self._replace_scope(_join_scopes(self._scope, after))
 
     def _execute_for(self, node: ast.For) -> None:
         if node.orelse:
@@ -156,18 +161,17 @@ class Interpretation:
         whole = self._iterate(node.iter)
         self._refuse_answers(whole)
         self._end_statement(_OWN)
-        # What one round has bound or given away, another one may read.
-        for number in itertools.count():
-            before = dict(self._scope)
+        outer = self._left
+        # What one round has bound or given away, the next one may read, and bind to another variable.
+        for _ in range(2 + len(find_names(node)[1])):
+            self._left = [dict(self._scope)]
             self._assign(node.target, whole.take_item())
             self._execute(node.body)
-            self._replace_scope(_join_scopes(before, self._scope))
-            if number and _find_answers(before) == _find_answers(self._scope):
-                return
+            self._replace_scope(_join_scopes(self._scope, *self._left))
+        self._left = outer
 
     def _execute_assert(self, node: ast.Assert) -> None:
-        if self._optional:
-            raise WeakTests("an answer decides what is executed")
+        self._refuse_optional()
         self._check_condition(node.test, {})
 
     def _execute_try(self, node: ast.Try) -> None:
@@ -197,6 +201,7 @@ class Interpretation:
 
     def _expect(self, node: ast.stmt) -> None:
         """Execute a statement that should raise: one call of the program, which nothing but the program may fail."""
+        self._refuse_optional()
         before = len(self._calls)
         self._expecting = True
         value = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
@@ -206,6 +211,10 @@ class Interpretation:
         self._expecting = False
         if self._calls[before:] != [value]:
             raise WeakTests("an exception is expected of something else than one call of the program")
+
+    def _refuse_optional(self) -> None:
+        if self._optional:
+            raise WeakTests("an answer decides what is executed")
 
     def _end_statement(self, value: Value) -> None:
         if not self._nested:
@@ -218,8 +227,9 @@ class Interpretation:
         """Check what an assert holds against what. read: what has been read to get there."""
         for part in split_condition(node):
             before, outer, self._read = len(self._calls), self._read, dict(read)
-            items = part.args[0] if isinstance(part, ast.Call) and called_name(part) == "all" and part.args else None
-            if isinstance(items, ast.GeneratorExp) and isinstance(part.func, ast.Name):  # type: ignore[attr-defined]
+            all_of = isinstance(part, ast.Call) and self._is_builtin(part.func) and called_name(part) == "all"
+            items = part.args[0] if all_of and part.args else None  # type: ignore[attr-defined]
+            if isinstance(items, ast.GeneratorExp):
                 scope = self._scope
                 self._scope = dict(scope)
                 self._refuse_answers(self._bind_generators(items))
@@ -235,18 +245,19 @@ class Interpretation:
 
     def _check_read(self, value: Value, *, asked_before: int, is_condition: bool) -> None:
         """Refuse what the program may have changed, unless it is the answer or is read to judge the answer."""
-        if not self._read:
+        if value.answers or not is_condition:
+            self._expected.update(self._read)
+        changed = [node for node, calls in self._read.items() if calls]
+        if not changed:
+            return
+        if not value.answers and is_condition and len(changed) == 1 and isinstance(changed[0], ast.Name):
+            self.marked.update(changed)
             return
         calls = {self._calls[answer] for answer in value.answers}
-        given = {call for found in self._read.values() for call in found}
-        if not calls and is_condition and len(self._read) == 1 and isinstance(next(iter(self._read)), ast.Name):
-            self.marked.update(self._read)
-            return
         asked_here = all(answer >= asked_before for answer in value.answers)
-        if len(calls) == 1 and given == calls and (asked_here or not any(map(self._is_apart, self._read))):
-            self._kept.update(self._read)
-            return
-        raise WeakTests(f"{_show(next(iter(self._read)))} is read or changed after a call that may change it")
+        judged = len(calls) == 1 and all(self._read[node] == calls for node in changed)
+        if not (judged and (asked_here or not any(map(self._is_apart, changed)))):
+            raise WeakTests(f"{_show(changed[0])} is read or changed after a call that may change it")
 
     def _is_apart(self, node: ast.expr) -> bool:
         """Whether the container is compared, or a part of it is read: `k = f(xs)`, `assert xs[:k] == [1, 2]`."""
@@ -343,8 +354,7 @@ class Interpretation:
 
     def _evaluate_name(self, node: ast.Name) -> Value:
         value = self._find(node)
-        if given := value.find_given():
-            self._read.setdefault(node, set()).update(given)
+        self._read.setdefault(node, set()).update(value.find_given())
         return value
 
     def _evaluate_constant(self, node: ast.Constant) -> Value:
@@ -480,8 +490,7 @@ class Interpretation:
             return self._ask(node, *self._pass(given), kind="object" if name in self._classes else "")
         if isinstance(node.func, ast.Name) and name in self._functions:
             found = self._call_own(node, nested=True)
-            if given_before := found.find_given():
-                self._read.setdefault(node, set()).update(given_before)
+            self._read.setdefault(node, set()).update(found.find_given())
             return found
         whole = None
         if isinstance(node.func, ast.Attribute):
@@ -497,6 +506,9 @@ class Interpretation:
         if name in ("all", "any", "zip") and found.answers:
             raise WeakTests(f"{name}() of an answer, which may have too few items")
         return Value(found.answers, self._find_result(node, found))
+
+    def _is_builtin(self, func: ast.expr) -> bool:
+        return isinstance(func, ast.Name) and func.id not in self._names and func.id not in self._functions
 
     def _pass(self, nodes: list[ast.expr]) -> list[Value]:
         """Return the values of arguments of the program. What is read for them is not judged."""
@@ -565,12 +577,9 @@ def _make(holds: Collection[Container] = ()) -> frozenset[Container]:
     return frozenset([Container(holds)])
 
 
-def _join_scopes(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
-    return {name: join(scope[name] for scope in (one, other) if name in scope) for name in one.keys() | other.keys()}
-
-
-def _find_answers(scope: dict[str, Value]) -> set[str]:
-    return {name for name, value in scope.items() if value.answers}
+def _join_scopes(*scopes: dict[str, Value]) -> dict[str, Value]:
+    names = {name for scope in scopes for name in scope}
+    return {name: join(scope[name] for scope in scopes if name in scope) for name in names}
 
 
 def _check_expected(nodes: Sequence[ast.expr | None]) -> None:

@@ -33,7 +33,7 @@ CHANGING = _WORDS["changing"]
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
-_MAX_STEPS = 200_000
+_MAX_STEPS = 100_000
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _OWN = Value()
 
@@ -89,11 +89,11 @@ class Interpretation:
             execute = getattr(self, f"_execute_{type(node).__name__.lower()}", None)
             if execute is None:
                 raise WeakTests(f"{type(node).__name__} in the tests")
-            self._count_step()
+            self._count_steps()
             execute(node)
 
-    def _count_step(self) -> None:
-        self._steps += 1
+    def _count_steps(self, number: int = 1) -> None:
+        self._steps += number
         if self._steps > _MAX_STEPS:
             raise WeakTests("the tests are too long")
 
@@ -306,7 +306,7 @@ class Interpretation:
 
     def _evaluate(self, node: ast.expr) -> Value:
         """Return the value of an expression whose contents are read."""
-        self._count_step()
+        self._count_steps()
         evaluate = getattr(self, f"_evaluate_{type(node).__name__.lower()}", None)
         if evaluate is None:
             raise WeakTests(f"{type(node).__name__} in the tests")
@@ -350,7 +350,9 @@ class Interpretation:
     def _find(self, node: ast.Name) -> Value:
         if node.id in self._names:
             return Value(kind="object")
-        return self._scope.get(node.id) or self._module.get(node.id, _OWN)
+        value = self._scope.get(node.id) or self._module.get(node.id, _OWN)
+        self._count_steps(len(value.find_inside()))
+        return value
 
     def _evaluate_name(self, node: ast.Name) -> Value:
         value = self._find(node)

@@ -382,20 +382,26 @@ def read_imports(tree: ast.Module) -> dict[str, str]:
 
 
 class WithoutNotes(ast.NodeTransformer):
-    """Takes out of a tree what decides nothing: annotations, and what asserts say where they fail."""
+    """Takes out of a tree what decides nothing: annotations, and what asserts say where they fail.
+
+    Raises WeakTests for an annotation that does more than name types, or asks one of the names for something.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        _refuse_computed(node.returns)
+        self._refuse_computed(node.returns)
         node.returns = None
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
-        _refuse_computed(node.annotation)
+        self._refuse_computed(node.annotation)
         node.annotation = None
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        _refuse_computed(node.annotation)
+        self._refuse_computed(node.annotation)
         return ast.Pass() if node.value is None else ast.Assign([node.target], self.visit(node.value))
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -404,10 +410,11 @@ class WithoutNotes(ast.NodeTransformer):
         node.msg = None
         return node
 
-
-def _refuse_computed(annotation: ast.expr | None) -> None:
-    if annotation is not None and any(isinstance(part, (ast.Call, ast.NamedExpr)) for part in ast.walk(annotation)):
-        raise WeakTests("an annotation that computes something")
+    def _refuse_computed(self, annotation: ast.expr | None) -> None:
+        for part in ast.walk(annotation) if annotation is not None else ():
+            asks = isinstance(part, (ast.Attribute, ast.Subscript)) and find_names(part.value)[0] & {*self._names}
+            if asks or isinstance(part, (ast.Call, ast.NamedExpr)):
+                raise WeakTests("an annotation that computes something")
 
 
 def find_classes(tree: ast.Module, names: Iterable[str]) -> frozenset[str]:

@@ -60,7 +60,6 @@ class Interpretation:
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self._module: dict[str, Value] = {}
         self._scope = self._module
-        self._running: list[str] = []
         self._returned: list[Value] = []
         # What the variables are where a round of a loop ends.
         self._left: list[dict[str, Value]] = []
@@ -73,7 +72,7 @@ class Interpretation:
         self._steps = 0
         # Whether a part of an expression is executed that may be left out, or in which an exception is expected.
         self._optional = self._expecting = False
-        # Whether a function is executed as a part of an expression.
+        # Whether a function is executed as a part of a statement.
         self._nested = False
         self._execute(tree.body)
         for name in self._functions:
@@ -89,7 +88,6 @@ class Interpretation:
             execute = getattr(self, f"_execute_{type(node).__name__.lower()}", None)
             if execute is None:
                 raise WeakTests(f"{type(node).__name__} in the tests")
-            self._count_steps()
             execute(node)
 
     def _count_steps(self, number: int = 1) -> None:
@@ -112,38 +110,20 @@ class Interpretation:
             raise WeakTests("a function in a function or in a block")
 
     def _execute_expr(self, node: ast.Expr) -> None:
-        call = node.value
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in self._functions:
-            self._call_own(call, nested=self._nested)
-        else:
-            self._end_statement(self._evaluate(call))
+        self._end_statement(self._evaluate(node.value))
 
     def _execute_assign(self, node: ast.Assign) -> None:
-        (target, *others), value = node.targets, node.value
-        starred = any(isinstance(each, ast.Starred) for each in ast.walk(value))
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and not (others or starred):
-            targets, found = target.elts, list(map(self._hold, value.elts))
-        else:
-            parts = any(isinstance(each, ast.Tuple) for each in node.targets)
-            targets, found = node.targets, [self._evaluate(value) if parts else self._hold(value)] * len(node.targets)
-        for each, part in zip(targets, found):
-            self._assign(each, part)
-        self._end_statement(join(found))
+        value = self._evaluate(node.value)
+        for target in node.targets:
+            self._assign(target, value)
+        self._end_statement(value)
 
     def _execute_augassign(self, node: ast.AugAssign) -> None:
-        place = ast.Name(node.target.id, ast.Load()) if isinstance(node.target, ast.Name) else node.target
-        self._above.setdefault(place, node)
-        target, value = self._evaluate(place), self._evaluate(node.value)
-        if target.answers or value.answers:
-            raise WeakTests("an answer is added to something")
-        self._put(target, value)
-        if isinstance(node.target, ast.Name):
-            self._scope[node.target.id] = join([target, value])
+        self._put(self._evaluate(node.target), self._evaluate(node.value))
         self._end_statement(_OWN)
 
     def _execute_return(self, node: ast.Return) -> None:
-        self._returned.append(self._hold(node.value) if node.value is not None else _OWN)
-        self._end_statement(self._returned[-1])
+        self._returned.append(self._evaluate(node.value) if node.value is not None else _OWN)
 
     def _execute_if(self, node: ast.If) -> None:
         self._refuse_answers(self._evaluate(node.test))
@@ -151,9 +131,9 @@ class Interpretation:
         before = dict(self._scope)
         self._execute(node.body)
         after = dict(self._scope)
-        self._replace_scope(before)
+        self._scope.update(before)
         self._execute(node.orelse)
-        self._replace_scope(_join_scopes(self._scope, after))
+        self._scope.update(_join_scopes(self._scope, after))
 
     def _execute_for(self, node: ast.For) -> None:
         if node.orelse:
@@ -167,7 +147,7 @@ class Interpretation:
             self._left = [dict(self._scope)]
             self._assign(node.target, whole.take_item())
             self._execute(node.body)
-            self._replace_scope(_join_scopes(self._scope, *self._left))
+            self._scope.update(_join_scopes(self._scope, *self._left))
         self._left = outer
 
     def _execute_assert(self, node: ast.Assert) -> None:
@@ -196,7 +176,6 @@ class Interpretation:
             raise WeakTests("a with other than pytest.raises around one call")
         _check_expected(call.args)
         self._refuse_answers(*(self._evaluate(keyword.value) for keyword in call.keywords))
-        self._end_statement(_OWN)
         self._expect(node.body[0])
 
     def _expect(self, node: ast.stmt) -> None:
@@ -204,12 +183,11 @@ class Interpretation:
         self._refuse_optional()
         before = len(self._calls)
         self._expecting = True
-        value = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
-        if value is None or (isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name)):
-            raise WeakTests("an answer is used where an exception is expected")
         self._execute([node])
         self._expecting = False
-        if self._calls[before:] != [value]:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        value = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
+        if self._calls[before:] != [value] or not all(isinstance(target, ast.Name) for target in targets):
             raise WeakTests("an exception is expected of something else than one call of the program")
 
     def _refuse_optional(self) -> None:
@@ -269,10 +247,6 @@ class Interpretation:
 
     # Variables.
 
-    def _replace_scope(self, scope: dict[str, Value]) -> None:
-        self._scope.clear()
-        self._scope.update(scope)
-
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             self._scope[target.id] = value
@@ -281,7 +255,7 @@ class Interpretation:
                 self._assign(each, value.take_item())
         elif isinstance(target, ast.Subscript):
             self._assign_item(target, value)
-        elif isinstance(target, ast.Attribute) and self._hold(target.value).kind:
+        elif isinstance(target, ast.Attribute) and self._evaluate(target.value).kind:
             self._ask(target, value)
         else:
             raise WeakTests(f"{_show(target)} is set")
@@ -313,18 +287,6 @@ class Interpretation:
         found: Value = evaluate(node)
         return found
 
-    def _hold(self, node: ast.expr) -> Value:
-        """Return the value of an expression that is bound, passed on or put into a container, and not read."""
-        if isinstance(node, ast.Name):
-            return self._find(node)
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and self._find(node.value).find_held():
-            return self._take_item(node, self._find(node.value))
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return self._display(node, list(map(self._hold, node.elts)))
-        if isinstance(node, ast.Starred):
-            return self._spread(self._hold(node.value))
-        return self._evaluate(node)
-
     def _combine(self, node: ast.AST, *values: Value) -> Value:
         """Return a value that is computed from others: all that they may be."""
         found = join(values)
@@ -351,7 +313,7 @@ class Interpretation:
         if node.id in self._names:
             return Value(kind="object")
         value = self._scope.get(node.id) or self._module.get(node.id, _OWN)
-        self._count_steps(len(value.find_inside()))
+        self._count_steps(len(value.find_inside()) ** 2)
         return value
 
     def _evaluate_name(self, node: ast.Name) -> Value:
@@ -426,22 +388,17 @@ class Interpretation:
     # Displays and comprehensions.
 
     def _evaluate_list(self, node: ast.List | ast.Tuple) -> Value:
-        return self._display(node, list(map(self._evaluate, node.elts)))
-
-    _evaluate_tuple = _evaluate_list
-
-    def _display(self, node: ast.List | ast.Tuple, items: list[Value]) -> Value:
-        """Return a list or tuple, which may have several answers in it."""
+        items = list(map(self._evaluate, node.elts))
         spread = any(isinstance(each, ast.Starred) for each in node.elts)
         if spread or any(value.kind == "object" for value in items):
             self._combine(node, *items)
         found = join(items)
         return Value(found.answers, _make(found.containers))
 
-    def _evaluate_starred(self, node: ast.Starred) -> Value:
-        return self._spread(self._evaluate(node.value))
+    _evaluate_tuple = _evaluate_list
 
-    def _spread(self, value: Value) -> Value:
+    def _evaluate_starred(self, node: ast.Starred) -> Value:
+        value = self._evaluate(node.value)
         return Value(value.answers, value.find_held(), value.kind)
 
     def _evaluate_set(self, node: ast.Set) -> Value:
@@ -450,7 +407,7 @@ class Interpretation:
 
     def _evaluate_dict(self, node: ast.Dict) -> Value:
         keys = [self._evaluate(key) for key in node.keys if key is not None]
-        found = self._combine(node, *keys, *map(self._hold, node.values))
+        found = self._combine(node, *keys, *map(self._evaluate, node.values))
         if None in node.keys:
             raise WeakTests("a dict with the items of another one")
         return Value(found.answers, _make(found.containers))
@@ -461,7 +418,7 @@ class Interpretation:
         deciding = self._bind_generators(node)
         self._optional = optional or bool(deciding.answers) or isinstance(node, ast.GeneratorExp)
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        items = join(map(self._hold, parts * 2))  # twice, since two items are two answers
+        items = join(map(self._evaluate, parts * 2))  # twice, since two items are two answers
         self._scope, self._optional = scope, optional
         if deciding.answers or isinstance(node, (ast.SetComp, ast.DictComp)) or items.kind:
             self._combine(node, deciding, items)
@@ -491,7 +448,7 @@ class Interpretation:
         if isinstance(node.func, ast.Name) and name in self._names:
             return self._ask(node, *self._pass(given), kind="object" if name in self._classes else "")
         if isinstance(node.func, ast.Name) and name in self._functions:
-            found = self._call_own(node, nested=True)
+            found = self._call_own(node)
             self._read.setdefault(node, set()).update(found.find_given())
             return found
         whole = None
@@ -515,7 +472,7 @@ class Interpretation:
     def _pass(self, nodes: list[ast.expr]) -> list[Value]:
         """Return the values of arguments of the program. What is read for them is not judged."""
         read, self._read = self._read, {}
-        values = list(map(self._hold, nodes))
+        values = list(map(self._evaluate, nodes))
         self._read = read
         return values
 
@@ -545,7 +502,7 @@ class Interpretation:
         made.holds = {made} if name == "deepcopy" else {made, *held, *given.containers}
         return frozenset([made])
 
-    def _call_own(self, node: ast.Call, *, nested: bool) -> Value:
+    def _call_own(self, node: ast.Call) -> Value:
         """Return what a function of the tests returns: it is executed anew for each call."""
         name = called_name(node)
         own = self._functions[name].args
@@ -553,23 +510,17 @@ class Interpretation:
             raise WeakTests(f"the parameters of {name}")
         if any(isinstance(each, ast.Starred) for each in node.args) or any(k.arg is None for k in node.keywords):
             raise WeakTests(f"a call of {name} with an argument that has several values")
-        given = {each.arg: self._hold(value) for each, value in zip(own.args, node.args)}
-        given |= {keyword.arg or "": self._hold(keyword.value) for keyword in node.keywords}
-        if not nested:
-            self._end_statement(join(given.values()))
-        before, self._nested = self._nested, nested
+        given = {each.arg: self._evaluate(value) for each, value in zip(own.args, node.args)}
+        given |= {keyword.arg or "": self._evaluate(keyword.value) for keyword in node.keywords}
+        before, self._nested = self._nested, True
         found = self._run(name, {each.arg: given.get(each.arg, _OWN) for each in own.args})
         self._nested = before
         return found
 
     def _run(self, name: str, scope: dict[str, Value]) -> Value:
-        if name in self._running:
-            raise WeakTests(f"the function {name} calls itself")
         outer, returned = self._scope, self._returned
         self._scope, self._returned = scope, []
-        self._running.append(name)
         self._execute(self._functions[name].body)
-        self._running.pop()
         found = join(self._returned)
         self._scope, self._returned = outer, returned
         return found
@@ -588,7 +539,7 @@ def _check_expected(nodes: Sequence[ast.expr | None]) -> None:
     """Refuse to expect any exception, since a mistake raises, too; or a failed assert."""
     kinds = [part for node in nodes for part in (node.elts if isinstance(node, ast.Tuple) else [node])]
     names = {kind.id for kind in kinds if isinstance(kind, ast.Name)}
-    if not kinds or len(names) < len(kinds) or not names <= EXCEPTIONS - {"Exception", "AssertionError"}:
+    if len(names) < len(kinds) or not names <= EXCEPTIONS - {"Exception", "AssertionError"}:
         raise WeakTests("an exception is expected that is none of the builtin ones, or any")
 
 

@@ -33,7 +33,7 @@ CHANGING = _WORDS["changing"]
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
-_MAX_STEPS = 100_000
+_MAX_STEPS = 50_000
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _OWN = Value()
 
@@ -172,7 +172,8 @@ class Interpretation:
     def _execute_with(self, node: ast.With) -> None:
         call = node.items[0].context_expr
         plain = len(node.items) == len(node.body) == 1 and node.items[0].optional_vars is None
-        if not (plain and isinstance(call, ast.Call) and called_name(call) == "raises"):
+        ours = not find_names(call)[0] & {*self._names}
+        if not (plain and ours and isinstance(call, ast.Call) and called_name(call) == "raises"):
             raise WeakTests("a with other than pytest.raises around one call")
         _check_expected(call.args)
         self._refuse_answers(*(self._evaluate(keyword.value) for keyword in call.keywords))
@@ -457,7 +458,8 @@ class Interpretation:
             if whole.kind:
                 return self._ask(node, *self._pass(given))
             if name in CHANGING:
-                return self._change(node, whole, list(map(self._evaluate, given)))
+                self._put(whole, *map(self._evaluate, given))
+                return Value(frozenset(), whole.find_held())
         values = list(map(self._evaluate, given))
         if len(values) == 1 and values[0].kind == "object" and name in _WORDS["reading"] and whole is None:
             return self._ask(node)
@@ -476,13 +478,6 @@ class Interpretation:
         self._read = read
         return values
 
-    def _change(self, node: ast.Call, whole: Value, values: list[Value]) -> Value:
-        """Execute a method that changes a container."""
-        if not (whole.containers or whole.answers):
-            raise WeakTests(f"{_show(node.func)} of something that is no container")
-        self._put(whole, *values)
-        return Value(frozenset(), whole.find_held())
-
     def _find_result(self, node: ast.Call, given: Value) -> frozenset[Container]:
         """Return the containers that a builtin function or method may return."""
         name, held = called_name(node), given.find_held()
@@ -494,8 +489,6 @@ class Interpretation:
             return _make(held)
         if name in _WORDS["pairing"]:
             return _make(_make(held))
-        if name in _WORDS["picking"]:
-            return held | (given.containers if len(node.args) > 1 or node.keywords else frozenset())
         if not given.containers and name not in _WORDS["making"]:
             return frozenset()
         made = Container()

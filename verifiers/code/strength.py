@@ -1,13 +1,13 @@
 """Which test code is strong: in a sandbox of its own it means the same as in one process with the program.
 
 Containers that both have change together (`sandbox/wire/shared.py`), and an object of a class of the program stays
-there. So tests may compute with answers, but not hold one against another (`answers.py`). And they use of Python only
-what is listed here, since the rest may look at what a copy does not have, or take what cannot cross.
+there. So tests may compute with answers, but not hold one against another (`interpretation.py`). And they use of Python
+only what is listed here, since the rest may look at what a copy does not have, or take what cannot cross.
 
 If a program changes a container of the tests, it may change what it is compared with: `assert f(xs) == max(xs)`. Then
 the tests must pass a second time, with their own containers as they were (`Link.after`). What the program has made of
 one is an answer, too, which is seen where it is held against the tests' own values (`mark_arguments`): `sort(xs)`,
-`assert xs == [1, 2]`. Tests are weak if they read it otherwise after the call.
+`assert xs == [1, 2]`.
 
 - Names of the program, and functions of the tests, are only called.
 - Attributes and methods are those of builtin types. Objects of a class of the program have others, too; they are

@@ -34,7 +34,6 @@ EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
 _MAX_STEPS = 50_000
-_DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _OWN = Value()
 
 
@@ -66,9 +65,9 @@ class Interpretation:
         # The calls that gave the answers, by the answers' numbers.
         self._calls: list[ast.AST] = []
         # What is read in a statement, with the calls by which the program got it.
-        self._read: dict[ast.expr, set[ast.AST]] = {}
-        self.marked = set[ast.expr]()
-        self._expected = set[ast.expr]()  # variables that what is expected is computed from
+        self._read: dict[ast.Name, set[ast.AST]] = {}
+        self.marked = set[ast.Name]()
+        self._expected = set[ast.Name]()  # variables that what is expected is computed from
         self._steps = 0
         # Whether a part of an expression is executed that may be left out, or in which an exception is expected.
         self._optional = self._expecting = False
@@ -201,7 +200,7 @@ class Interpretation:
 
     # Conditions.
 
-    def _check_condition(self, node: ast.expr, read: dict[ast.expr, set[ast.AST]]) -> None:
+    def _check_condition(self, node: ast.expr, read: dict[ast.Name, set[ast.AST]]) -> None:
         """Check what an assert holds against what. read: what has been read to get there."""
         for part in split_condition(node):
             before, outer, self._read = len(self._calls), self._read, dict(read)
@@ -228,18 +227,18 @@ class Interpretation:
         changed = [node for node, calls in self._read.items() if calls]
         if not changed:
             return
-        if not value.answers and is_condition and len(changed) == 1 and isinstance(changed[0], ast.Name):
+        if not value.answers and len(changed) == 1:
             self.marked.update(changed)
             return
         calls = {self._calls[answer] for answer in value.answers}
         asked_here = all(answer >= asked_before for answer in value.answers)
-        judged = len(calls) == 1 and all(self._read[node] == calls for node in changed)
+        judged = all(self._read[node] == calls for node in changed)
         if not (judged and (asked_here or not any(map(self._is_apart, changed)))):
             raise WeakTests(f"{_show(changed[0])} is read or changed after a call that may change it")
 
-    def _is_apart(self, node: ast.expr) -> bool:
+    def _is_apart(self, node: ast.Name) -> bool:
         """Whether the container is compared, or a part of it is read: `k = f(xs)`, `assert xs[:k] == [1, 2]`."""
-        return isinstance(self._above[node], (ast.Compare, ast.Subscript, *_DISPLAYS))
+        return isinstance(self._above[node], (ast.Compare, ast.Subscript))
 
     def _refuse_answers(self, *values: Value) -> None:
         if any(value.answers for value in values):
@@ -351,7 +350,7 @@ class Interpretation:
         left, right = values[0], values[-1]
         if isinstance(node.ops[-1], (ast.In, ast.NotIn)) and right.kind and not nodes[2:]:
             return self._ask(node, left)
-        if isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not nodes[2:]:
+        if isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return Value(join(values).answers)
         if [type(op) for op in node.ops] == [ast.Eq] and not (left.answers and right.answers):
             several = left if left.answers else right
@@ -420,7 +419,7 @@ class Interpretation:
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         items = join(map(self._evaluate, parts * 2))  # twice, since two items are two answers
         self._scope, self._optional = scope, optional
-        if deciding.answers or isinstance(node, (ast.SetComp, ast.DictComp)) or items.kind:
+        if isinstance(node, (ast.SetComp, ast.DictComp)) or items.kind:
             self._combine(node, deciding, items)
         return Value(deciding.answers | items.answers, _make(items.containers))
 
@@ -448,9 +447,7 @@ class Interpretation:
         if isinstance(node.func, ast.Name) and name in self._names:
             return self._ask(node, *self._pass(given), kind="object" if name in self._classes else "")
         if isinstance(node.func, ast.Name) and name in self._functions:
-            found = self._call_own(node)
-            self._read.setdefault(node, set()).update(found.find_given())
-            return found
+            return self._call_own(node)
         whole = None
         if isinstance(node.func, ast.Attribute):
             whole = self._evaluate(node.func.value)

@@ -63,7 +63,7 @@ _READING = _WORDS["reading"]
 FIELDS, READERS, VIEWS = (_WORDS[name] for name in ("fields", "readers", "views"))
 
 
-def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> set[ast.expr]:
+def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> set[ast.Name]:
     """Raise WeakTests, with the reason in words, unless test code is strong. Return the variables to mark.
 
     names: names of the program. shared: names that the tests define and the program has, too.

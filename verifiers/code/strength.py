@@ -120,8 +120,6 @@ class _Check:
         self.handled = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self.functions = {node.name for node in functions}
-        if len(self.functions) < len(functions):
-            raise WeakTests("two functions of one name")
         if imported & (self.bound | EXCEPTIONS):
             raise WeakTests("a name that is imported means something else, too")
         if twice := self.names & self.bound:

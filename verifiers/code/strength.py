@@ -122,8 +122,6 @@ class _Check:
         self.functions = {node.name for node in functions}
         if imported & (self.bound | EXCEPTIONS):
             raise WeakTests("a name that is imported means something else, too")
-        if twice := self.names & self.bound:
-            raise WeakTests(f"{min(twice)} is the program's, and bound by the tests")
         for node in ast.walk(tree):
             check = getattr(self, f"_check_{type(node).__name__.lower()}", None)
             if check is not None:
@@ -199,8 +197,6 @@ class _Check:
 
     def _check_call(self, node: ast.Call) -> None:
         name = called_name(node)
-        if name == "isinstance" and not (len(node.args) == 2 and _is_type(node.args[1])):
-            raise WeakTests("isinstance of another type than a builtin one")
         if isinstance(node.func, ast.Attribute) and name == "format":
             raise WeakTests("the method format")
         if name in ("all", "any", "max", "min", "sum", "tolist") and isinstance(node.func, ast.Attribute) and node.args:
@@ -352,13 +348,6 @@ def _is_constant(node: ast.expr) -> bool:
     if isinstance(node, ast.Tuple):
         return all(map(_is_constant, node.elts))
     return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
-
-
-def _is_type(node: ast.expr) -> bool:
-    """Whether an expression names a builtin type, or is a tuple of such names."""
-    if isinstance(node, ast.Tuple):
-        return all(map(_is_type, node.elts))
-    return isinstance(node, ast.Name) and node.id in TYPES
 
 
 def read_imports(tree: ast.Module) -> dict[str, str]:

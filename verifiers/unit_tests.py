@@ -19,7 +19,7 @@ from rlvr.core.types import Problem, Status, Verdict, bad_reference, error, no_a
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob
 from rlvr.sandbox import host as sandbox_packages
 
-from .code.plans import Outcome, TestPlan, integrity, make_plan, null_programs
+from .code.plans import Outcome, TestPlan, integrity, make_plan, write_null_programs
 from .extract import BYTE_ORDER_MARK
 from .extract.sections import fenced_blocks
 
@@ -222,7 +222,7 @@ class UnitTests:
 
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return programs that solve nothing: {what it does: program}."""
-        return null_programs(plan_of(reference).entry_names)
+        return write_null_programs(plan_of(reference).entry_names)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion."""

@@ -18,12 +18,12 @@ from .monitor.alarm import GuardStop, RollBack
 from .run import Run
 from .step.rewards import (
     GroupRewards,
-    among_all,
     credited_rewards,
     group_rewards,
     has_signal,
     is_uninformative,
     penalties,
+    restore_places,
 )
 
 
@@ -186,12 +186,12 @@ def step_records(
         step,
         sampled,
         group_rewards(sampled, config.rollout),
-        among_all(sampled, shown, untrained),
+        restore_places(sampled, shown, untrained),
         monitored,
         marked=config.rollout.resample_rounds > 0,
     )
     if costs is not None:
-        for record, cost in zip(records, chain.from_iterable(among_all(sampled, costs, untrained)), strict=True):
+        for record, cost in zip(records, chain.from_iterable(restore_places(sampled, costs, untrained)), strict=True):
             record["kl_cost"] = cost
     return records
 

@@ -17,7 +17,7 @@ from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import Problem, Status, Task
 from rlvr.sandbox import Limits, level
 from rlvr.tasks.published.contests import has_several_answers, tolerance_of, unpack_tests
-from rlvr.verifiers.code.equality import same_value
+from rlvr.verifiers.code.equality import is_same_value
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lower_limits
 from tests.helpers.files import GOLDEN, cases, lines
@@ -140,7 +140,7 @@ def test_floats_that_are_published_with_few_digits(
     allowed = problem.reference["tolerance"]
     assert allowed == 1e-5
     cases = problem.reference["cases"]
-    assert [same_value(answer(*case["args"]), case["expected"], allowed) for case in cases] == [right] * 2
+    assert [is_same_value(answer(*case["args"]), case["expected"], allowed) for case in cases] == [right] * 2
 
 
 SHOWN = [

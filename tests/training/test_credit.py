@@ -27,10 +27,10 @@ from rlvr.training.step.rewards import (
     informative_groups,
     is_uninformative,
     keep_informative,
+    measure_turns,
     shuffle_verdicts,
     split_at_steps,
     step_rewards,
-    turns_of,
 )
 from tests.helpers.batches import loss_of
 from tests.helpers.turns_toy import LOGITS, OUTCOMES, TURN_REWARDS, action_logprob, episodes, make_theta, true_gradient
@@ -66,7 +66,7 @@ def plain_completion(length: int) -> Completion:
 def test_turns_and_the_replies_to_them():
     """A reply belongs to the turn before it, and the outcome to the last turn."""
     completion = conversation(0.5, 0.0, 0.25)
-    assert turns_of(completion) == ([5, 5, 2], [0.5, 0.0, 0.25])
+    assert measure_turns(completion) == ([5, 5, 2], [0.5, 0.0, 0.25])
     assert step_rewards(completion, correct(), 1.0, None) == Steps((0.5, 0.0, 1.25), (5, 5, 2))
     assert step_rewards(plain_completion(4), correct(), 1.0, None) == Steps((1.0,), (4,))
     assert step_rewards(completion, error("x"), None, None) is None

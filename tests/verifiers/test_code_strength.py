@@ -14,11 +14,11 @@ from rlvr.core.types import Problem
 from rlvr.verifiers.code.plans import (
     CallsPlan,
     WholePlan,
+    find_program_names,
     integrity,
     make_plan,
-    null_programs,
-    program_names,
     why_weak,
+    write_null_programs,
 )
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.files import GOLDEN, lines
@@ -65,7 +65,7 @@ def test_null_answers_pass_weak_tests(verifier: UnitTests) -> None:
 def test_null_programs_pass_no_strong_tests(verifier: UnitTests, reference: dict[str, Any]) -> None:
     """Empty, constant, echo, raise: none is called right, none is an error."""
     assert integrity(reference) == "strong"
-    programs = null_programs(make_plan(reference).entry_names)
+    programs = write_null_programs(make_plan(reference).entry_names)
     verdicts = verifier.verify_batch([(Problem("p", "", reference), text) for text in programs.values()])
     assert {what: found.score for what, found in zip(programs, verdicts, strict=True)} == dict.fromkeys(programs, 0.0)
     assert len(programs) > 8
@@ -73,7 +73,7 @@ def test_null_programs_pass_no_strong_tests(verifier: UnitTests, reference: dict
 
 def test_names_of_the_program() -> None:
     """What the tests use and do not define."""
-    assert program_names("s = Stack()\nassert len(s) == 0\nassert f(s) is None") == ("Stack", "f")
+    assert find_program_names("s = Stack()\nassert len(s) == 0\nassert f(s) is None") == ("Stack", "f")
 
 
 EVALPLUS = """

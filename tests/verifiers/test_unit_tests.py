@@ -383,7 +383,7 @@ def test_helpers_of_the_prompt_are_the_tests_own(verifier: UnitTests):
 )  # fmt: skip
 def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, same: bool):
     """Lists and tuples alike, integers exactly, floats nearly, True never as 1."""
-    assert equality.same_value(value, expected) is same
+    assert equality.is_same_value(value, expected) is same
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, sam
 )  # fmt: skip
 def test_calls_with_a_tolerance(value: Any, expected: Any, same: bool):
     """Absolute or relative, of floats only; and only where a reference names one, from 0 to below 1."""
-    assert equality.same_value(value, expected, 1e-5) is same
+    assert equality.is_same_value(value, expected, 1e-5) is same
     reference = {"type": "calls", "entry": "f", "cases": [{"args": [1], "expected": 0.5}]}
     assert [make_plan({**reference, **more}).tolerance for more in ({}, {"tolerance": 1e-5})] == [0.0, 1e-5]
     for bad in (True, "1", -1e-5, 1):

@@ -35,17 +35,17 @@ class Output:
     def matches(self, output: str, expected: str) -> bool:
         """Whether the output equals the expected one."""
         if self.compare == "lines":
-            return _lines(output) == _lines(expected)
+            return _split_lines(output) == _split_lines(expected)
         ours, theirs = _TOKEN.findall(output), _TOKEN.findall(expected)
-        return len(ours) == len(theirs) and all(self._same(a, b) for a, b in zip(ours, theirs))
+        return len(ours) == len(theirs) and all(self._is_same(a, b) for a, b in zip(ours, theirs))
 
-    def _same(self, token: str, expected: str) -> bool:
+    def _is_same(self, token: str, expected: str) -> bool:
         # Both, since the lower case of the Kelvin sign is k, and the upper case of a long s is S.
         if self.ignore_case and token.lower() == expected.lower() and token.upper() == expected.upper():
             return True
-        return token == expected or self._close(token, expected)
+        return token == expected or self._is_close(token, expected)
 
-    def _close(self, token: str, expected: str) -> bool:
+    def _is_close(self, token: str, expected: str) -> bool:
         if _NUMBER.fullmatch(token) is None or _NUMBER.fullmatch(expected) is None:
             return False
         value, wanted = Decimal(token), Decimal(expected)
@@ -62,7 +62,7 @@ _BLANKS = " \t\r\n\f\v"
 _TOKEN = re.compile(f"[^{_BLANKS}]+")
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return [line.rstrip(_BLANKS) for line in text.rstrip(_BLANKS).split("\n")]
 
 
@@ -74,7 +74,7 @@ _AT_ZERO = 1e-9
 _EXACT_FLOATS = 1 << 53
 
 
-def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
+def is_same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """Whether a returned value equals an expected one, which may come from JSON.
 
     A tuple or deque equals a list with the same items; a fraction or decimal number is read as an int or float. True is
@@ -90,22 +90,22 @@ def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
         value = _as_number(value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
-    if tolerance and _within(value, expected, tolerance):
+    if tolerance and _is_within(value, expected, tolerance):
         return True
     if isinstance(expected, float):
-        return _same_float(value, expected)
+        return _is_same_float(value, expected)
     if isinstance(value, float):
         return isinstance(expected, int) and abs(expected) < _EXACT_FLOATS and value == expected
     if isinstance(expected, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(expected):
             return False
-        return all(same_value(v, e, tolerance) for v, e in zip(value, expected))
+        return all(is_same_value(v, e, tolerance) for v, e in zip(value, expected))
     if isinstance(expected, dict):
-        if not isinstance(value, dict) or _kinds(value) != _kinds(expected):
+        if not isinstance(value, dict) or _find_kinds(value) != _find_kinds(expected):
             return False
-        return all(same_value(value[key], expected[key], tolerance) for key in expected)
+        return all(is_same_value(value[key], expected[key], tolerance) for key in expected)
     if isinstance(expected, (set, frozenset)):
-        return type(value) is type(expected) and _kinds(value) == _kinds(expected)
+        return type(value) is type(expected) and _find_kinds(value) == _find_kinds(expected)
     return type(value) is type(expected) and bool(value == expected)
 
 
@@ -117,7 +117,7 @@ def _as_number(value: Fraction | Decimal) -> Any:
         return value
 
 
-def _within(value: Any, expected: Any, tolerance: float) -> bool:
+def _is_within(value: Any, expected: Any, tolerance: float) -> bool:
     numbers = isinstance(value, (int, float)) and isinstance(expected, (int, float))
     if not numbers or not (isinstance(value, float) or isinstance(expected, float)):
         return False
@@ -126,7 +126,7 @@ def _within(value: Any, expected: Any, tolerance: float) -> bool:
     return abs(value - expected) <= tolerance * max(1.0, abs(expected))
 
 
-def _same_float(value: Any, expected: float) -> bool:
+def _is_same_float(value: Any, expected: float) -> bool:
     if not isinstance(value, (int, float)):
         return False
     if isinstance(value, int) and abs(value) >= _EXACT_FLOATS:
@@ -136,10 +136,10 @@ def _same_float(value: Any, expected: float) -> bool:
     return math.isclose(value, expected, rel_tol=_RELATIVE, abs_tol=_AT_ZERO if expected == 0 else 0.0)
 
 
-def _kinds(items: Any) -> set[Any]:
+def _find_kinds(items: Any) -> set[Any]:
     """Return keys or elements with their types, since 1, 1.0 and True are the same key in Python."""
-    return {(type(item).__name__, _kind(item)) for item in items}
+    return {(type(item).__name__, _find_kind(item)) for item in items}
 
 
-def _kind(item: Any) -> Any:
-    return tuple((type(part).__name__, _kind(part)) for part in item) if isinstance(item, tuple) else item
+def _find_kind(item: Any) -> Any:
+    return tuple((type(part).__name__, _find_kind(part)) for part in item) if isinstance(item, tuple) else item

@@ -81,10 +81,10 @@ def read_cases(code: str) -> Cases | None:
     try:
         tree = ast.parse(_LINE.sub(r"\1None", code))
         form = _FORM.fullmatch(ast.unparse(tree))
-        known = [_functions(ast.parse(_COMPARISON.replace("CLOSE", close))) for close in _CLOSE]
-        if form is None or not any(functions.items() <= _functions(tree).items() for functions in known):
+        known = [_find_functions(ast.parse(_COMPARISON.replace("CLOSE", close))) for close in _CLOSE]
+        if form is None or not any(functions.items() <= _find_functions(tree).items() for functions in known):
             return None
-        inputs, results = _literal(lines["inputs"]), _literal(lines["results"])
+        inputs, results = _read_literal(lines["inputs"]), _read_literal(lines["results"])
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     rows = all(isinstance(row, (list, tuple)) for row in inputs)
@@ -94,20 +94,20 @@ def read_cases(code: str) -> Cases | None:
     return Cases(entry, inputs, results, float(form["tolerance"]))
 
 
-def _functions(tree: ast.Module) -> dict[str, str]:
+def _find_functions(tree: ast.Module) -> dict[str, str]:
     """Return the functions of a module; of several with one name the last one."""
     return {node.name: ast.dump(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def _literal(text: str) -> Any:
+def _read_literal(text: str) -> Any:
     """Return the value of a literal. If it fits into JSON, that is fifty times as fast as a syntax tree."""
     try:
-        return json.loads(_TOKEN.sub(_token, text), object_hook=_tuple)
+        return json.loads(_TOKEN.sub(_translate_token, text), object_hook=_make_tuple)
     except ValueError:
         return ast.literal_eval(text)
 
 
-def _token(match: re.Match[str]) -> str:
+def _translate_token(match: re.Match[str]) -> str:
     token = match[0]
     if token[0] in "'\"":
         return json.dumps(ast.literal_eval(token))
@@ -117,14 +117,14 @@ def _token(match: re.Match[str]) -> str:
     return _WORDS.get(token, f"{token}?")
 
 
-def _tuple(found: dict[str, Any]) -> Any:
+def _make_tuple(found: dict[str, Any]) -> Any:
     items = found.get(_TUPLE)
     if items is None:
         return found
     return items[0] if len(items) == 1 and _ONE not in found else tuple(items)
 
 
-def same_result(value: Any, expected: Any, tolerance: float) -> bool:
+def is_same_result(value: Any, expected: Any, tolerance: float) -> bool:
     """Whether a returned value equals the expected one, as EvalPlus compares them.
 
     They are equal in Python; or they have the same shape, and each number is within tolerance + 1e-7 * abs(expected).
@@ -135,18 +135,18 @@ def same_result(value: Any, expected: Any, tolerance: float) -> bool:
             return True
         floats = isinstance(expected, (list, tuple)) and all(isinstance(item, float) for item in expected)
         near = tolerance or (_FLOATS if isinstance(expected, float) or floats else 0.0)
-        return bool(near) and _shape(value) == _shape(expected) and _are_close(value, expected, near)
+        return bool(near) and _find_shape(value) == _find_shape(expected) and _are_close(value, expected, near)
     except _VALUE_ERRORS:
         return False
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _find_shape(value: Any) -> tuple[int, ...]:
     """Return the shape of nested sequences. Raises ValueError where numpy makes no array of numbers of them."""
     if not isinstance(value, _SEQUENCES):
         if isinstance(value, (int, float, complex)) and not (type(value) is int and abs(value) >= _LARGE):
             return ()
         raise ValueError(f"a {type(value).__name__} is no number")
-    shapes = set(map(_shape, value))
+    shapes = set(map(_find_shape, value))
     if len(shapes) > 1:
         raise ValueError("rows of different lengths")
     return (len(value), *shapes.pop()) if shapes else (0,)

@@ -26,11 +26,10 @@ from rlvr.sandbox.testcode import instrument, null_search
 from rlvr.sandbox.wire import values
 
 from . import equality
-from .bindings import split_condition
-from .evalplus import read_cases, same_result
+from .evalplus import is_same_result, read_cases
+from .interpretation import WeakTests, split_condition
 from .strength import (
-    WeakTests,
-    WithoutAnnotations,
+    WithoutNotes,
     check_strong,
     find_classes,
     mark_arguments,
@@ -63,13 +62,13 @@ def name_entry(tree: ast.Module, entry: str) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
-def implied_imports(code: str) -> str:
+def write_implied_imports(code: str) -> str:
     """Return imports of the modules that the tests use without importing them (MBPP/596).
 
     Without them, an object of that name in the program would compute the expected values.
     """
     used = {n.value.id for n in ast.walk(parse(code)) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
-    return "".join(f"import {name}\n" for name in sorted((used & _IMPLIED) - defined_in(code)))
+    return "".join(f"import {name}\n" for name in sorted((used & _IMPLIED) - find_defined(code)))
 
 
 class _Rename(ast.NodeTransformer):
@@ -80,7 +79,7 @@ class _Rename(ast.NodeTransformer):
         return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
 
 
-def of_program(code: str) -> str:
+def drop_program_imports(code: str) -> str:
     """Return test code without imports of the program's module: it uses the program's own names instead."""
     if not any(name in code for name in _MODULES):
         return code
@@ -117,14 +116,16 @@ class _Imports(_Rename):
         return self.generic_visit(node)
 
 
-def defined_in(code: str) -> set[str]:
+def find_defined(code: str) -> set[str]:
     """Return the global names that code binds."""
     table = symtable.symtable(code, "", "exec")
-    inner = {symbol.get_name() for part in _tables(table) for symbol in part.get_symbols() if _is_bound_outside(symbol)}
+    inner = {
+        symbol.get_name() for part in _find_tables(table) for symbol in part.get_symbols() if _is_bound_outside(symbol)
+    }
     return inner | {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
 
 
-def without_stubs(code: str) -> str:
+def drop_stubs(code: str) -> str:
     """Return a prelude without functions that do nothing: the heads of functions that the program has to write."""
     tree = ast.parse(code)
     stubs = [node for node in tree.body if isinstance(node, ast.FunctionDef) and all(map(_does_nothing, node.body))]
@@ -144,20 +145,20 @@ def _is_bound_outside(symbol: symtable.Symbol) -> bool:
     return symbol.is_declared_global() and symbol.is_assigned()
 
 
-def used_in(code: str) -> set[str]:
+def find_used(code: str) -> set[str]:
     """Return the global names that code reads."""
-    tables = _tables(symtable.symtable(code, "", "exec"))
+    tables = _find_tables(symtable.symtable(code, "", "exec"))
     symbols = [symbol for table in tables for symbol in table.get_symbols()]
     return {symbol.get_name() for symbol in symbols if symbol.is_global() and symbol.is_referenced()}
 
 
-def _tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
-    return [table, *(inner for child in table.get_children() for inner in _tables(child))]
+def _find_tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
+    return [table, *(inner for child in table.get_children() for inner in _find_tables(child))]
 
 
-def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
+def find_program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
     """Return the names that the tests expect from the program. A builtin name counts only if there is no other."""
-    used = used_in(code) - defined_in(code) - defined_in(prelude)
+    used = find_used(code) - find_defined(code) - find_defined(prelude)
     found = used - _BUILTINS | ({entry} if entry else set())
     return tuple(sorted(found or (used if len(used) == 1 else ())))
 
@@ -171,7 +172,7 @@ def describe(answer: str) -> str:
     return f"a program that answers with {answer} passes" if answer else ""
 
 
-def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any], bool]) -> str:
+def find_passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any], bool]) -> str:
     """Return what a program answers that solves nothing and is right for all (arguments, expected value); or ""."""
     answers = {source: null_search.returning(value) for source, value in CONSTANTS.items()}
     if len(cases) > 1:
@@ -182,7 +183,7 @@ def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[An
     return ""
 
 
-def plain_cases(tree: ast.Module) -> dict[str, list[tuple[Sequence[Any], Any]]]:
+def find_plain_cases(tree: ast.Module) -> dict[str, list[tuple[Sequence[Any], Any]]]:
     """Return the cases of asserts such as `assert f(1) == 2` that run whatever a program does, for each function."""
     found: dict[str, list[tuple[Sequence[Any], Any]]] = {}
     bodies = [
@@ -201,7 +202,7 @@ def plain_cases(tree: ast.Module) -> dict[str, list[tuple[Sequence[Any], Any]]]:
     return found
 
 
-def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> str:
+def find_passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> str:
     """Return a text that is right for all (input, output) by the rule of comparison, "the input", or ""."""
     same = rule.matches
     for text in PRINTED:
@@ -217,7 +218,7 @@ def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> s
     return next((what for what, echo in echoes.items() if all(same(echo(each), out) for each, out in cases)), "")
 
 
-def null_programs(names: Sequence[str]) -> dict[str, str]:
+def write_null_programs(names: Sequence[str]) -> dict[str, str]:
     """Return {what it does: program} of programs that define the names and solve nothing. Without names, they print."""
     found = {"nothing": "pass", "raises": "raise ValueError('no')"}
     if not names:
@@ -249,7 +250,7 @@ class TooLarge(str):
     """The failure of a test that cannot be decided within the bounds of time and memory."""
 
 
-def _outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Outcome:
+def _count_outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Outcome:
     """Return the outcome of tests. wrong: the failure of each test, or ""; results: of each test, or one of all."""
     failed = next((number for number, what in enumerate(wrong) if what), None)
     if failed is None:
@@ -305,12 +306,12 @@ class OutputPlan:
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
         wrong = [self._find_fault(result, expected) for result, (_, expected) in zip(results, self.cases)]
-        return _outcome(wrong, len(self.cases), results)
+        return _count_outcome(wrong, len(self.cases), results)
 
     @property
     def weak(self) -> str:
         """Why a pass shows little: one output may be right for all cases."""
-        return describe(passing_output(self.cases, self.rule))
+        return describe(find_passing_output(self.cases, self.rule))
 
     def _find_fault(self, result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
@@ -329,7 +330,7 @@ class CallsPlan:
     prelude: str = ""
     result_kb: int = 0
     tolerance: float = 0.0
-    same: Callable[[Any, Any, float], bool] = equality.same_value
+    same: Callable[[Any, Any, float], bool] = equality.is_same_value
 
     @property
     def entry_names(self) -> tuple[str, ...]:
@@ -348,13 +349,13 @@ class CallsPlan:
         wrong = [self._find_fault(number, result) for number in range(len(self.calls))]
         if not any(wrong) and result.status is not RunStatus.OK:
             return Outcome(0, len(wrong), result.status, what=result.detail)
-        return _outcome(wrong, len(wrong), results)
+        return _count_outcome(wrong, len(wrong), results)
 
     @property
     def weak(self) -> str:
         """Why a pass shows little: one value or argument may be right for all calls."""
         cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
-        return describe(passing_value(cases, lambda value, expected: self.same(value, expected, self.tolerance)))
+        return describe(find_passing_value(cases, lambda value, expected: self.same(value, expected, self.tolerance)))
 
     def _find_fault(self, number: int, result: Result) -> str:
         if number >= len(result.returned):
@@ -387,7 +388,7 @@ def _size_of(value: Any, what: str) -> int:
         raise ValueError(f"{what} cannot be passed: too many items, too deep or too long a number") from None
 
 
-def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
+def _read_text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
     value = reference.get(key, "")
     if not isinstance(value, str):
         raise ValueError(f"reference {key!r} is {kind_of(value)}; expected text")
@@ -397,27 +398,27 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
     return value
 
 
-def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
-    code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
+def _plan_tests(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
+    code, prelude, setup = (_read_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
     cases = read_cases(code)
     if cases is not None and (entry or cases.entry):
         calls = tuple(Call(cases.entry or entry, tuple(row)) for row in cases.inputs)
-        return _cases_plan(cases.entry or entry, calls, cases.results, reference, cases.tolerance, same_result)
-    code = of_program(code)
+        return _plan_cases(cases.entry or entry, calls, cases.results, reference, cases.tolerance, is_same_result)
+    code = drop_program_imports(code)
     for part in (prelude, setup):
         parse(part)
     tree = parse(code)
     # If the setup defines names for the tests, it runs in their sandbox, too.
-    shares_setup = bool((defined_in(setup) - {entry}) & used_in(code))
-    ours = without_stubs(prelude) + ("\n" + setup) * shares_setup
-    names = program_names(code, entry, ours)
+    shares_setup = bool((find_defined(setup) - {entry}) & find_used(code))
+    ours = drop_stubs(prelude) + ("\n" + setup) * shares_setup
+    names = find_program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
-    code = implied_imports(code) + code
+    code = write_implied_imports(code) + code
     try:
-        if shares_setup and used_in(setup) & set(names):
+        if shares_setup and find_used(setup) & set(names):
             raise WeakTests("the setup calls the program, and the tests use what it sets up")
-        test, classes = strong_test(code, ours, entry, names)
+        test, classes = make_strong_test(code, ours, entry, names)
     except WeakTests as reason:
         instrument.refuse_fixtures(tree)
         called = f"\ncheck({entry})\n" if entry else ""
@@ -425,7 +426,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
     return WholePlan(test, names, classes, prelude, setup)
 
 
-def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def make_strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return test code for a sandbox of its own, and the names that it uses as classes. Raise WeakTests."""
     # A fresh tree, since it will be changed.
     tree = ast.parse(f"{ours}\n{code}")
@@ -434,8 +435,8 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     instrument.rename_called_tests(tree)
     try:
         with shorten_literals(tree):
-            WithoutAnnotations(tree, names)
-            compared = check_strong(tree, names, defined_in(ours))
+            tree = WithoutNotes({*names, *instrument.find_names(tree)[1]}).visit(tree)
+            compared = check_strong(tree, names, find_defined(ours))
             classes = tuple(sorted(find_classes(tree, names)))
             mark_arguments(tree, compared)
         return ast.unparse(tree), classes
@@ -443,17 +444,17 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
         raise WeakTests("the test code is nested too deeply") from None
 
 
-def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
-    entry = _text(reference, "entry", needed=True)
+def _plan_check(reference: Mapping[str, Any]) -> TestPlan:
+    entry = _read_text(reference, "entry", needed=True)
     if not entry.isidentifier():
         raise ValueError(f"reference entry {entry!r} is not a name")
-    tree = parse(_text(reference, "code", needed=True))
+    tree = parse(_read_text(reference, "code", needed=True))
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         raise ValueError("the test code defines no check(candidate)")
-    return _tests_plan(reference, entry)
+    return _plan_tests(reference, entry)
 
 
-def _cases(reference: Mapping[str, Any], *keys: str) -> list[Mapping[str, Any]]:
+def _read_cases(reference: Mapping[str, Any], *keys: str) -> list[Mapping[str, Any]]:
     cases = reference.get("cases")
     if not isinstance(cases, (list, tuple)) or not cases:
         raise ValueError("the reference has no cases")
@@ -463,8 +464,8 @@ def _cases(reference: Mapping[str, Any], *keys: str) -> list[Mapping[str, Any]]:
     return list(cases)
 
 
-def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
-    cases = _cases(reference, "input", "output")
+def _plan_stdio(reference: Mapping[str, Any]) -> TestPlan:
+    cases = _read_cases(reference, "input", "output")
     if not all(isinstance(case[key], str) for case in cases for key in ("input", "output")):
         raise ValueError("the input and the output of a case are text")
     for case in cases:
@@ -473,19 +474,19 @@ def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
     longest = max(len(case["output"]) for case in cases)
     if longest > MAX_EXPECTED:
         raise ValueError(f"an expected output of {longest:,} characters: at most {MAX_EXPECTED:,} are read")
-    texts = (_text(reference, "setup"), _text(reference, "prelude"))
-    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), *texts, _rule(reference))
+    texts = (_read_text(reference, "setup"), _read_text(reference, "prelude"))
+    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), *texts, _read_rule(reference))
 
 
-def _tolerance(reference: Mapping[str, Any]) -> float:
+def _read_tolerance(reference: Mapping[str, Any]) -> float:
     tolerance = reference.get("tolerance", 0.0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise ValueError(f"reference tolerance {tolerance!r:.80}; expected a number from 0 to below 1")
     return float(tolerance)
 
 
-def _rule(reference: Mapping[str, Any]) -> equality.Output:
-    compare, tolerance = reference.get("compare", "lines"), _tolerance(reference)
+def _read_rule(reference: Mapping[str, Any]) -> equality.Output:
+    compare, tolerance = reference.get("compare", "lines"), _read_tolerance(reference)
     if compare not in ("lines", "tokens"):
         raise ValueError(f"reference compare {compare!r:.80}; expected lines or tokens")
     ignore_case = reference.get("ignore_case", False)
@@ -496,15 +497,15 @@ def _rule(reference: Mapping[str, Any]) -> equality.Output:
     return equality.Output(compare, tolerance, ignore_case)
 
 
-def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:
-    entry = _text(reference, "entry", needed=True)
-    cases = _cases(reference, "args", "expected")
+def _plan_calls(reference: Mapping[str, Any]) -> TestPlan:
+    entry = _read_text(reference, "entry", needed=True)
+    cases = _read_cases(reference, "args", "expected")
     calls = tuple(Call(entry, tuple(case["args"]), dict(case.get("kwargs", {}))) for case in cases)
     expected = tuple(case["expected"] for case in cases)
-    return _cases_plan(entry, calls, expected, reference, _tolerance(reference), equality.same_value)
+    return _plan_cases(entry, calls, expected, reference, _read_tolerance(reference), equality.is_same_value)
 
 
-def _cases_plan(
+def _plan_cases(
     entry: str,
     calls: tuple[Call, ...],
     expected: Sequence[Any],
@@ -517,15 +518,15 @@ def _cases_plan(
     size = sum(_size_of(value, "an expected value") for value in expected)
     if size > MAX_EXPECTED:
         raise ValueError(f"the expected values have {size:,} bytes together: at most {MAX_EXPECTED:,} are read")
-    setup, prelude = _text(reference, "setup"), _text(reference, "prelude")
+    setup, prelude = _read_text(reference, "setup"), _read_text(reference, "prelude")
     return CallsPlan(entry, calls, tuple(expected), setup, prelude, 2 * size >> 10, tolerance, same)
 
 
 TYPES: dict[str, Callable[[Mapping[str, Any]], TestPlan]] = {
-    "assert": _tests_plan,
-    "check": _check_plan,
-    "stdio": _stdio_plan,
-    "calls": _calls_plan,
+    "assert": _plan_tests,
+    "check": _plan_check,
+    "stdio": _plan_stdio,
+    "calls": _plan_calls,
 }
 
 
@@ -546,9 +547,9 @@ def why_weak(reference: Any) -> str:
     plan = make_plan(reference)
     if plan.weak or not isinstance(plan, WholePlan) or level().number < 2:
         return plan.weak
-    found = plain_cases(ast.parse(plan.test))
+    found = find_plain_cases(ast.parse(plan.test))
     cases = [found.get(name, ()) for name in plan.entry_names]
-    if all(len(each) > 1 and not passing_value(each, operator.eq) for each in cases):
+    if all(len(each) > 1 and not find_passing_value(each, operator.eq) for each in cases):
         return ""
     return _run_null_programs(plan)
 

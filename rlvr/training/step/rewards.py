@@ -158,7 +158,7 @@ def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: in
     ]
 
 
-def among_all(groups: Sequence[Group], rows: Sequence[T], dropped: Sequence[U]) -> list[T | U]:
+def restore_places(groups: Sequence[Group], rows: Sequence[T], dropped: Sequence[U]) -> list[T | U]:
     """Return `rows` (of the kept groups) in their places among all groups, rows of `dropped` in the others."""
     kept = iter(rows)
     return [next(kept) if group.kept else other for group, other in zip(groups, dropped, strict=True)]
@@ -220,7 +220,7 @@ def step_rewards(
     """
     if outcome is None:
         return None
-    lengths, rewards = turns_of(completion)
+    lengths, rewards = measure_turns(completion)
     steps = () if shuffled else verdict.steps
     if decode is None or not steps:
         rewards[-1] += sum(score for _, score in steps)
@@ -239,7 +239,7 @@ def step_rewards(
     return Steps(tuple(rewards), tuple(lengths))
 
 
-def turns_of(completion: Completion) -> tuple[list[int], list[float]]:
+def measure_turns(completion: Completion) -> tuple[list[int], list[float]]:
     """Return tokens (with those of the reply) and reward of each of the model's turns; without turns, of the whole."""
     if not any(turn.sampled for turn in completion.turns):
         return [len(completion.token_ids)], [0.0]

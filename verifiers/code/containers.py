@@ -11,13 +11,33 @@ from typing import Literal
 class Container:
     """A container of the tests, such as a list.
 
-    holds: the containers in it; origins: those that it may be, as the item of a loop; given: the calls by which the
-    program got it, and may have changed it.
+    holds: the containers in it. given: the calls by which the program got it, and may have changed it. repeated:
+    something may hold it twice. origins: what it may be, as an item that a variable was bound to, with the binding;
+    copies: the items that may be it, likewise.
     """
 
-    def __init__(self, holds: Iterable[Container] = (), origins: Iterable[Container] = ()) -> None:
-        self.holds, self.origins = {*holds}, {*origins}
+    def __init__(self, holds: Iterable[Container] = ()) -> None:
+        self.holds = {*holds}
         self.given: set[ast.AST] = set()
+        self.repeated = False
+        self.origins: list[tuple[object, Container]] = []
+        self.copies: list[tuple[object, Container]] = []
+
+    def find_alike(self) -> set[Container]:
+        """Return the containers that may be this one: origins, copies, and copies of the origins by other bindings.
+
+        The items that one binding takes are different ones, unless the same container is in several places.
+        """
+        above, alike = [self], [self]
+        for container in above:
+            for binding, origin in container.origins:
+                above.append(origin)
+                others = [copy for by, copy in origin.copies if by is not binding or origin.repeated]
+                alike += [origin, *others]
+        below = [self, *(container for container in alike if container not in above)]
+        for container in below:
+            below += [copy for _, copy in container.copies]
+        return {*alike, *below}
 
 
 @dataclass(frozen=True)
@@ -52,23 +72,34 @@ class Value:
 
     def give(self, call: ast.AST) -> None:
         """Note that the program gets it by a call."""
-        left = [*self.find_inside()]
-        while left:
-            container = left.pop()
-            container.given.add(call)
-            left.extend(origin for origin in container.origins if call not in origin.given)
+        for container in self.find_inside():
+            for alike in container.find_alike():
+                alike.given.add(call)
 
-    def take_item(self) -> Value:
-        """Return one item. The containers in it are copies, told apart by the variables that hold them."""
+    def take_item(self, binding: object) -> Value:
+        """Return one item, which a binding of variables takes. The containers in it are copies."""
         copies: dict[Container, Container] = {}
-        return Value(self.answers, frozenset(_copy(held, copies) for held in self.find_held()))
+        return Value(self.answers, frozenset(_copy(held, copies, binding) for held in self.find_held()))
 
 
-def _copy(container: Container, copies: dict[Container, Container]) -> Container:
+def _copy(container: Container, copies: dict[Container, Container], binding: object) -> Container:
     if container not in copies:
-        copies[container] = Container(origins=[container])
-        copies[container].holds = {_copy(held, copies) for held in container.holds}
+        copy = copies[container] = Container()
+        copy.repeated = container.repeated
+        copy.given = set(container.given) if container.repeated else set()
+        copy.origins.append((binding, container))
+        container.copies.append((binding, copy))
+        copy.holds = {_copy(held, copies, binding) for held in container.holds}
     return copies[container]
+
+
+def mark_repeated(groups: Iterable[Iterable[Container]]) -> None:
+    """Note which containers are in several of the groups."""
+    seen = set[Container]()
+    for group in map(set, groups):
+        for container in group & seen:
+            container.repeated = True
+        seen |= group
 
 
 def join(values: Iterable[Value]) -> Value:

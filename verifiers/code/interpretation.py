@@ -21,7 +21,7 @@ from pathlib import Path
 from rlvr.core.files.tables import read_words
 from rlvr.sandbox.testcode.instrument import always_fails, called_name, find_names
 
-from .containers import Container, Value, join
+from .containers import Container, Value, join, mark_repeated
 
 
 class WeakTests(Exception):
@@ -140,11 +140,11 @@ class Interpretation:
         whole = self._iterate(node.iter)
         self._refuse_answers(whole)
         self._end_statement(_OWN)
-        outer = self._left
+        outer, binding = self._left, object()
         # What one round has bound or given away, the next one may read, and bind to another variable.
         for _ in range(2 + len(find_names(node)[1])):
             self._left = [dict(self._scope)]
-            self._assign(node.target, whole.take_item())
+            self._assign(node.target, whole.take_item(binding))
             self._execute(node.body)
             self._scope.update(_join_scopes(self._scope, *self._left))
         self._left = outer
@@ -238,7 +238,7 @@ class Interpretation:
 
     def _is_apart(self, node: ast.Name) -> bool:
         """Whether the container is compared, or a part of it is read: `k = f(xs)`, `assert xs[:k] == [1, 2]`."""
-        return isinstance(self._above[node], (ast.Compare, ast.Subscript))
+        return isinstance(self._above[node], (ast.Compare, ast.Subscript, ast.Tuple, ast.List))
 
     def _refuse_answers(self, *values: Value) -> None:
         if any(value.answers for value in values):
@@ -250,8 +250,9 @@ class Interpretation:
         if isinstance(target, ast.Name):
             self._scope[target.id] = value
         elif isinstance(target, ast.Tuple):
+            binding = object()
             for each in target.elts:
-                self._assign(each, value.take_item())
+                self._assign(each, value.take_item(binding))
         elif isinstance(target, ast.Subscript):
             self._assign_item(target, value)
         elif isinstance(target, ast.Attribute) and self._evaluate(target.value).kind:
@@ -273,6 +274,7 @@ class Interpretation:
         if any(value.answers for value in values):
             raise WeakTests("an answer is put into a container of the tests")
         for container in whole.containers:
+            mark_repeated([container.holds, *(value.containers for value in values)])
             container.holds.update(*(value.containers | value.find_held() for value in values))
 
     # Expressions.
@@ -328,7 +330,10 @@ class Interpretation:
         return Value(value.answers) if isinstance(node.op, ast.Not) else self._combine(node, value)
 
     def _evaluate_binop(self, node: ast.BinOp) -> Value:
-        found = self._combine(node, self._evaluate(node.left), self._evaluate(node.right))
+        values = self._evaluate(node.left), self._evaluate(node.right)
+        found = self._combine(node, *values)
+        held = [value.find_held() for value in values]
+        mark_repeated([*held, *held] if isinstance(node.op, ast.Mult) else held)
         return Value(found.answers, _make(found.find_held()) if found.containers else frozenset())
 
     def _evaluate_boolop(self, node: ast.BoolOp) -> Value:
@@ -391,6 +396,7 @@ class Interpretation:
         spread = any(isinstance(each, ast.Starred) for each in node.elts)
         if spread or any(value.kind == "object" for value in items):
             self._combine(node, *items)
+        mark_repeated(value.containers for value in items)
         found = join(items)
         return Value(found.answers, _make(found.containers))
 
@@ -406,7 +412,9 @@ class Interpretation:
 
     def _evaluate_dict(self, node: ast.Dict) -> Value:
         keys = [self._evaluate(key) for key in node.keys if key is not None]
-        found = self._combine(node, *keys, *map(self._evaluate, node.values))
+        values = list(map(self._evaluate, node.values))
+        mark_repeated(value.containers for value in values)
+        found = self._combine(node, *keys, *values)
         if None in node.keys:
             raise WeakTests("a dict with the items of another one")
         return Value(found.answers, _make(found.containers))
@@ -417,7 +425,9 @@ class Interpretation:
         deciding = self._bind_generators(node)
         self._optional = optional or bool(deciding.answers) or isinstance(node, ast.GeneratorExp)
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        items = join(map(self._evaluate, parts * 2))  # twice, since two items are two answers
+        found = list(map(self._evaluate, parts * 2))  # twice, since two items are two answers
+        mark_repeated(value.containers for value in found)
+        items = join(found)
         self._scope, self._optional = scope, optional
         if isinstance(node, (ast.SetComp, ast.DictComp)) or items.kind:
             self._combine(node, deciding, items)
@@ -430,7 +440,7 @@ class Interpretation:
         found = [_OWN]
         for each in node.generators:
             found.append(self._iterate(each.iter))
-            self._assign(each.target, found[-1].take_item())
+            self._assign(each.target, found[-1].take_item(object()))
             found += map(self._evaluate, each.ifs)
         return self._compute(node, *found)
 
@@ -455,11 +465,14 @@ class Interpretation:
                 return self._ask(node, *self._pass(given))
             if name in CHANGING:
                 self._put(whole, *map(self._evaluate, given))
-                return Value(frozenset(), whole.find_held())
+                return Value(frozenset(), whole.find_held() | _make(whole.find_held()))  # or a pair, from a dict
         values = list(map(self._evaluate, given))
         if len(values) == 1 and values[0].kind == "object" and name in _WORDS["reading"] and whole is None:
             return self._ask(node)
-        found = self._combine(node, *values, *([whole] if whole is not None else []))
+        if whole is not None:
+            values.append(whole)
+        mark_repeated(value.find_inside() for value in values)
+        found = self._combine(node, *values)
         if name in ("all", "any", "zip") and found.answers:
             raise WeakTests(f"{name}() of an answer, which may have too few items")
         return Value(found.answers, self._find_result(node, found))
@@ -486,7 +499,10 @@ class Interpretation:
         if name in _WORDS["pairing"]:
             return _make(_make(held))
         made = Container()
-        made.holds = {made} if name == "deepcopy" else {made, *held, *given.containers}
+        made.holds = {made}
+        if name != "deepcopy":
+            mark_repeated([given.find_inside()] * 2)
+            made.holds.update(held, given.containers)
         return frozenset([made])
 
     def _call_own(self, node: ast.Call) -> Value:

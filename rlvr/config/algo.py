@@ -65,7 +65,7 @@ def is_weighted(config: Any) -> bool:
     if algo.loss_row.ratio is None and kind == "auto":
         return False
     # In bfloat16, which dtype auto may choose, the torch sampler rounds otherwise than the trainer.
-    one_engine = config.sampler.name == "torch" and config.model.dtype == "float32"
+    one_engine = config.sampler.name == "torch" and config.model.dtype == "float32" and not config.sampler.max_staleness
     return kind != "none" and (kind != "auto" or not one_engine)
 
 

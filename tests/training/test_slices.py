@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import signal
 from collections import Counter
@@ -19,21 +20,16 @@ from rlvr.algo.batch import Batch, collate
 from rlvr.algo.losses import batch_loss
 from rlvr.config import AlgoConfig, Config, CurriculumConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.config.sampler import TorchSamplerConfig, VLLMConfig
-from rlvr.core.types import Ask, Completion, Group, Problem, Sampler, Sampling
+from rlvr.core.types import Ask, Completion, Group, Problem, Reply, RunError, Sampler, Sampling
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.rollout.rollout import RolloutWorker
-from rlvr.training.rollout.slices import (
-    SlicedRollouts,
-    add_tokens,
-    end_at_stop,
-    is_whole,
-    sample_slice,
-    tokens_of_slice,
-)
+from rlvr.training.rollout.cuts import add_tokens, end_at_stop
+from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.rollout import RolloutWorker, rollout, verify
+from rlvr.training.rollout.slices import SlicedRollouts, is_whole, sample_slice, tokens_of_slice
 from rlvr.training.run import Run
 from rlvr.training.step.update import importance_kind
 from rlvr.verifiers.runner import Runner
@@ -41,6 +37,7 @@ from tests.helpers.enumeration import cosine, gradient, whole_group
 from tests.helpers.models import OwnWeights, small_policy
 from tests.helpers.overlap import logs, threads
 from tests.helpers.runs import AfterStep, build_run, make_short_run, weights_of
+from tests.helpers.turns import digits
 from tests.helpers.verifiers import PROBLEMS, OddDigits, odd_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -208,6 +205,83 @@ def test_every_drawn_problem_is_trained_once_and_nothing_waits_for_the_longest_r
     assert all(row["slices/waited"] == 0 for row in metrics[1:])
 
 
+def played(run: Run, *, keep: bool, environment=digits) -> dict[int, list[Group]]:
+    """Three groups in slices under the same weights until all rows are done. keep: environments live on."""
+    run.worker.plan = Play(environment, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
+    rollouts, live = SlicedRollouts(run.worker), {}
+    rollouts._draw_until(0)
+    pool, slices = rollouts.ahead, 0
+    while not all(map(is_whole, pool[0])):
+        pool = sample_slice(run.worker, pool, 0, live if keep else {})
+        slices += 1
+    assert slices > 2
+    assert not live
+    return pool
+
+
+def without_logprobs(groups: Sequence[Group]) -> list[tuple]:
+    """What was said and judged: logprobs differ in the last bits with what is decoded at once."""
+    return [
+        (row.token_ids, row.turns, row.finish_reason, row.text, verdict.status, len(row.logprobs))
+        for group in groups
+        for row, verdict in zip(group.completions, group.verdicts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_turns_that_are_cut_go_on_as_if_they_had_not_been_cut(tmp_path, keep):
+    """Within a turn and between two, with environments that live on and with those that play their turns again."""
+    run = make_run(tmp_path)
+    pool = played(run, keep=keep)
+    whole = rollout(
+        run.learner.policy,
+        run.worker.sampler,
+        run.worker.draws.of_step(0),
+        run.config.sampling(),
+        group_size=4,
+        seed=(run.config.run.seed, "rollout", 0),
+        plan=run.worker.plan,
+    )
+    assert without_logprobs(pool[0]) == without_logprobs(verify(whole, run.worker.verifier))
+    rows = [row for group in pool[0] for row in group.completions]
+    assert all(row.versions == ((0, len(row.sampled_ids)),) for row in rows)
+    assert max(sum(turn.sampled for turn in row.turns) for row in rows) == 3
+
+
+def test_a_resumed_run_with_turns_equals_an_uninterrupted_one(tmp_path):
+    """Environments are gone with the process: their turns are played again."""
+
+    def start(name: str) -> Run:
+        run = make_run(tmp_path / name, steps=4)
+        run.worker.plan = Play(digits, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
+        return run
+
+    whole, parts, again = start("whole"), start("parts"), start("parts")
+    train(whole)
+    parts.reporter.callbacks.append(AfterStep(lambda step: step == 2 and os.kill(os.getpid(), signal.SIGINT)))
+    train(parts)
+    pending = read_groups(checkpoint_folder(tmp_path / "parts", 2) / AHEAD, PROBLEMS)
+    cut = [row for groups in pending.values() for g in groups for row in g.completions if row.finish_reason == "cut"]
+    assert any(len(row.turns) > 1 for row in cut)
+    resume(again, 2)
+    train(again, 2)
+    assert logs(again) == logs(whole)
+    assert torch.equal(weights_of(again), weights_of(whole))
+
+
+def test_an_environment_that_replies_otherwise_ends_the_resumed_run(tmp_path):
+    """It is named, with what it had replied before."""
+    count = itertools.count()
+
+    def counts(problem, rng):
+        yield None
+        while True:
+            yield Reply(f"{next(count)}=", role="user")
+
+    with pytest.raises(RunError, match=r"the environment replied .* that had the reply .* before: a run in slices"):
+        played(make_run(tmp_path), keep=False, environment=counts)
+
+
 def test_runs_of_versions():
     """Tokens under the same weights are one run; a slice without tokens adds none."""
     assert add_tokens(add_tokens(add_tokens((), 3, 5), 3, 2), 4, 1) == ((3, 7), (4, 1))
@@ -350,7 +424,7 @@ def train_the_first(rollouts: SlicedRollouts, step: int) -> list[Group]:
     problems = [problem for of in (2 * step, 2 * step + 1) for problem in worker.draws.of_step(of)]
     pool = {step: [rollouts._enter(problem, 0) for problem in problems]}
     while sum(map(is_whole, pool[step])) < PER_STEP:
-        pool = sample_slice(worker, pool, step)
+        pool = sample_slice(worker, pool, step, {})
     return [group for group in pool[step] if is_whole(group)][:PER_STEP]
 
 

@@ -7,38 +7,32 @@ others. No group is dropped. What is cut where, and which weights sample a token
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rlvr.config import Config
 from rlvr.core.seeding import derive_seed
 from rlvr.core.traits import VerifierTraits
-from rlvr.core.types import Ask, Completion, Group, Problem, Sampling
+from rlvr.core.types import Ask, Completion, Group, Problem
 from rlvr.distributed import gather, in_thread, share
-from rlvr.model.load.policy import Policy
 from rlvr.model.optim.health import NotFinite
 
 from ..step.rewards import shuffle_verdicts
+from .cuts import UNBEGUN, Runs, join
+from .episodes import Episode, Episodes, Join, Play, Seed, close
 from .rollout import RolloutPrefetcher, RolloutWorker, occurrences, verify_shared
 
+Keep = Callable[[int, Completion], None]
+Live = dict[Seed, Episode]
+"""Rollouts with an environment that a slice has cut in this process, by the key of their random numbers."""
 Pool = Mapping[int, Sequence[Group]]
 """Groups in progress by the step (from 0) whose problems they were drawn for, in the order of the draws."""
-Runs = tuple[tuple[int, int], ...]
-
-UNBEGUN = Completion("", finish_reason="cut")
 
 
 def is_whole(group: Group) -> bool:
     """Return whether all completions of a group in progress are done."""
     return bool(group.completions) and all(completion.finish_reason != "cut" for completion in group.completions)
-
-
-def add_tokens(runs: Runs, version: int, count: int) -> Runs:
-    """Return a row's runs of (version, tokens) after `count` further tokens of a version."""
-    if runs and runs[-1][0] == version:
-        count, runs = runs[-1][1] + count, runs[:-1]
-    return (*runs, (version, count)) if count else runs
 
 
 def tokens_of_slice(runs: Runs, version: int, config: Config) -> int:
@@ -52,69 +46,100 @@ def tokens_of_slice(runs: Runs, version: int, config: Config) -> int:
     return left if versions == config.sampler.max_versions else min(left, config.sampler.slice_tokens)
 
 
-def join(policy: Policy, row: Completion, part: Completion, version: int, sampling: Sampling) -> Completion:
-    """Return a row after a slice that sampled `part` of it, cut unless it is done. sampling: of the whole row."""
-    part = end_at_stop(policy, row.token_ids, part, sampling.stop)
-    ids, logprobs = row.token_ids + part.token_ids, row.logprobs + part.logprobs
-    versions = add_tokens(row.versions, version, len(part.token_ids))
-    stopped = part.finish_reason != "length"
-    if not stopped and len(ids) < sampling.max_new_tokens:
-        return Completion("", ids, logprobs, "cut", versions=versions)
-    text = policy.decode(ids[:-1] if stopped and ids[-1] in policy.eos_ids else ids)
-    ends = [text.find(string) + len(string) for string in sampling.stop if stopped and string in text]
-    return Completion(text[: min(ends)] if ends else text, ids, logprobs, part.finish_reason, versions=versions)
+@dataclass(frozen=True)
+class Unfinished:
+    """A row in a slice. name: of its group. key: what its random numbers are derived from. tokens: the most it gets."""
+
+    group: Group
+    row: Completion
+    name: str
+    key: Seed
+    tokens: int
 
 
-def end_at_stop(policy: Policy, before: Sequence[int], part: Completion, stop: Sequence[str]) -> Completion:
-    """Return the part of a row up to a stop string that began before it, where the sampler could not see it end."""
-    if not stop or not before:
-        return part
-    most = max(len(text.encode()) for text in stop) + 8  # tokens; the first may be a partial character
-    for count, _ in enumerate(part.token_ids[:most], start=1):
-        text = policy.decode([*before[-most:], *part.token_ids[:count]])
-        if any(string in text for string in stop):
-            return replace(part, token_ids=part.token_ids[:count], logprobs=part.logprobs[:count], finish_reason="stop")
-    return part
-
-
-def sample_rows(worker: RolloutWorker, drawn: Sequence[tuple[int, Group]], version: int) -> list[Group]:
+def sample_rows(worker: RolloutWorker, drawn: Sequence[tuple[int, Group]], version: int, live: Live) -> list[Group]:
     """Return groups, each with the step that it was drawn for, after a slice under the weights of `version`."""
-    config, sampling = worker.config, worker.config.sampling()
+    config = worker.config
     rows = [list(group.completions or [UNBEGUN] * config.rollout.group_size) for _, group in drawn]
-    asks, places = list[Ask](), list[tuple[int, int]]()
-    for g, (step, group) in enumerate(drawn):
-        for i, row in enumerate(rows[g]):
-            if row.finish_reason == "cut":
-                asked = replace(sampling, max_new_tokens=tokens_of_slice(row.versions, version, config))
-                seed = derive_seed(*row_key(config, step, group, i))
-                name = f"{step}/{group.problem.id}/{group.occurrence}"
-                asks.append(Ask((*group.prompt_ids, *row.token_ids), asked, seed, len(row.token_ids), name))
-                places.append((g, i))
+    places = [(g, i) for g, row in enumerate(rows) for i, made in enumerate(row) if made.finish_reason == "cut"]
+    unfinished = []
+    for g, i in places:
+        (step, group), row = drawn[g], rows[g][i]
+        key = row_key(config, step, group, i)
+        name = f"{step}/{group.problem.id}/{group.occurrence}"
+        unfinished.append(Unfinished(group, row, name, key, tokens_of_slice(row.versions, version, config)))
 
-    def keep(place: int, part: Completion) -> None:
+    def keep(place: int, made: Completion) -> None:
         g, i = places[place]
-        rows[g][i] = join(worker.policy, rows[g][i], part, version, sampling)
+        rows[g][i] = made
 
-    worker.sampler.sample_rows(asks, keep)
+    add = partial(join, policy=worker.policy, version=version)
+    if worker.plan is None:
+        continue_rows(worker, unfinished, add, keep)
+    else:
+        continue_episodes(worker, worker.plan, unfinished, add, keep, live)
     return [replace(group, completions=tuple(row)) for (_, group), row in zip(drawn, rows, strict=True)]
 
 
-def row_key(config: Config, step: int, group: Group, sample: int) -> tuple[int | str, ...]:
+def continue_rows(worker: RolloutWorker, rows: Sequence[Unfinished], add: Join, keep: Keep) -> None:
+    """Sample a slice of rows without an environment, and hand over each as it is then."""
+    sampling = worker.config.sampling()
+    asks = []
+    for item in rows:
+        ids = item.row.token_ids
+        asked = replace(sampling, max_new_tokens=item.tokens)
+        asks.append(Ask((*item.group.prompt_ids, *ids), asked, derive_seed(*item.key), len(ids), item.name))
+    worker.sampler.sample_rows(asks, lambda place, part: keep(place, add(rows[place].row, part, sampling)))
+
+
+def continue_episodes(
+    worker: RolloutWorker, plan: Play, rows: Sequence[Unfinished], add: Join, keep: Keep, live: Live
+) -> None:
+    """Play a slice of rollouts with an environment. Those that are cut stay in `live`, with their environments."""
+    episodes = [episode_of(item, live) for item in rows]
+    for episode, item in zip(episodes, rows, strict=True):
+        episode.left = item.tokens
+
+    def hand_over(place: int, made: Completion) -> None:
+        if made.finish_reason == "cut":
+            live[rows[place].key] = episodes[place]
+        keep(place, made)
+
+    with Episodes(worker.policy, episodes, worker.config.sampling(), plan, hand_over, add) as running:
+        worker.sampler.converse(running)
+
+
+def episode_of(item: Unfinished, live: Live) -> Episode:
+    """Return the rollout of a row: the one that is live, or one whose environment plays its turns again."""
+    episode, row = live.pop(item.key, None), item.row
+    if episode is not None and len(episode.ids) == len(row.token_ids):
+        return episode
+    if episode is not None:  # another rank went on with it
+        close(episode)
+    group, spent = item.group, sum(count for _, count in row.versions)
+    made = Episode(group.problem, group.prompt_ids, item.key, list(row.token_ids), list(row.logprobs), list(row.turns))
+    made.spent, made.versions = spent, row.versions
+    made.begun = len(row.token_ids) - sum(turn.length for turn in row.turns)
+    return made
+
+
+def row_key(config: Config, step: int, group: Group, sample: int) -> Seed:
     """Return what the random numbers of a row are derived from: the same as without slices."""
     again = ("occurrence", group.occurrence) if group.occurrence else ()
     return (config.run.seed, "rollout", step, group.problem.id, sample, *again)
 
 
-def sample_slice(worker: RolloutWorker, pool: Pool, version: int) -> dict[int, list[Group]]:
+def sample_slice(worker: RolloutWorker, pool: Pool, version: int, live: Live) -> dict[int, list[Group]]:
     """Return the pool after a slice under the weights of `version`, which is the number of steps that trained them.
 
-    Each rank samples its share. Groups that are whole have verdicts, unless the verifier judges whole batches. Raises
-    NotFinite, which names the step, for logits that are not finite.
+    Each rank samples its share. live: what it keeps for the next slice. Groups that are whole have verdicts, unless the
+    verifier judges whole batches. Raises NotFinite, which names the step, for logits that are not finite.
     """
     unfinished = [(step, group) for step, groups in sorted(pool.items()) for group in groups if not is_whole(group)]
     try:
         with worker.timer("sample"):
-            made = gather(sample_rows(worker, share(unfinished, worker.accelerator), version), worker.accelerator)
+            mine = share(unfinished, worker.accelerator)
+            made = gather(sample_rows(worker, mine, version, live), worker.accelerator)
     except NotFinite as error:
         raise NotFinite(f"step {version + 1}: {error}") from error
     if not VerifierTraits.of(worker.verifier).whole_batch:
@@ -138,13 +163,19 @@ class SlicedRollouts(RolloutPrefetcher):
         super().__init__(worker, start)
         self._next = start + self.max_staleness if start else 0  # the step whose problems enter next
         self._metrics: dict[str, float] = {}
+        self._live: Live = {}
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for episode in self._live.values():
+            close(episode)
 
     def take(self, step: int) -> list[Group]:
         """Return P whole groups, and sample a slice of the others under the present weights."""
         self._draw_until(step + self.max_staleness - 1)
         count, waited = self.worker.config.rollout.problems_per_step, 0
         while len(self._whole()) < count:
-            self.ahead = sample_slice(self.worker, self.ahead, step)
+            self.ahead = sample_slice(self.worker, self.ahead, step, self._live)
             waited += 1
         taken = self._whole()[:count]
         left = {id(group) for _, group in taken}
@@ -154,9 +185,9 @@ class SlicedRollouts(RolloutPrefetcher):
         self._metrics = {"slices/waited": float(waited), **slice_metrics(step, [s for s, _ in taken], groups)}
         self._draw_until(step + self.max_staleness)
         if self.worker.config.sampler.has_own_weights:
-            self._in_flight = in_thread(partial(sample_slice, self._background, self.ahead, step))
+            self._in_flight = in_thread(partial(sample_slice, self._background, self.ahead, step, self._live))
         else:
-            self.ahead = sample_slice(self.worker, self.ahead, step)
+            self.ahead = sample_slice(self.worker, self.ahead, step, self._live)
             self.worker.sampler.sleep()
         self._taken = groups
         return groups

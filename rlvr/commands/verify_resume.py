@@ -27,7 +27,7 @@ from .train import check_model_flag, expand_flags, load_recipe, recipe_config, s
 
 Finding = tuple[str, str]  # what was compared, and how it differs ("": not at all)
 # Metrics that are durations, or made of them.
-TIMED = ("seconds/", "tokens_per_second")
+TIMED = ("seconds/", "idle/", "tokens_per_second")
 
 
 def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:

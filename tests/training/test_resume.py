@@ -217,6 +217,7 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # twelve starts
 @pytest.mark.parametrize("more", [(), WITH_TURNS], ids=["plain", "turns"])
 def test_a_run_in_slices_is_killed_at_ten_moments(tmp_path, more):
     """SIGKILL while rows are cut, while they are sampled, while a checkpoint is written: nothing differs in the end."""

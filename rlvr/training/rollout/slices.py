@@ -235,8 +235,8 @@ def slice_metrics(step: int, drawn: Sequence[int], groups: Sequence[Group]) -> d
         "slices/cut": sum(len(c.versions) > 1 for c in completions) / len(completions),
         "slices/versions": sum(len(c.versions) for c in completions) / len(completions),
         "slices/versions_most": float(max(len(c.versions) for c in completions)),
-        "slices/age": sum(age * count for age, count in ages) / tokens,
-        "slices/age_most": float(max(age for age, _ in ages)),
+        "slices/age": sum(age * count for age, count in ages) / max(tokens, 1),
+        "slices/age_most": float(max((age for age, _ in ages), default=0)),
         "slices/late": len(late) / len(groups),
     }
     if late and prompt:

@@ -45,7 +45,7 @@ class SamplerSettings(Defaults, Group):
     machines)."""
     mismatch_alarm: Annotated[float, POSITIVE, ADVANCED, RESUMABLE] = 0.1
     """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
-    slice_tokens: Annotated[int, COUNT_OR_NONE] = 0
+    slice_tokens: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
     """Partial rollouts: a completion that is not done after this many tokens is cut, and goes on in the next slice,
     under newer weights; its group trains when it is whole. A step waits for slices, not for its longest completion.
     Needs --sampler.max-staleness of 2 or more. 0: off."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,9 +52,8 @@ def main() -> None:
                 flags = ["--run.seed", str(seed), "--sampler", given.sampler]
                 whole, cut = (Path(folder) / f"{recipe}-{seed}-{kind}" for kind in ("whole", "cut"))
                 one, seconds = train(recipe, whole, flags)
-                cut.mkdir()
-                shutil.copytree(whole / "start", cut / "start")
-                other, seconds_cut = train(recipe, cut, [*flags, *SLICES, *given.extra])
+                tuned = ["--model.name", str(whole / "start"), "--sft.steps", "0"]
+                other, seconds_cut = train(recipe, cut, [*flags, *tuned, *SLICES, *given.extra])
                 gaps.append(other - one)
                 print(
                     f"{recipe} seed {seed}, {given.sampler}: pass@1 {one:.3f} synchronous ({seconds:.0f} s), "

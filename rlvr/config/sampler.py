@@ -76,7 +76,7 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
 
     name: str = field(default="torch", init=False)
     has_own_weights = False
-    max_staleness: Annotated[int, COUNT_OR_NONE, AHEAD] = 0
+    max_staleness: Annotated[int, COUNT_OR_NONE, ADVANCED, AHEAD] = 0
     """With slices: how many steps' groups are in progress after a step has taken its own."""
     cache_gib: Annotated[float | None, POSITIVE, ADVANCED, RESUMABLE] = None
     """Limit in GiB for keys and values; if they would need more, fewer sequences are decoded at once. None: 60 % of

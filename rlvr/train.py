@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlvr.training.monitor.alarm import GuardStop
 from rlvr.training.records import finish_step
-from rlvr.training.rollout.rollout import RolloutPrefetcher
+from rlvr.training.rollout.slices import open_rollouts
 from rlvr.training.run import Run, is_due
 from rlvr.training.saving import CheckpointSaver
 from rlvr.training.step.learner import adapt_coefficients
@@ -26,7 +26,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
     config, learner, timer = run.config, run.learner, run.worker.timer
     with (
         run.training(start) as steps,
-        RolloutPrefetcher(run.worker, start) as rollouts,
+        open_rollouts(run.worker, start) as rollouts,
         CheckpointSaver(run) as saver,
     ):
         saver.save_start(start)

@@ -76,6 +76,7 @@ WRITTEN: dict[str, tuple[str, tuple[Field, ...]]] = {
             Field("tokens", "whole number", "sampled tokens"),
             TURNS,
             Field("judged_by", "text", "`environment` where it returned the verdict", False),
+            Field("versions", "list of [version, tokens]", "with slices: tokens that each version sampled", False),
             Field("kept", "true or false", "with dynamic sampling: the group is trained on", False),
             Field("round", "whole number", "with dynamic sampling: 0 for the step's first problems", False),
             Field("kl_cost", "number or null", "where the KL term is in the reward", False),

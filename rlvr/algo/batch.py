@@ -48,6 +48,7 @@ class Batch:
     | numbers | (B,) | of the rows in the step's whole batch |
     | old_logprobs | (B, T) | None where the batch gets a single update: the present ones, detached, are the old ones |
     | ref_logprobs | (B, T) | None without a reference |
+    | versions | (B, T) | of the weights that sampled each token, ascending in a row; None without slices |
     | values, returns | (B, T) | None without a critic |
     | kl | (B,) | KTO's estimate of the KL divergence, the same for all rows |
     | teacher_weights | (B,) | of the distillation; 0 where the teacher knows no more. None without a teacher |
@@ -74,6 +75,7 @@ class Batch:
     groups: Tensor
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
+    versions: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
     kl: Tensor | None = None
@@ -270,8 +272,22 @@ def collate(
         places=torch.tensor(places, dtype=torch.long),
         numbers=torch.arange(len(rows)),
         sampled_tokens=tuple(sampled),
+        versions=version_tensor([row[1] for row in rows], [len(row[0]) for row in rows], shape[1]),
     )
     return to_device(batch, device)
+
+
+def version_tensor(completions: Sequence[Completion], starts: Sequence[int], width: int) -> Tensor | None:
+    """Return the versions that sampled the tokens of rows (B, width), ascending; None if no row has several."""
+    if not any(len(completion.versions) > 1 for completion in completions):
+        return None
+    table = np.zeros((len(completions), width), dtype=np.int64)
+    for row, completion, start in zip(table, completions, starts, strict=True):
+        versions, counts = zip(*completion.versions, strict=True) if completion.versions else ((0,), (0,))
+        places = start + np.flatnonzero(completion.train_mask())[: sum(counts)]
+        row[places] = np.repeat(versions, counts)[: len(places)]
+    # Replies, and the padding, have the version of what was sampled before them.
+    return torch.from_numpy(np.maximum.accumulate(table, axis=1))
 
 
 def advantage_tensor(advantages: Sequence[Advantage], starts: Sequence[int], width: int) -> Tensor:

@@ -155,11 +155,15 @@ KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2,
 """The KL estimators, by the word of `--algo.kl-estimator`."""
 
 
-def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, kind: str, cap: float) -> Tensor:
+def importance_weights(
+    old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, kind: str, cap: float, versions: Tensor | None = None
+) -> Tensor:
     """Return truncated importance weights of the trainer's old policy against the sampler's, detached.
 
     token: min(w_t, cap); token_mask: w_t, or 0 where it is above the cap or below 1/cap (IcePop);
-    sequence: min(prod_t w_t, cap) on each token; none: 1.
+    sequence: min(prod_t w_t, cap) on each token; none: 1. version: min(prod_u w_u, cap) over the tokens u up to the
+    last one that was sampled under the same version of the weights (per-decision importance sampling, Precup et al.
+    2000, with a completion's parts as decisions). versions: (b, T), ascending; None: all tokens have the same.
     """
     log_weight = ((old_logprobs - sampler_logprobs) * mask).detach()
     if kind == "none":
@@ -167,10 +171,22 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
     if kind == "sequence":
         total = log_weight.sum(-1, keepdim=True).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         return total.exp().clamp(max=cap).expand_as(log_weight)
+    if kind == "version":
+        return sum_to_version_end(log_weight, versions).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
     weight = log_weight.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     if kind == "token":
         return weight.clamp(max=cap)
     return weight * ((weight <= cap) & (weight >= 1 / cap))
+
+
+def sum_to_version_end(values: Tensor, versions: Tensor | None) -> Tensor:
+    """Return for each token the sum of the row's values (b, T) up to the last token of its version."""
+    from torch import searchsorted  # which has no method
+
+    sums = values.cumsum(-1)
+    if versions is None:
+        return sums[:, -1:].expand_as(values)
+    return sums.gather(-1, searchsorted(versions, versions, right=True) - 1)
 
 
 def loss_denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
@@ -222,7 +238,7 @@ def policy_loss(
     """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-    weights = importance_weights(old, batch.sampler_logprobs, mask, importance, importance_cap)
+    weights = importance_weights(old, batch.sampler_logprobs, mask, importance, importance_cap, batch.versions)
     # The ratio to the sampling engine is the ratio to pi_old times the weights.
     inside = weights.clamp(min=1e-8).log() if loss.weights_in_ratio else 0.0
     ratio = LOG_RATIOS[loss.ratio or "token"](logprobs + inside, old, mask).exp()

@@ -79,7 +79,15 @@ class ModelOnTask(
 
     # Settings of a sampler that serve training.
     NOT_READ: ClassVar = {
-        "sampler": ("max_staleness", "sync_check_every", "mismatch_alarm", "sleep"),
+        "sampler": (
+            "max_staleness",
+            "slice_tokens",
+            "max_versions",
+            "in_flight",
+            "sync_check_every",
+            "mismatch_alarm",
+            "sleep",
+        ),
     }
     USES: ClassVar = {
         **dict.fromkeys(("attention", "dtype", "device"), WITHOUT_URL),

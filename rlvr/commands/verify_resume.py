@@ -27,7 +27,7 @@ from .train import check_model_flag, expand_flags, load_recipe, recipe_config, s
 
 Finding = tuple[str, str]  # what was compared, and how it differs ("": not at all)
 # Metrics of the machine, which no two runs share: durations, what is made of them, memory.
-MEASURED = ("seconds/", "tokens_per_second", "memory/")
+MEASURED = ("seconds/", "idle/", "tokens_per_second", "memory/")
 
 
 def compare_runs(one: Path, other: Path, steps: int) -> list[Finding]:

@@ -65,7 +65,7 @@ def is_weighted(config: Any) -> bool:
     if algo.loss_row.ratio is None and kind == "auto":
         return False
     # In bfloat16, which dtype auto may choose, the torch sampler rounds otherwise than the trainer.
-    one_engine = config.sampler.name == "torch" and config.model.dtype == "float32"
+    one_engine = config.sampler.name == "torch" and config.model.dtype == "float32" and not config.sampler.max_staleness
     return kind != "none" and (kind != "auto" or not one_engine)
 
 
@@ -110,9 +110,10 @@ class AlgoConfig(Group):
     """The ratio is clipped above at 1 + clip_high (epsilon_high in TRL; DAPO: 0.28, CISPO: 4)."""
     dual_clip: Annotated[float | None, POSITIVE, ADVANCED, READ_BY_LOSS] = None
     """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
-    importance: Annotated[Literal["auto", "none", "token", "token_mask", "sequence"], BY_TOKEN] = "auto"
+    importance: Annotated[Literal["auto", "none", "token", "token_mask", "version", "sequence"], BY_TOKEN] = "auto"
     """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
-    torch sampler in float32, which has no mismatch."""
+    torch sampler in float32, which has no mismatch. version: of a completion that several versions of the weights
+    sampled (--sampler.slice-tokens), the product up to the last token of the token's own version."""
     importance_cap: Annotated[float, POSITIVE, ADVANCED, BY_TOKEN, WITH_WEIGHTS] = 2.0
     """Upper bound of the importance weights."""
     kl_coef: Annotated[float, WEIGHT, BY_TOKEN] = 0.0
@@ -298,9 +299,9 @@ class AlgoConfig(Group):
                 f"{self.loss_row.normalize}",
             ),
             (
-                not self.loss_row.weights_in_ratio or self.importance != "sequence",
-                f"{at}importance sequence with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
-                "and has the importance weights of its tokens in it; set token",
+                not self.loss_row.weights_in_ratio or self.importance not in ("version", "sequence"),
+                f"{at}importance {self.importance} with {at}loss {self.policy_loss}, whose ratio is that of a whole "
+                "completion and has the importance weights of its tokens in it; set token",
             ),
         ]
 

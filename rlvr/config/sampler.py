@@ -18,6 +18,11 @@ def starts_engine(config: Any) -> bool:
 
 
 OWN_ENGINE = Used(starts_engine, "without --sampler.url")
+AHEAD = Used(
+    lambda config: config.sampler.slice_tokens > 0,
+    "with --sampler vllm or vllm-server, or --sampler.slice-tokens above 0",
+)
+IN_SLICES = Used(lambda config: config.sampler.slice_tokens > 0, "with --sampler.slice-tokens above 0")
 
 
 class Defaults:
@@ -27,6 +32,8 @@ class Defaults:
     cache_gib: float | None = None
     max_staleness: int = 0
     max_model_len: int = 0
+    has_own_weights: bool = True
+    """Whether it can sample while the trainer changes the policy."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,29 @@ class SamplerSettings(Defaults, Group):
     machines)."""
     mismatch_alarm: Annotated[float, POSITIVE, ADVANCED, RESUMABLE] = 0.1
     """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
+    slice_tokens: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
+    """Partial rollouts: a completion that is not done after this many tokens is cut, and goes on in the next slice,
+    under newer weights; its group trains when it is whole. A step waits for slices, not for its longest completion.
+    Needs --sampler.max-staleness of 2 or more. 0: off."""
+    max_versions: Annotated[int, COUNT_OR_NONE, ADVANCED, IN_SLICES] = 0
+    """Maximum number of versions of the weights that sample one completion: the last one samples it to its end. 0: no
+    limit."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about slices."""
+        return [
+            *super().rules(at),
+            (
+                self.slice_tokens == 0 or self.max_staleness >= 2,
+                f"{at}slice_tokens {self.slice_tokens} with {at}max_staleness {self.max_staleness}: a step would wait "
+                f"for all groups in progress, and could leave none unfinished; set {at}max_staleness to 2 or more",
+            ),
+            (
+                self.max_versions != 1,
+                f"{at}max_versions 1 would sample every completion to its end; set 2 or more, or leave out "
+                f"{at}slice_tokens",
+            ),
+        ]
 
 
 @dataclass(frozen=True)
@@ -45,6 +75,9 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
     """Sampling with the trainer's own weights in PyTorch."""
 
     name: str = field(default="torch", init=False)
+    has_own_weights = False
+    max_staleness: Annotated[int, COUNT_OR_NONE, ADVANCED, AHEAD] = 0
+    """With slices: how many steps' groups are in progress after a step has taken its own."""
     cache_gib: Annotated[float | None, POSITIVE, ADVANCED, RESUMABLE] = None
     """Limit in GiB for keys and values; if they would need more, fewer sequences are decoded at once. None: 60 % of
     the GPU memory that is free when sampling starts; no limit on a CPU."""
@@ -55,13 +88,17 @@ class EngineSettings(SamplerSettings):
     """Settings of both vLLM engines."""
 
     max_staleness: Annotated[int, COUNT_OR_NONE] = 0
-    """Maximum policy lag in steps. 1 overlaps sampling with training; larger values bring no further speed. Corrected
-    by --algo.importance."""
+    """Maximum policy lag in steps. 1 overlaps sampling with training; larger values bring no further speed, unless
+    --sampler.slice-tokens is set: then so many steps' groups are in progress. Corrected by --algo.importance."""
     max_model_len: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 0
     """Maximum tokens of prompt and completion together. 0: the model's own limit."""
     gpu_memory_utilization: Annotated[float | None, POSITIVE_SHARE, OWN_ENGINE, RESUMABLE] = None
     """Fraction of GPU memory for vLLM, weights included. None: 0.4 of the trainer's GPU, 0.9 of GPUs of
     its own."""
+    in_flight: Annotated[Literal["rebuild", "keep"], ADVANCED, IN_SLICES] = "rebuild"
+    """What a cut completion goes on from. rebuild: keys and values are computed anew under the new weights; keep: those
+    that are cached stay, of older weights. Faster with long completions, and a resumed run is not the same to the
+    byte."""
     sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 25
     """Weight updates between checks that vLLM's logprobs match the trainer's. 0: check at start-up only."""
 
@@ -83,10 +120,11 @@ class VLLMConfig(EngineSettings):
     def rules(self, at: str) -> Rules:
         """Return rules about when the engine can sleep."""
         return [
+            *super().rules(at),
             (
                 self.sleep == 0 or self.max_staleness == 0,
                 f"{at}sleep {self.sleep} needs {at}max_staleness 0: an engine that samples meanwhile cannot sleep",
-            )
+            ),
         ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,8 +70,13 @@ class Config:
         return (*self.algo.row.teachers, "")[0] if self.teacher.kind == "auto" else self.teacher.kind
 
     def staleness(self, step: int) -> int:
-        """Return the steps between the weights that batch `step` (from 0) is sampled from and those that it trains."""
-        return min(step, self.sampler.max_staleness)
+        """Return the most steps between the weights that sample batch `step` (from 0) and those that it trains.
+
+        With slices a group may have been in progress for as many slices as its longest row takes.
+        """
+        slice_tokens = self.sampler.slice_tokens
+        cuts = math.ceil(self.rollout.max_new_tokens / slice_tokens) - 1 if slice_tokens else 0
+        return min(step, self.sampler.max_staleness + cuts)
 
     def check(self) -> None:
         """Raise ValueError with one line for the first setting that cannot work."""
@@ -193,6 +199,21 @@ def sampling_rules(config: Config) -> Rules:
             f"rollout.top_p {r.top_p} or top_k {r.top_k} with algo.importance {a.importance}: completions are drawn "
             "from the tokens kept, and the policy that is trained gives mass to all; leave them at 1 and 0, or set "
             "--algo.importance none to train off policy (mismatch/* says how far)",
+        ),
+        (
+            s.slice_tokens < r.max_new_tokens,
+            f"sampler.slice_tokens {s.slice_tokens} with rollout.max_new_tokens {r.max_new_tokens}: no completion "
+            "would be cut; set fewer, or leave it out",
+        ),
+        (
+            not (s.slice_tokens and r.resample_rounds),
+            f"sampler.slice_tokens with rollout.resample_rounds {r.resample_rounds}: groups leave in the order in "
+            "which their problems are drawn, and none is dropped; set rollout.resample_rounds 0",
+        ),
+        (
+            s.slice_tokens > 0 or s.has_own_weights or s.max_staleness == 0,
+            f"sampler.max_staleness {s.max_staleness} with --sampler torch, whose weights are the trainer's own: it "
+            "samples no batch ahead without sampler.slice_tokens; leave it out, or choose vllm or vllm-server",
         ),
         (
             config.monitor is None or config.rollout.problems_per_step >= 2,

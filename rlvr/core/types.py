@@ -14,7 +14,9 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
-Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
+from .seeding import derive_seed
+
+Finish = Literal["stop", "length", "turns", "context", "error", "filter", "cut"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 
@@ -82,6 +84,9 @@ class Completion:
     With an environment, `turns` covers all of `token_ids` and begins and ends with a turn of the model. `text` is the
     last turn, which verifiers see. `verdict` is the environment's, None if the task's verifier judges. The other finish
     reasons are "turns" and "context", when these are used up, and "error".
+
+    With sampler.slice_tokens, `versions` are runs of (version, count) of the sampled tokens: the weights after so many
+    steps sampled so many tokens. "cut": the rest is sampled in later slices; no such completion is trained on.
     """
 
     text: str
@@ -90,6 +95,7 @@ class Completion:
     finish_reason: Finish = "stop"
     turns: tuple[Turn, ...] = ()
     verdict: Verdict | None = None
+    versions: tuple[tuple[int, int], ...] = ()
 
     @property
     def sampled_ids(self) -> tuple[int, ...]:
@@ -320,11 +326,22 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One turn to sample: the token ids before it, the settings and the seed."""
+    """One turn to sample: the token ids before it, the settings and the seed.
+
+    drawn: how many tokens of the turn were sampled before; they are the last ones of the context. group: a name of the
+    rows that may share what an engine has cached under older weights (sampler.in_flight keep); "": none may.
+    """
 
     context: tuple[int, ...]
     sampling: Sampling
     seed: int
+    drawn: int = 0
+    group: str = ""
+
+    @property
+    def own_seed(self) -> int:
+        """The seed for an engine that cannot go on in the stream of `seed` after the tokens drawn before."""
+        return derive_seed(self.seed, "drawn", self.drawn) if self.drawn else self.seed
 
 
 class Conversations(Protocol):
@@ -353,7 +370,7 @@ class Group:
     Rewards come from `verdicts`. If these are shuffled (run.shuffle_rewards), `own_verdicts` holds the completions' own
     verdicts, and a score in `verdicts` includes the penalties of the completion that it was made for. kept: the group
     is trained on. Groups that dynamic sampling drops are still logged and monitored. round: of dynamic sampling, 0 for
-    the step's first problems.
+    the step's first problems. occurrence: how often the problem comes earlier among its step's.
     """
 
     problem: Problem
@@ -363,6 +380,7 @@ class Group:
     kept: bool = True
     round: int = 0
     own_verdicts: tuple[Verdict, ...] = ()
+    occurrence: int = 0
 
     @property
     def unshuffled_verdicts(self) -> tuple[Verdict, ...]:
@@ -415,7 +433,7 @@ class Sampler(Protocol):
         """
         for sampling in dict.fromkeys(ask.sampling for ask in asks):
             places = [place for place, ask in enumerate(asks) if ask.sampling == sampling]
-            prompts, seeds = [asks[place].context for place in places], [[asks[place].seed] for place in places]
+            prompts, seeds = [asks[place].context for place in places], [[asks[place].own_seed] for place in places]
 
             def pass_on(p: int, made: list[Completion], places: list[int] = places) -> None:
                 on_row(places[p], made[0])

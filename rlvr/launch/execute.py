@@ -226,6 +226,8 @@ def open_run(session: Session, stack: ExitStack) -> None:
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
     held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
     run.held_out = held_out
+    if getattr(config.sampler, "in_flight", "rebuild") == "keep":
+        session.display.say("--sampler.in-flight keep: a resumed run goes on, but not with the same bytes", wrap=True)
 
 
 def warn_of_memory(session: Session, limit: int | None) -> None:

@@ -191,6 +191,7 @@ def rollout_records(
             "finish_reason": completion.finish_reason,
             "tokens": len(completion.sampled_ids),
             **turn_records(completion),
+            **({"versions": [list(run) for run in completion.versions]} if completion.versions else {}),
             **({"judged_by": "environment"} if completion.verdict is not None else {}),
             **({"kept": group.kept, "round": group.round} if marked else {}),
         }

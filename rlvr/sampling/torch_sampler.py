@@ -44,14 +44,17 @@ Done = Callable[[int, int, Completion], None]
 CACHE_SHARE = 0.6
 
 
-def uniforms(seeds: Sequence[int], count: int) -> Tensor:
+def uniforms(seeds: Sequence[int], count: int, skips: Sequence[int] | None = None) -> Tensor:
     """Return (len(seeds), count) float32 numbers in [0, 1); row i is the Philox stream with the key seeds[i].
 
-    They have 24 bits, so that rounding cannot turn one into a 1. A longer row begins with the shorter one.
+    They have 24 bits, so that rounding cannot turn one into a 1. A longer row begins with the shorter one. skips: row i
+    begins after the first skips[i] numbers of its stream.
     """
     drawn = np.empty((len(seeds), count), dtype=np.float32)
-    for row, seed in zip(drawn, seeds):
-        np.random.Generator(np.random.Philox(key=seed)).random(out=row, dtype=np.float32)
+    for row, seed, skip in zip(drawn, seeds, skips or [0] * len(seeds)):
+        stream = np.random.Generator(np.random.Philox(key=seed))
+        stream.random(skip, dtype=np.float32)
+        stream.random(out=row, dtype=np.float32)
     return torch.from_numpy(drawn)
 
 
@@ -135,6 +138,7 @@ class ContinuousBatch:
     leave, and are drawn again later (as long as one row is left).
     steps_per_look: tokens drawn until the host looks at them.
     limits: tokens of a completion of each prompt; sampling.max_new_tokens unless given, which is the largest of them.
+    skips: how many numbers of the seeds' streams were used before, for each prompt; 0 unless given.
     """
 
     def __init__(
@@ -150,11 +154,13 @@ class ContinuousBatch:
         cache_bytes: float = inf,
         steps_per_look: int | None = None,
         limits: Sequence[int] | None = None,
+        skips: Sequence[int] | None = None,
     ) -> None:
         self.policy, self.prompts, self.seeds, self.sampling = policy, prompts, seeds, sampling
         self.decoder_for, self.cache_bytes = decoder_for, cache_bytes
         device, limit = policy.device, sampling.max_new_tokens
         self.limits = limits or [limit] * len(prompts)
+        self.skips = skips or [0] * len(prompts)
         self.steps_per_look = steps_per_look or (1 if device.type == "cpu" else STEPS_PER_LOOK)
         self.waiting = deque(shortest_first(prompts, seeds) if rows is None else rows)
         self.size = min(size, len(self.waiting))
@@ -318,7 +324,8 @@ class ContinuousBatch:
         """Give rows that entered their places."""
         made = [Row(p, g, self.free.pop(), self.limits[p]) for p, g in rows]
         slots = copy_to(torch.tensor([row.slot for row in made]), self.slots.device)
-        numbers = uniforms([self.seeds[p][g] for p, g in rows], self.sampling.max_new_tokens)
+        skips = [self.skips[p] for p, _ in rows]
+        numbers = uniforms([self.seeds[p][g] for p, g in rows], self.sampling.max_new_tokens, skips)
         self.numbers[slots] = copy_to(numbers, self.numbers.device)
         self.rows += made
         self.slots = torch.cat([self.slots, slots])
@@ -485,21 +492,22 @@ class TorchSampler(Sampler):
             raise ValueError("a context without tokens cannot be continued; render it with at least one token")
         kinds = [replace(ask.sampling, max_new_tokens=1) for ask in asks]
         for kind in dict.fromkeys(kinds):
-            members: dict[tuple[tuple[int, ...], int], list[int]] = {}
+            members: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
             for place, ask in enumerate(asks):
                 if kinds[place] == kind:
-                    members.setdefault((ask.context, ask.sampling.max_new_tokens), []).append(place)
-            places, limits = list(members.values()), [limit for _, limit in members]
+                    members.setdefault((ask.context, ask.sampling.max_new_tokens, ask.drawn), []).append(place)
+            places, limits = list(members.values()), [limit for _, limit, _ in members]
 
             def pass_on(p: int, g: int, made: Completion, places: list[list[int]] = places) -> None:
                 on_row(places[p][g], made)
 
             self._draw(
-                [context for context, _ in members],
+                [context for context, _, _ in members],
                 [[asks[place].seed for place in row] for row in places],
                 replace(kind, max_new_tokens=max(limits)),
                 limits,
                 pass_on,
+                [drawn for _, _, drawn in members],
             )
 
     @torch.no_grad()  # under inference_mode autocast would cast every weight again for every token
@@ -510,8 +518,9 @@ class TorchSampler(Sampler):
         sampling: Sampling,
         limits: Sequence[int],
         on_row: Callable[[int, int, Completion], None],
+        skips: Sequence[int] | None = None,
     ) -> None:
-        """Draw the completions of all prompts, of at most limits[p] tokens each."""
+        """Draw the completions of all prompts, of at most limits[p] tokens each; skips: of `uniforms`, by prompt."""
         if threading.current_thread() is not threading.main_thread():
             # Torch gives a new thread the number that any thread has set last.
             torch.set_num_threads(self.threads)
@@ -535,6 +544,7 @@ class TorchSampler(Sampler):
                         rows=part,
                         cache_bytes=self._cache_bytes() / at_once,
                         limits=limits,
+                        skips=skips,
                     )
                     for part in cut(rows, at_once)
                 ]

@@ -15,6 +15,7 @@ from rlvr.model.optim.health import dropped_updates
 from rlvr.runs.log import rollout_records
 
 from .monitor.alarm import GuardStop, RollBack
+from .rollout.rollout import Timer
 from .run import Run
 from .step.rewards import (
     GroupRewards,
@@ -156,6 +157,7 @@ def finish_step(
     total = sum(worker.timer.seconds.values())
     metrics |= {f"seconds/{phase}": round(value, 4) for phase, value in worker.timer.seconds.items()}
     metrics["memory/peak"] = round(peak_memory(run.learner.policy.device), 4)
+    metrics |= idle_shares(worker.timer) if config.sampler.slice_tokens else {}
     metrics["tokens_per_second"] = round(metrics["rollout_tokens"] / max(total, 1e-9), 1)
     run.reporter.step(step, metrics, rollouts)
     run.gradients.observe(step, *dropped_updates(metrics))
@@ -165,6 +167,16 @@ def finish_step(
     if alarm is not None:
         run.reporter.alarm(alarm)
     return guard
+
+
+def idle_shares(timer: Timer) -> dict[str, float]:
+    """Return the shares of a step's time in which trainer and sampler wait: "idle/trainer", "idle/sampler"."""
+    total = max(sum(timer.seconds.values()), 1e-9)
+    sampling = timer.seconds.get("sample", 0.0) + timer.seconds.get("verify", 0.0)
+    return {
+        "idle/trainer": round((sampling + timer.seconds.get("wait", 0.0)) / total, 4),
+        "idle/sampler": round(max(1 - (sampling + timer.beside) / total, 0.0), 4),
+    }
 
 
 def step_records(

@@ -167,6 +167,16 @@ def test_importance_weights_by_hand(kind, cap, expected):
     assert importance_weights(old, sampled, mask, kind, cap)[0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
+def test_importance_by_version_by_hand():
+    """Weights 1.2214, .3679, 1.2214, the first token of version 4, the others of 5: 1.2214, and the product of all."""
+    old, sampled, mask = T([[-1.0, -2.0, -0.5]]), T([[-1.2, -1.0, -0.7]]), torch.ones(1, 3, dtype=torch.bool)
+    versions = torch.tensor([[4, 5, 5]])
+    found = importance_weights(old, sampled, mask, "version", 2.0, versions)
+    assert found[0].tolist() == pytest.approx([1.221403, 0.548812, 0.548812], abs=1e-5)
+    whole = importance_weights(old, sampled, mask, "version", 2.0)
+    assert whole.tolist() == importance_weights(old, sampled, mask, "sequence", 2.0).tolist()
+
+
 MASK, TOKEN_LOSSES = T([[1, 1, 0, 0], [1, 1, 1, 1]]).bool(), T([[1.0, 3.0, 0, 0], [2.0, 2.0, 2.0, 6.0]])
 
 

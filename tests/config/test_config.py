@@ -250,7 +250,7 @@ FLAGS = [
     ("--monitor math --monitor.patience 0", "monitor.patience 0"),
     ("--monitor math --monitor.margin 0", "monitor.margin 0"),
     ("--sampler vllm --sampler.max-staleness -1", "max_staleness -1: expected a number from 0"),
-    ("--sampler.max-staleness 1", "--sampler.max-staleness exists with --sampler vllm or vllm-server"),
+    ("--sampler.max-staleness 1", "read only with --sampler vllm or vllm-server, or --sampler.slice-tokens above 0"),
     ("--sampler vllm --sampler.max-staleness 1 --algo.importance none", "nothing would correct"),
     ("--sampler vllm --sampler.max-staleness 1 --sampler.sleep 1", "an engine that samples meanwhile cannot sleep"),
     ("--sampler vllm-server --sampler.sleep 1", "--sampler.sleep exists with --sampler vllm"),

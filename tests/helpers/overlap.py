@@ -69,7 +69,7 @@ def logs(run: Run) -> list[bytes]:
 
     Those differ with the rows that are decoded at once.
     """
-    left_out = ("second", "memory/", "mismatch/")
+    left_out = ("second", "idle/", "memory/", "mismatch/")
     rows = run.reporter.log.read("metrics")
     metrics = [{k: v for k, v in row.items() if not any(x in k for x in left_out)} for row in rows]
     return [run.reporter.log.path("rollouts").read_bytes(), json.dumps(metrics).encode()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -104,13 +105,22 @@ def same_draws(some, others) -> bool:
 
 
 def run_ahead(
-    sampler: Sampler, out_dir: Path, steps: int, *, start: int = 0, environment: Environment | None = None
+    sampler: Sampler,
+    out_dir: Path,
+    steps: int,
+    *,
+    start: int = 0,
+    environment: Environment | None = None,
+    **settings: Any,
 ) -> Run:
-    """Train the policy of `make_policy()` until a step, from step `start` of an earlier run where it is given."""
+    """Train the policy of `make_policy()` until a step, from step `start` of an earlier run where it is given.
+
+    settings: of the sampler.
+    """
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0),
         rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
-        sampler=VLLMConfig(max_staleness=1),
+        sampler=VLLMConfig(**{"max_staleness": 1, **settings}),
         optim=OptimConfig(lr=1e-3),
     )
     config.check()

@@ -35,6 +35,7 @@ RUNS = {
         "teacher": {"kind": "start", "loss": "js", "top_k": 3, "off_policy": 0.5},
     },
     "with a curriculum": {"curriculum": {"draw": "signal"}},
+    "in slices": {"sampler": {"slice_tokens": 4, "max_staleness": 2}},
 }
 
 

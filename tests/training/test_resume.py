@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -78,6 +79,12 @@ RESUMED: dict[str, dict[str, dict]] = {
     "turns whose replies come at other times": {
         "run": {"environment": "tests.helpers.turns:slow_digits"},
         "rollout": {"max_turns": 3, "turn_tokens": 12, "mask_void": True},
+    },
+    "slices": {"sampler": {"slice_tokens": 10, "max_staleness": 2}},
+    "turns in slices, whose replies come at other times": {
+        "run": {"environment": "tests.helpers.turns:slow_digits"},
+        "rollout": {"max_turns": 3, "turn_tokens": 12},
+        "sampler": {"slice_tokens": 5, "max_staleness": 3, "max_versions": 4},
     },
     "a mixture, one of its packs with turns": {
         "run": {"task": "mixture", "task_option": ("packs=arithmetic:2,hops", f"options={','.join(PACKS)}")},
@@ -203,6 +210,32 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatc
     assert "resuming from step" in printed
     check_same(results(tmp_path / "whole", 8), results(tmp_path / "killed", 8))
     check_learned(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # twelve starts
+@pytest.mark.parametrize("more", [(), WITH_TURNS], ids=["plain", "turns"])
+def test_a_run_in_slices_is_killed_at_ten_moments(tmp_path, more):
+    """SIGKILL while rows are cut, while they are sampled, while a checkpoint is written: nothing differs in the end."""
+    flags = ("--run.steps", "10", "--run.save-every", "1", "--sampler.slice-tokens", "8", *more)
+    flags += ("--sampler.max-staleness", "3", "--optim.lr", "1e-4")
+    whole = run_forked(tmp_path / "whole", *flags)
+    _, errors = whole.communicate()
+    assert whole.returncode == 0, errors
+    moments, metrics = Random(7), tmp_path / "killed" / "metrics.jsonl"
+    for kill in range(10):
+        process = run_forked(tmp_path / "killed", *flags)
+        wait_for_lines(metrics, min(kill, 9), process)
+        time.sleep(moments.uniform(0.0, 0.6))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    again = run_forked(tmp_path / "killed", *flags)
+    _, errors = again.communicate()
+    assert again.returncode == 0, errors
+    check_same(results(tmp_path / "whole", 10), results(tmp_path / "killed", 10))
+    pending = [checkpoint_folder(tmp_path / name, 10) / "ahead.jsonl" for name in ("whole", "killed")]
+    assert pending[0].read_bytes() == pending[1].read_bytes()
+    assert b'"finish_reason": "cut"' in pending[0].read_bytes()
 
 
 @pytest.mark.slow

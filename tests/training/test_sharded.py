@@ -607,18 +607,24 @@ AHEAD: dict[str, dict] = {
     "turns": {"rollout": {"max_turns": 3, "turn_tokens": 4}},
     "dynamic sampling": {"rollout": {"resample_rounds": 2}},
     "shuffled": {"run": {"shuffle_rewards": True}},
+    "slices": {"sampler": {"slice_tokens": 3, "max_staleness": 2}},
+    "turns in slices": {
+        "rollout": {"max_turns": 3, "turn_tokens": 4},
+        "sampler": {"slice_tokens": 3, "max_staleness": 2},
+    },
 }
 
 
 @pytest.mark.parametrize("name", AHEAD)
 def test_batches_ahead_are_gathered_beside_the_training(tmp_path: Path, name: str) -> None:
-    """With staleness 1, two processes: repeated and resumed, the run is the same, byte for byte."""
+    """With staleness 1, or in slices, two processes: repeated and resumed, the run is the same, byte for byte."""
 
     def make(folder: str) -> Run:
         settings = {**AHEAD[name], "run": {"steps": 4, "save_every": 2, **AHEAD[name].get("run", {})}}
+        engine = VLLMConfig(mismatch_alarm=10.0, **{"max_staleness": 1, **settings.pop("sampler", {})})
         run = make_run(tmp_path / folder, 2, **settings)
-        run.config = dataclasses.replace(run.config, sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=1))
-        if name == "turns":
+        run.config = dataclasses.replace(run.config, sampler=engine)
+        if "turns" in name:
             run.worker.plan = Play(slow_digits, run.config.rollout)
         return run
 

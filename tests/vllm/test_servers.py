@@ -8,10 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from rlvr.config import Config, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig
 from rlvr.core.types import RunError, Sampling
 from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.vllm import transfer
 from rlvr.sampling.vllm.server import StaleWeights
-from tests.helpers.models import shake
+from rlvr.train import train
+from rlvr.verifiers.runner import Runner
+from tests.helpers.models import shake, small_policy
+from tests.helpers.runs import build_run
+from tests.helpers.verifiers import odd_digits
 from tests.helpers.vllm_servers import (
     GENERATE,
     LOSES,
@@ -258,3 +264,34 @@ def test_bfloat16_weights_arrive_rounded_as_the_trainer_computes(policy, servers
         server.receive = lambda info, receive=receive: seen.append(info["dtype_names"]) or receive(info)
     open_sampler(policy, servers, sync_check_every=0)
     assert {name for names in seen for name in names} == {"bfloat16"}
+
+
+@pytest.mark.filterwarnings(LOSES)
+def test_a_server_that_dies_in_a_slice_loses_no_row_and_trains_none_twice(tmp_path, open_sampler, monkeypatch):
+    """A run in slices with rows cut and others under way: the same rollouts as with two servers to the end."""
+    monkeypatch.setattr(transfer, "STALLED", 5.0)
+    monkeypatch.setattr(transfer, "GRACE", 0.2)
+    runs = []
+    for name in ("whole", "lost"):
+        trained = small_policy()
+        with vllm_servers(trained) as servers:
+            settings = {"slice_tokens": 3, "max_staleness": 3, "mismatch_alarm": 10.0}
+            config = Config(
+                run=RunConfig(out_dir=tmp_path / name, steps=4, sample_every=0),
+                rollout=RolloutConfig(problems_per_step=3, group_size=4, max_new_tokens=12),
+                optim=OptimConfig(lr=1e-3),
+                sampler=VLLMServerConfig(url=tuple(server.url for server in servers), **settings),
+            )
+            config.check()
+            sampler = open_sampler(trained, servers, **settings)
+            if name == "lost":
+                servers[0].faults[GENERATE] = after(40, dies)
+            run = build_run(config, Runner(odd_digits), policy=trained, sampler=lambda _, made=sampler: made)
+            train(run)
+            runs.append(run.reporter.log.read("rollouts"))
+            assert len(sampler.engine.servers) == (1 if name == "lost" else 2)
+            sampler.close()
+    rows = [[(row["problem"], row["sample"], row["completion"], row["versions"]) for row in rows] for rows in runs]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 4 * 3 * 4
+    assert max(len(versions) for *_, versions in rows[0]) > 1

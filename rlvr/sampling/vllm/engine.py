@@ -42,7 +42,8 @@ LONGEST_BLOCK = 128
 class Request:
     """One completion to sample. `stop_ids` and stop strings end it and are kept in it.
 
-    scores_prompt: the output has logprobs of the prompt too, computed anew and not from a cache.
+    scores_prompt: the output has logprobs of the prompt too, computed anew and not from a cache. group: requests that
+    may share keys and values of older weights (sampler.in_flight keep); "": none may.
     """
 
     prompt: Sequence[int]
@@ -54,6 +55,7 @@ class Request:
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     scores_prompt: bool = False
+    group: str = ""
 
     def parameters(self) -> dict[str, Any]:
         """Return vLLM's SamplingParams as a dict."""
@@ -71,6 +73,15 @@ class Request:
             "logprobs": 0,  # of the sampled token only
         }
         return {**parameters, "prompt_logprobs": 0} if self.scores_prompt else parameters
+
+
+def cache_salt(config: EngineConfig, request: Request, pushes: int) -> dict[str, str]:
+    """Return vLLM's `cache_salt` for a request: only requests with the same salt share a prefix cache.
+
+    sampler.in_flight keep: a group has a salt of its own, so that its rows go on with what was cached before a push;
+    all other requests read only what was cached since the last one. rebuild: {}, since a push resets the cache.
+    """
+    return {"cache_salt": request.group or f"push {pushes}"} if config.in_flight == "keep" else {}
 
 
 def prompt_logprobs(

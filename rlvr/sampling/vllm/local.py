@@ -33,6 +33,7 @@ from .engine import (
     Output,
     Request,
     Requests,
+    cache_salt,
     first_line,
     import_vllm,
     prompt_logprobs,
@@ -94,6 +95,7 @@ class LocalEngine(Engine):
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
         self.config = config
+        self.pushes = 0
         self.sleeping = False
         self._interrupted = threading.Event()
         self._thread = EngineThread(policy.device)
@@ -160,7 +162,10 @@ class LocalEngine(Engine):
     def _enqueue(self, taken: Sequence[tuple[int, Request]]) -> dict[str, tuple[int, str]]:
         """Give requests to vLLM. Return (number, name in the engine) of each, by the name that its outputs have."""
         names = self.llm.enqueue(
-            [{"prompt_token_ids": list(request.prompt)} for _, request in taken],
+            [
+                {"prompt_token_ids": list(request.prompt), **cache_salt(self.config, request, self.pushes)}
+                for _, request in taken
+            ],
             [self._params(**request.parameters()) for _, request in taken],
             use_tqdm=False,
         )
@@ -179,13 +184,18 @@ class LocalEngine(Engine):
         self.push(engine_weights(policy))
 
     def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Load weights in place, each as it is asked for, and reset the prefix cache. A sleeping engine wakes up."""
+        """Load weights in place, each as it is asked for, and reset the prefix cache, unless sampler.in_flight is keep.
+
+        A sleeping engine wakes up.
+        """
         self._thread.call(partial(self._push, weights))
 
     def _push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         with self._waking():
             self.llm.collective_rpc(reload, args=(weights,))
-        self.reset_cache()
+        self.pushes += 1
+        if self.config.in_flight == "rebuild":
+            self.reset_cache()
 
     def sleep(self, level: int) -> None:
         """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
@@ -181,7 +182,7 @@ class VLLMSampler(Sampler):
 
     def _request_of(self, ask: Ask) -> Request:
         self._check([ask.context], ask.sampling, [[ask.seed]])
-        return self._request(ask.context, ask.sampling, ask.seed)
+        return replace(self._request(ask.context, ask.sampling, ask.own_seed), group=ask.group)
 
     def _completion(self, output: Output, sampling: Sampling) -> Completion:
         """Return a Completion like the torch sampler's: an EOS is in the ids only, a stop string in the text too.

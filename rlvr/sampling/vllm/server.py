@@ -101,13 +101,14 @@ class Server:
         except UnexpectedResponse as error:
             raise ServerLost(str(error)) from error
 
-    async def sample(self, request: Request, version: str) -> Output:
-        """Return the output of a request, sampled from the weights of a version.
+    async def sample(self, request: Request, version: str, salt: Mapping[str, str] | None = None) -> Output:
+        """Return the output of a request, sampled from the weights of a version. salt: of `cache_salt`.
 
         Raises StaleWeights if it was sampled from other weights, ServerLost if none comes.
         """
         path = "/inference/v1/generate"
         body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
+        body |= salt or {}
         timeout = self.timeout * max(1.0, request.max_new_tokens / TIMED_TOKENS)
         # Safe to send again: the same seed gives the same output.
         answer = await self.client.post_in_loop(path, body, timeout=timeout)

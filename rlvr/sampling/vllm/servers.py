@@ -33,7 +33,7 @@ from rlvr.core.types import RunError
 from rlvr.distributed import count_ranks
 from rlvr.model.load.policy import Policy
 
-from .engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, start_options
+from .engine import LOOK_AGAIN, Engine, Interrupted, Output, Report, Request, Requests, cache_salt, start_options
 from .proof import Proof, own_logprobs, proof_text
 from .server import (
     HOW_TO_START,
@@ -331,7 +331,7 @@ class ServersEngine(Engine):
         self.push(lambda: engine_weights(policy), own_logprobs(policy, self.text))
 
     def push(self, source: Source, own: Sequence[float]) -> None:
-        """Load the weights that `source()` yields in place on all servers, and reset the prefix caches.
+        """Load the weights that `source()` yields in place on all servers, and reset the prefix caches, unless kept.
 
         Every rank must run through its own `source()`, since all ranks gather a sharded tensor together. It is called
         again if a server is lost during the push. own: the trainer's logprobs of `text` under these weights.
@@ -382,7 +382,7 @@ class ServersEngine(Engine):
         self.servers[:] = [known.get(url) or Server(url, self.config.timeout) for url in dict.fromkeys(urls)]
 
     def _send(self, server: Server, request: Request) -> Future[Output]:
-        return self._loop.start(server.sample(request, self.version))
+        return self._loop.start(server.sample(request, self.version, cache_salt(self.config, request, self.pushes)))
 
     def _push_from(self, source: Source) -> list[str]:
         """Let the first rank push what its `source` yields; repeat it if a server is lost. Return the URLs."""
@@ -416,7 +416,8 @@ class ServersEngine(Engine):
                         server.inspect()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
             self.transfer.push(weights, self.version)
-            failed = self._reset_caches() | self._ask_for_proof()
+            failed = self._reset_caches() if self.config.in_flight == "rebuild" else {}
+            failed |= self._ask_for_proof()
         except TransferBroken as broken:
             self.transfer = None
             for server, reason in broken.lost.items():

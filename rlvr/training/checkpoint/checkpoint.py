@@ -5,8 +5,9 @@ A checkpoint is a folder `checkpoints/step-000050`:
 - the model and tokenizer, as transformers writes them
 - `optimizer.safetensors`; a critic's `critic.safetensors` and `critic_optimizer.safetensors`. Where the weights are in
   shards each rank writes its part of an optimizer's state into the folder `optimizer` or `critic_optimizer`
-- `ahead.jsonl` (sampler.max_staleness): rollouts of later steps; `pass_rates.json` (a curriculum or a profile);
-  `reference.safetensors`, once the reference policy was reset; `teacher.safetensors` of a teacher that follows
+- `ahead.jsonl` (sampler.max_staleness): rollouts of later steps, also those that slices have cut; `pass_rates.json`
+  (a curriculum or a profile); `reference.safetensors`, once the reference policy was reset; `teacher.safetensors` of a
+  teacher that follows
 - `state.json`: sizes of the run's logs, to drop later lines, and of every file here, to find damage without reading it
 
 No random state is saved: every random choice is a function of (seed, step, problem, sample).
@@ -494,6 +495,7 @@ def to_completion(record: Mapping[str, Any]) -> Completion:
     parts: dict[str, Any] = {name: tuple(record[name]) for name in ("token_ids", "logprobs")}
     parts["turns"] = tuple(Turn(**turn) for turn in record.get("turns", ()))
     parts["verdict"] = Verdict(**given) if (given := record.get("verdict")) else None
+    parts["versions"] = tuple(map(tuple, record.get("versions", ())))
     return Completion(**{**record, **parts})
 
 

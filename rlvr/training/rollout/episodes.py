@@ -39,6 +39,8 @@ from rlvr.core.types import (
     error,
 )
 
+from .cuts import Runs
+
 T = TypeVar("T")
 AT_ONCE = 128
 LONGEST_WAIT = 3600.0  # seconds; a lock takes no infinity
@@ -151,6 +153,7 @@ class Background(Generic[T]):
         self._changed.notify_all()
 
 
+Join = Callable[[Completion, Completion, Sampling], Completion]
 Seed = tuple[int | str, ...]
 SHOWN = 300  # characters of an exception in a reason
 
@@ -223,6 +226,11 @@ class Episode:
     spent: int = 0
     last: Completion | None = None
     """The model's last turn, as it was sampled."""
+    left: float = math.inf
+    """How many tokens it may sample before it is cut."""
+    begun: int = 0
+    """How many of the ids are those of a turn that was cut."""
+    versions: Runs = ()
     world: Generator[Reply | None, str, Verdict | None] | None = None
 
     @property
@@ -265,7 +273,12 @@ def play(
 
 
 class Episodes:
-    """Rollouts while they are sampled: the Conversations of Sampler.converse. A context manager."""
+    """Rollouts while they are sampled: the Conversations of Sampler.converse. A context manager.
+
+    join: adds what was sampled to a turn that was cut (rlvr.training.rollout.cuts.join). With it a rollout is cut once
+    it has sampled the tokens that are `left` to it: `on_done` gets it with the finish reason "cut", and its turns so
+    far; its Episode can go on.
+    """
 
     def __init__(
         self,
@@ -274,8 +287,10 @@ class Episodes:
         sampling: Sampling,
         plan: Play,
         on_done: Callable[[int, Completion], None],
+        join: Join | None = None,
     ) -> None:
         self.policy, self.episodes, self.sampling, self.plan, self.on_done = policy, episodes, sampling, plan, on_done
+        self.join = join
         self.background: Background[Step] = Background(plan.limits.reply_seconds)
         self.ready = [(row, self._ask(episode)) for row, episode in enumerate(episodes)]
         self.open = len(episodes)
@@ -305,15 +320,21 @@ class Episodes:
         """Take a turn of the model, and have the environment answer it."""
         beat()
         episode = self.episodes[row]
+        if self.join is not None:
+            completion = self._join(episode, completion, self.join)
         episode.last = completion
         episode.ids += completion.token_ids
         episode.logprobs += completion.logprobs
         episode.spent += len(completion.token_ids)
+        if completion.finish_reason == "cut":
+            episode.begun = len(completion.token_ids)
+            self._pause(row)
+            return
         marks = getattr(self.plan.environment, "marks", ())
         said = self.policy.add_marks(completion.token_ids, completion.text, marks)
         episode.turns.append(Turn("assistant", said, len(completion.token_ids)))
         self.waiting += 1
-        self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
+        self.background.submit(row, partial(self._answer, episode, said), partial(close, episode))
 
     def drop(self, row: int) -> None:
         """Give up a rollout whose next turn cannot be sampled: it ends without being reported."""
@@ -357,8 +378,50 @@ class Episodes:
             if limit := self._limit(episode) or self._reply(episode, outcome):
                 self.background.submit(-1, partial(close, episode))
                 self._finish(row, limit, None)
+            elif episode.left <= 0:
+                self._pause(row)
             else:
                 self.ready.append((row, self._ask(episode)))
+
+    def _join(self, episode: Episode, part: Completion, join: Join) -> Completion:
+        """Return the turn that a part goes on with, whole or cut, and take what it had from the episode."""
+        start = len(episode.ids) - episode.begun
+        row = Completion("", tuple(episode.ids[start:]), tuple(episode.logprobs[start:]), versions=episode.versions)
+        most = self._turn_tokens(episode) + episode.begun
+        turn = join(row, part, replace(self.sampling, max_new_tokens=most))
+        del episode.ids[start:], episode.logprobs[start:]
+        episode.left -= len(turn.token_ids) - episode.begun
+        episode.versions = turn.versions
+        episode.spent -= episode.begun
+        episode.begun = 0
+        return turn
+
+    def _pause(self, row: int) -> None:
+        """Hand over a rollout that is cut; its episode keeps what it has."""
+        self.open -= 1
+        self.on_done(row, self._rollout(self.episodes[row], "cut", None))
+
+    def _answer(self, episode: Episode, said: str) -> Step:
+        """Return what the environment does after a turn. One that was cut in another process plays its turns again."""
+        if episode.world is None and len(episode.turns) > 1:
+            self._replay(episode)
+        return answer(self.plan.environment, episode, said)
+
+    def _replay(self, episode: Episode) -> None:
+        """Play all turns but the last again. Raises RunError where a reply is not the one that was recorded."""
+        for turn, reply in zip(episode.turns[:-1:2], episode.turns[1::2]):
+            step = answer(self.plan.environment, episode, turn.text)
+            found = None
+            if isinstance(step, Reply):
+                text = self.policy.shorten_reply(step.text, self.plan.limits.reply_tokens, step.payload)
+                found = Turn(step.role, text, reply.length, calls=step.calls, failed=step.failed)
+            if found != reply:
+                shown = "the end of the rollout" if found is None else repr(found.text[:SHOWN])
+                raise RunError(
+                    f"the environment replied {shown} to turns of problem {episode.problem.id!r} that had the reply "
+                    f"{reply.text[:SHOWN]!r} before: a run in slices is resumed only if replies follow from the turns "
+                    "and the environment's random stream; leave out --sampler.slice-tokens"
+                )
 
     def _reason(self, episode: Episode) -> Finish:
         """Return why a rollout ended whose environment has returned: the reason why its last turn ended."""
@@ -399,17 +462,26 @@ class Episodes:
         """Return the next turn to sample. If it reaches the context's end that is a limit, and no error."""
         number = episode.number
         seed = derive_seed(*episode.seed, *(("turn", number) if number else ()))
-        most = min(self._budget(episode), self.plan.limits.turn_tokens or math.inf, self._room(episode))
-        sampling = replace(self.sampling, max_new_tokens=int(most))
+        sampling = replace(self.sampling, max_new_tokens=int(min(self._turn_tokens(episode), episode.left)))
         context = (*episode.prompt, *episode.ids) if episode.ids else episode.prompt
-        return Ask(context, sampling, seed)
+        group = "" if self.join is None else str(derive_seed(*episode.seed))
+        return Ask(context, sampling, seed, episode.begun, group)
+
+    def _turn_tokens(self, episode: Episode) -> int:
+        """Return how many further tokens the turn under way may have."""
+        of_turn = (self.plan.limits.turn_tokens or math.inf) - episode.begun
+        return int(min(self._budget(episode), of_turn, self._room(episode)))
+
+    def _rollout(self, episode: Episode, reason: Finish, verdict: Verdict | None) -> Completion:
+        """Return a rollout as it is now."""
+        text = "" if reason == "cut" or episode.last is None else episode.last.text
+        parts = tuple(episode.ids), tuple(episode.logprobs), reason, tuple(episode.turns), verdict, episode.versions
+        return Completion(text, *parts)
 
     def _finish(self, row: int, reason: Finish, verdict: Verdict | None) -> None:
         episode = self.episodes[row]
         assert episode.last is not None
-        completion = Completion(
-            episode.last.text, tuple(episode.ids), tuple(episode.logprobs), reason, tuple(episode.turns), verdict
-        )
+        completion = self._rollout(episode, reason, verdict)
         self.open -= 1
         # The callback takes over the rollout's memory.
         episode.ids, episode.logprobs, episode.turns, episode.last = [], [], [], None

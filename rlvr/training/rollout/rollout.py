@@ -136,11 +136,13 @@ class Timer:
 
     def __init__(self, *, noted: bool = True) -> None:
         self.seconds: dict[str, float] = {}
+        self.beside = 0.0  # seconds of sampling and verification while the trainer trained
         self.noted = noted
 
     def clear(self) -> None:
         """Forget all phases: a step begins."""
         self.seconds.clear()
+        self.beside = 0.0
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
@@ -362,6 +364,8 @@ class RolloutPrefetcher:
             with self.worker.timer("wait"):
                 self.ahead |= self._in_flight.result()
             self._in_flight = None
+            self.worker.timer.beside = sum(self._background.timer.seconds.values())
+            self._background.timer.clear()
         self.worker.draws.observe(self._taken)
         with self.worker.timer("train"):
             self.worker.sampler.load_weights(self.worker.policy)

@@ -331,13 +331,13 @@ def entropy_bonus(entropy: Tensor | None, micro: Batch, minibatch: Batch) -> Ten
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
     """Return the kind of importance weights, with algo.importance "auto" resolved.
 
-    "auto": "none" where both are one engine in float32, or the loss has no ratio (raft, dpo); else "token". In shorter
-    dtypes the torch sampler, which decodes token by token, rounds differently from the trainer.
+    "auto": "none" where both are one engine in float32 with the same weights, or the loss has no ratio (raft, dpo);
+    else "token". In shorter dtypes the torch sampler, which decodes token by token, rounds otherwise than the trainer.
     """
     kind = config.algo.importance
     if kind != "auto":
         return kind
-    one_engine = config.sampler.name == "torch" and dtype is torch.float32
+    one_engine = config.sampler.name == "torch" and dtype is torch.float32 and not config.sampler.max_staleness
     return "none" if one_engine or config.algo.loss_row.ratio is None else "token"
 
 

@@ -167,7 +167,9 @@ def distillation_loss(
     if teacher.settings.loss == "sampled":
         old = now if micro.old_logprobs is None else micro.old_logprobs
         ratio = token_log_ratio(now, old, micro.mask).exp()
-        ratio = ratio * importance_weights(old, micro.sampler_logprobs, micro.mask, importance, algo.importance_cap)
+        ratio = ratio * importance_weights(
+            old, micro.sampler_logprobs, micro.mask, importance, algo.importance_cap, micro.versions
+        )
         per_token = sampled_reverse_kl(found.logprobs, theirs, ratio.clamp(max=teacher.settings.ratio_cap))
     else:
         per_token = found.divergence

@@ -69,7 +69,8 @@ class SimulateScheduleArgs(Group):
     push_seconds: Annotated[float, WEIGHT] = 0.0
     """Seconds in which all samplers get new weights."""
     prefill_seconds: Annotated[float | None, WEIGHT] = None
-    """Seconds in which a sampler reads a token that a cut completion has already. None: a third of a trainer's."""
+    """Seconds in which a sampler reads a token that a cut completion has already. None: as many as a row adds to a
+    pass."""
     steps: Annotated[int, COUNT] = 50
     """Number of simulated steps."""
     seed: Annotated[int, SEED] = 0
@@ -173,7 +174,7 @@ def describe_work(args: SimulateScheduleArgs, basis: Basis) -> Work:
     of_machine = {name: given.get(name, getattr(basis, name)) for name in OF_MACHINE}
     machine = Machine(
         push_seconds=args.push_seconds,
-        prefill_seconds=given.get("prefill_seconds", of_machine["train_seconds"] / 3),
+        prefill_seconds=given.get("prefill_seconds", of_machine["row_seconds"]),
         **of_machine,
     )
     if not basis.groups:

@@ -169,7 +169,7 @@ def test_what_changed_at_a_step(tmp_path, page):
     show(page, write_report(folder), "#overview")
     page.evaluate("[...document.querySelectorAll('td a')].find((e) => e.textContent === '40').click()")
     page.until("document.body.dataset.shown === '#curves?at=40'")
-    rows = texts(page, "tbody tr")
+    rows = texts(page, "table:not(.u-legend) tbody tr")
     assert {row.split("0")[0] for row in rows[:2]} == {"reward", "status/timeout"}
     assert next(row for row in rows if row.startswith("status/timeout")).startswith("status/timeout00.5rollouts with")
     assert not any(row.startswith("status/correct") for row in rows)
@@ -177,7 +177,7 @@ def test_what_changed_at_a_step(tmp_path, page):
     page.evaluate("document.querySelector('[name=at]').value = '20'")
     page.evaluate("document.querySelector('[name=at]').dispatchEvent(new Event('change'))")
     page.until("document.body.dataset.shown === '#curves?at=20'")
-    assert [row[:5] for row in texts(page, "tbody tr")] == ["noise"]
+    assert [row[:5] for row in texts(page, "table:not(.u-legend) tbody tr")] == ["noise"]
     go(page, "#curves?at=40")
     page.evaluate("[...document.querySelectorAll('td a')].find((e) => e.textContent === 'status/timeout').click()")
     page.until("document.body.dataset.view === 'rollouts'")

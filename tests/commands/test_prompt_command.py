@@ -43,7 +43,7 @@ def test_the_teachers_prompt_is_shown_with_what_it_is_told(capsys):
     """Of a completion that is verified as in a run; with the reference in place of a correct sibling."""
     flags = ["--algo", "sdpo", "--teacher.template", "{reason}|{sibling}|{prompt}", *SMALL, "--run.verifier", "exact"]
     show = ["show-prompt", "tiny_math", *flags, "--teacher"]
-    assert main([*show, "--completion", "7"]) == 0
+    assert main([*show, "--completion", "7", "--teacher.tells", "reason", "sibling"]) == 0
     printed = capsys.readouterr().out
     reference = printed.split("reference (never shown to the model): ")[1].strip()
     assert f"{reference}" in printed.split("shown)\n")[1].split("\n--- end")[0]

@@ -76,8 +76,9 @@ def logs(run: Run) -> list[bytes]:
 
 
 def threads(prefix: str) -> list[threading.Thread]:
-    """Threads of ours that still run, after a moment to end; without those of a sandbox, which other tests open."""
-    found = [t for t in threading.enumerate() if t.name.startswith(prefix) and not t.name.startswith("rlvr-sandbox")]
+    """Threads of ours that still run, after a moment to end; not of sandboxes and verifiers, which other tests open."""
+    others = ("rlvr-sandbox", "rlvr-verifier-pool")
+    found = [t for t in threading.enumerate() if t.name.startswith(prefix) and not t.name.startswith(others)]
     for thread in found:
         thread.join(10)
     return [thread for thread in found if thread.is_alive()]

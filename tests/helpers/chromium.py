@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--no-first-run",
 )
+
+
+class Navigated(RuntimeError):
+    """The page was left while it was asked."""
 
 
 class Page:
@@ -50,7 +54,8 @@ class Page:
                 self.requested.append(answer["params"]["request"]["url"][:200])
             if answer.get("id") == self._number:
                 if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
+                    kind = Navigated if "navigated" in answer["error"]["message"] else RuntimeError
+                    raise kind(f"{method}: {answer['error']}")
                 return answer["result"]
 
     def _next(self) -> Any:
@@ -92,8 +97,9 @@ class Page:
         """Return the value of an expression as soon as it is true. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if value := self.evaluate(expression):
-                return value
+            with suppress(Navigated):  # another page is on its way
+                if value := self.evaluate(expression):
+                    return value
             time.sleep(0.02)
         raise TimeoutError(expression)
 

@@ -129,6 +129,8 @@ def test_a_runs_lengths_and_rates(tmp_path, capsys):
         (["--median", "100", "--longest", "50"], "--longest 50: expected more than --median, 100"),
         (["--steps", "0"], "--steps"),
         (["nowhere"], "nowhere: no such folder"),
+        (["--problems-per-step", "1", "--group-size", "1"], "expected 2 or more"),
+        (["run", "--median", "5"], "median 5 would have no effect"),
         (["one", "two"], "2 runs; expected one, or none"),
     ],
 )
@@ -137,6 +139,17 @@ def test_bad_input(arguments, told, capsys):
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_rows_without_tokens_and_steps_without_a_duration_are_left_out(tmp_path, capsys):
+    """A filter may withhold all of a completion; a step that was not timed has no rate."""
+    run = write_run(tmp_path / "run")
+    with (run / "rollouts.jsonl").open("a") as rollouts, (run / "metrics.jsonl").open("a") as metrics:
+        rollouts.write(json.dumps({"step": 3, "problem": "p0", "tokens": 0}) + "\n")
+        rollouts.write(json.dumps({"step": 4, "problem": "p0", "tokens": 9}) + "\n")
+        metrics.write(json.dumps({"step": 4, "seconds/sample": 0.0, "seconds/train": 1.0}) + "\n")
+    assert main(["simulate-schedule", str(run), "--steps", "5"]) == 0
+    assert "completions of" in capsys.readouterr().out
 
 
 def test_a_run_that_sampled_ahead_does_not_say_how_long_sampling_takes(tmp_path, capsys):

@@ -217,7 +217,7 @@ def test_every_drawn_problem_is_trained_once_and_nothing_waits_for_the_longest_r
     assert all(row["slices/waited"] == 0 for row in metrics[1:])
 
 
-def played(run: Run, *, keep: bool, environment=digits) -> dict[int, list[Group]]:
+def play_in_slices(run: Run, *, keep: bool, environment=digits) -> dict[int, list[Group]]:
     """Three groups in slices under the same weights until all rows are done. keep: environments live on."""
     run.worker.plan = Play(environment, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
     rollouts, live = SlicedRollouts(run.worker), {}
@@ -244,7 +244,7 @@ def without_logprobs(groups: Sequence[Group]) -> list[tuple]:
 def test_turns_that_are_cut_go_on_as_if_they_had_not_been_cut(tmp_path, keep):
     """Within a turn and between two, with environments that live on and with those that play their turns again."""
     run = make_run(tmp_path)
-    pool = played(run, keep=keep)
+    pool = play_in_slices(run, keep=keep)
     whole = rollout(
         run.learner.policy,
         run.worker.sampler,
@@ -291,7 +291,7 @@ def test_an_environment_that_replies_otherwise_ends_the_resumed_run(tmp_path):
             yield Reply(f"{next(count)}=", role="user")
 
     with pytest.raises(RunError, match=r"the environment replied .* that had the reply .* before: a run in slices"):
-        played(make_run(tmp_path), keep=False, environment=counts)
+        play_in_slices(make_run(tmp_path), keep=False, environment=counts)
 
 
 def test_runs_of_versions():
@@ -388,7 +388,7 @@ def chi_square_p(found: Sequence[float], expected: Sequence[float]) -> float:
     return float(torch.special.gammaincc(freedom, value / 2))
 
 
-def sliced(tmp_path, **settings) -> SlicedRollouts:
+def make_sliced(tmp_path, **settings) -> SlicedRollouts:
     """Rollouts in slices of 20 tokens of problems that are drawn at random, each difficulty as often."""
     values = {"slice_tokens": 20, "max_staleness": 4, **settings}
     config = Config(
@@ -420,7 +420,7 @@ def p_values(groups: Sequence[Group]) -> tuple[float, float]:
 @pytest.mark.parametrize("settings", [{}, {"max_versions": 3}, {"max_staleness": 2}], ids=["slices", "bound", "few"])
 def test_trained_problems_and_lengths_are_distributed_as_drawn_ones(tmp_path, settings):
     """Of 20,000 rollouts, in which harder problems have longer rows: by chi-square, for each mode."""
-    rollouts, groups = sliced(tmp_path, **settings), []
+    rollouts, groups = make_sliced(tmp_path, **settings), []
     for step in range(20_000 // (GROUP * PER_STEP)):
         groups += rollouts.take(step)
         rollouts.load_weights()
@@ -442,7 +442,7 @@ def train_the_first(rollouts: SlicedRollouts, step: int) -> list[Group]:
 
 def test_a_rule_that_drops_slow_groups_is_found_out(tmp_path):
     """It trains on fewer hard problems, and on shorter rows."""
-    rollouts = sliced(tmp_path)
+    rollouts = make_sliced(tmp_path)
     groups = [group for step in range(100) for group in train_the_first(rollouts, step)]
     by_problem, by_length = p_values(groups)
     assert by_problem < 1e-6
@@ -494,7 +494,7 @@ def test_corrected_partial_rollouts_have_the_gradient_of_the_present_policy(tmp_
         if len(versions) < 4:
             optimizer.step()
 
-    def expected(sampled: Tensor, importance: str) -> Tensor:
+    def expect_gradient(sampled: Tensor, importance: str) -> Tensor:
         """The gradient of the loss in expectation over rows that these logprobs (B, T) sampled."""
         probabilities = (sampled * batch.mask).sum(-1).exp()
         assert float(probabilities.sum()) == pytest.approx(1.0, abs=1e-4)
@@ -505,13 +505,13 @@ def test_corrected_partial_rollouts_have_the_gradient_of_the_present_policy(tmp_
         logprobs = token_logprobs(policy, batch.tokens, batch.mask)[0]
         return gradient(run, batch_loss(logprobs, rows, 1.0, importance=importance, **algo.loss_arguments())[0])
 
-    present = expected(versions[3] * batch.mask, "none")
+    present = expect_gradient(versions[3] * batch.mask, "none")
     cut = behaviour(versions[:3], batch)
-    assert cosine(expected(cut, "sequence"), present) > 0.9999
-    without = cosine(expected(cut, "none"), present)
+    assert cosine(expect_gradient(cut, "sequence"), present) > 0.9999
+    without = cosine(expect_gradient(cut, "none"), present)
     assert without < 0.99
-    assert cosine(expected(cut, "version"), present) > without
-    assert cosine(expected(cut, "token"), present) < 0.99
+    assert cosine(expect_gradient(cut, "version"), present) > without
+    assert cosine(expect_gradient(cut, "token"), present) < 0.99
 
 
 def test_a_batch_knows_the_version_of_each_token():

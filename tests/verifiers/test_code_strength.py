@@ -6,6 +6,7 @@ nothing and passes (`null`). Rows whose id begins with "not proved" are weak alt
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -119,3 +120,12 @@ def test_evalplus_is_data() -> None:
     ]
     for before, after in changes:
         assert isinstance(make_plan({**reference, "code": EVALPLUS.replace(before, after)}), WholePlan)
+
+
+def test_nested_loops_over_containers_are_given_up_early() -> None:
+    """Each round binds copies of all that the program may have got: the number of those is bounded, too."""
+    loops = "".join(f"{' ' * depth}for a{depth}, b{depth} in rows:\n" for depth in range(6))
+    code = f"rows = [[[1], [2]], [[3], [4]]]\n{loops}{' ' * 6}assert f(a0) == 1\nassert f([5]) == 2\n"
+    start = time.process_time()
+    assert why_weak({"type": "assert", "code": code}) == "the tests are too long"
+    assert time.process_time() - start < 3

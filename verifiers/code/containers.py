@@ -70,11 +70,12 @@ class Value:
         """Return the calls by which the program got any of it."""
         return {call for container in self.find_inside() for call in container.given}
 
-    def give(self, call: ast.AST) -> None:
-        """Note that the program gets it by a call."""
-        for container in self.find_inside():
-            for alike in container.find_alike():
-                alike.given.add(call)
+    def give(self, call: ast.AST) -> int:
+        """Note that the program gets it by a call. Return how many containers were looked at."""
+        given = [alike for container in self.find_inside() for alike in container.find_alike()]
+        for container in given:
+            container.given.add(call)
+        return len(given)
 
     def take_item(self, binding: object) -> Value:
         """Return one item, which a binding of variables takes. The containers in it are copies."""

@@ -306,7 +306,7 @@ class Interpretation:
     def _ask(self, node: ast.AST, *given: Value, kind: str = "") -> Value:
         """Return an answer of the program, which gets the values that are given."""
         for value in given:
-            value.give(node)
+            self._count_steps(value.give(node))
         self._calls.append(node)
         return Value(frozenset([len(self._calls) - 1]), kind=kind)  # type: ignore[arg-type]
 

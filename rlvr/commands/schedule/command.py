@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from rlvr.config.sampler import VLLMServerConfig
-from rlvr.config.settings import COUNT, POSITIVE, SEED, TWO_OR_MORE, WEIGHT, WORKERS, Group, Rules
+from rlvr.config.settings import COUNT, POSITIVE, SEED, TWO_OR_MORE, WEIGHT, WORKERS, Group, Rules, Used
 from rlvr.config.training import read_config
 from rlvr.runs.folder import read_record
 from rlvr.runs.reading import all_rollouts, check_run, read_lines
@@ -27,6 +27,7 @@ from ..arguments import Positional, parse
 from ..console import Display
 from .simulation import Machine, Outcome, Schedule, count_passes, simulate
 
+WITHOUT_RUN = Used(lambda args: not args.run, "without a run")
 OF_MACHINE = ("servers", "seats", "trainers", "apart", "token_seconds", "row_seconds", "train_seconds")
 
 
@@ -40,9 +41,9 @@ class SimulateScheduleArgs(Group):
 
     run: Positional[tuple[Path, ...]] = ()
     """Folder of a run. None: a log-normal distribution of lengths."""
-    median: Annotated[int, COUNT] = 1000
+    median: Annotated[int, COUNT, WITHOUT_RUN] = 1000
     """Median of the log-normal lengths, in tokens."""
-    longest: Annotated[int, COUNT] = 16000
+    longest: Annotated[int, COUNT, WITHOUT_RUN] = 16000
     """Length that the longest of a step's completions typically has: it sets how wide the log-normal is."""
     problems_per_step: Annotated[int | None, COUNT] = None
     """Problems of a step. None: the run's, or 64."""
@@ -178,6 +179,8 @@ def describe_work(args: SimulateScheduleArgs, basis: Basis) -> Work:
         **of_machine,
     )
     if not basis.groups:
+        if problems * size < 2:
+            raise ValueError("--problems-per-step 1 --group-size 1: --longest is that of several; expected 2 or more")
         width = math.log(args.longest / args.median) / NormalDist().inv_cdf(1 - 1 / (problems * size + 1))
         draw = partial(draw_log_normal, math.log(args.median), width, args.longest, size)
         return Work(draw, problems, args.median, f"log-normal lengths, median {args.median:,}", machine)
@@ -215,7 +218,7 @@ def measure(folder: Path) -> Basis:
         )
     groups: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in all_rollouts(folder):
-        if row["step"] in steps:
+        if steps.get(row["step"], {}).get("seconds/sample") and row["tokens"]:
             groups[row["step"]][row["problem"], row.get("round", 0)].append(row["tokens"])
     measured = sorted(groups)[1:] or sorted(groups)  # the first step warms caches up
     if not measured:

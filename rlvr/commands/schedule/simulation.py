@@ -51,7 +51,7 @@ class Row:
     versions: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def sampled(self) -> int:
+    def num_sampled(self) -> int:
         """The number of tokens so far."""
         return sum(tokens for _, tokens in self.versions)
 
@@ -107,10 +107,10 @@ def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int,
         order = sorted(pool, key=lambda group: not is_whole(group))  # those drawn first stay first
         trained, pool = order[:problems], order[problems:]
         rows = list(chain.from_iterable(trained))
-        training = sum(row.sampled for row in rows) * on.train_seconds / on.trainers
+        training = sum(row.num_sampled for row in rows) * on.train_seconds / on.trainers
         outcome.training += training
         outcome.versions += [len(row.versions) for row in rows]
-        outcome.ages += [sum((step - v) * tokens for v, tokens in row.versions) / row.sampled for row in rows]
+        outcome.ages += [sum((step - v) * tokens for v, tokens in row.versions) / row.num_sampled for row in rows]
         sampling = 0.0
         if how.staleness:
             draw_until(step + 1 + how.staleness)
@@ -134,7 +134,7 @@ def sample_slice(pool: Sequence[Sequence[Row]], version: int, how: Schedule, on:
             if not row.left:
                 continue
             tokens = row.left if how.slice_tokens is None else min(row.left, how.slice_tokens)
-            prefill[server] += row.sampled * on.prefill_seconds
+            prefill[server] += row.num_sampled * on.prefill_seconds
             servers[server].append(tokens)
             row.left -= tokens
             row.versions.append((version, tokens))

@@ -51,12 +51,12 @@ TAUGHT = {
 # What another choice brings: with `--algo ppo` a critic that learns as fast as this small policy.
 VARIANTS = {
     "ppo": {"critic": CriticConfig(lr=4e-4)},
-    "opd": TAUGHT | {"algo": AlgoConfig("opd", minibatches=8), "teacher": TeacherConfig(loss="js")},
+    "opd": TAUGHT | {"algo": AlgoConfig("opd", minibatches=8)},
     # For a policy that was fine-tuned to read a reason before the problem (benchmarks/training/distillation.py).
     "sdpo": TAUGHT
     | {
         "algo": AlgoConfig("sdpo", minibatches=8),
-        "teacher": TeacherConfig("start", loss="js", tells=("reason",), template="{reason}|{prompt}"),
+        "teacher": TeacherConfig("start", tells=("reason",), template="{reason}|{prompt}"),
     },
 }
 

@@ -55,7 +55,8 @@ def describe_algorithm(config: Config) -> str:
         parts.append(f"critic {critic.kind}, lr {critic.lr:g}")
     if config.teacher is not None:
         name = f" {config.teacher.name}" if config.teacher.name else ""
-        parts.append(f"teacher {config.teacher_kind}{name}, weight {config.teacher.weight:g}, {config.teacher.loss}")
+        form = config.teacher.token_loss
+        parts.append(f"teacher {config.teacher_kind}{name}, weight {config.teacher.weight:g}, {form}")
     return ", ".join(parts)
 
 

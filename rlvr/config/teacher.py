@@ -35,11 +35,15 @@ def with_kinds(*kinds: str) -> Used:
     )
 
 
+def with_loss(name: str) -> Used:
+    """Return the mark of a setting that one form of the loss has."""
+    return Used(
+        lambda config: config.teacher is not None and config.teacher.token_loss == name, f"with --teacher.loss {name}"
+    )
+
+
 WITH_MODEL, WITH_SERVER, WITH_EMA = with_kinds("model", "server"), with_kinds("server"), with_kinds("ema")
-WITH_JS = Used(lambda config: config.teacher is not None and config.teacher.loss == "js", "with --teacher.loss js")
-WITH_SAMPLED = Used(
-    lambda config: config.teacher is not None and config.teacher.loss == "sampled", "with --teacher.loss sampled"
-)
+WITH_JS, WITH_SAMPLED = with_loss("js"), with_loss("sampled")
 WITH_TOLD = Used(lambda config: config.algo.row.tells, "with --algo sdpo")
 
 
@@ -56,9 +60,10 @@ class TeacherConfig(Group):
     policy's."""
     url: Annotated[str | None, WITH_SERVER, RESUMABLE] = None
     """URL of the teacher's server, with /v1."""
-    loss: Literal["sampled", "js"] = "sampled"
-    """sampled: policy gradient of the reverse KL, by the log-probabilities of the sampled tokens. js: gradient of the
-    generalised Jensen-Shannon divergence (GKD) of the whole distributions."""
+    loss: Literal["auto", "js", "sampled"] = "auto"
+    """js: gradient of the generalised Jensen-Shannon divergence (GKD) of the whole distributions. sampled: policy
+    gradient of the reverse KL, by the log-probabilities of the sampled tokens. auto: js, but sampled with a server
+    that is not asked for its top_k."""
     beta: Annotated[float, SHARE, WITH_JS] = 1.0
     """0: forward KL(teacher || policy), which covers all that the teacher does; 1: reverse KL(policy || teacher), which
     keeps to what it does most; between: the divergence of both from their mixture."""
@@ -112,6 +117,13 @@ class TeacherConfig(Group):
         assert self.name is not None
         fields = ("device", "dtype", "attention", "trust_remote_code")
         return ModelConfig(name=self.name, **{field: getattr(policy, field) for field in fields})
+
+    @property
+    def token_loss(self) -> str:
+        """Return `loss` with auto resolved."""
+        if self.loss != "auto":
+            return self.loss
+        return "sampled" if self.kind == "server" and not self.top_k else "js"
 
     @property
     def weights_of_packs(self) -> dict[str, float]:

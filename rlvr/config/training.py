@@ -253,7 +253,7 @@ def teacher_rules(config: Config) -> Rules:
             "teacher.kind start with algo.reference_every, which would reset it; leave one of them out",
         ),
         (
-            not served or t.loss == "sampled" or t.top_k > 0,
+            not served or t.loss != "js" or t.top_k > 0,
             "teacher.loss js with a server, which gives only its likeliest tokens; set --teacher.top-k",
         ),
         (

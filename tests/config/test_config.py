@@ -134,7 +134,21 @@ def test_tiny_math_distils_each_of_many_problems_once(algo, flags):
     config.check()
     assert (config.rollout.problems_per_step, config.rollout.group_size) == (512, 1)
     assert (config.algo.minibatches, config.algo.epochs) == (8, 1)
-    assert config.teacher.loss == "js"
+    assert config.teacher.token_loss == "js"
+
+
+@pytest.mark.parametrize(
+    ("settings", "loss"),
+    [
+        ({}, "js"),
+        ({"kind": "server"}, "sampled"),
+        ({"kind": "server", "top_k": 8}, "js"),
+        ({"loss": "sampled"}, "sampled"),
+    ],
+)
+def test_a_teacher_gives_whole_distributions_where_it_can(settings, loss):
+    """A server gives its likeliest tokens only, as many as it is asked for."""
+    assert TeacherConfig(**settings).token_loss == loss
 
 
 def distil(algo: str, **teacher) -> dict[str, object]:

@@ -132,7 +132,7 @@ def test_the_second_update_of_the_same_rollouts_follows_the_divergence_too(tmp_p
 
 def test_importance_weights_correct_the_sampled_form_for_another_engine(tmp_path):
     """Rollouts of other weights: without importance weights the gradient is another, with them it is exact."""
-    run = run_with_teacher(tmp_path)
+    run = run_with_teacher(tmp_path, loss="sampled")
     batch = batch_of(run, whole_group(run))
     sampled = probabilities(run, batch)
     with torch.no_grad():

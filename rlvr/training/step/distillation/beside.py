@@ -128,7 +128,7 @@ def compare_rows(learner: Learner, micro: Batch) -> Comparison:
         said,
         temperature=learner.config.rollout.temperature,
         with_entropy="gradient" if learner.algo.entropy_coef else True,
-        beta=settings.beta if settings.loss == "js" else None,
+        beta=settings.beta if settings.token_loss == "js" else None,
         top_k=settings.top_k,
     )
 
@@ -164,7 +164,7 @@ def distillation_loss(
     theirs = micro.teacher_logprobs if found.teacher_logprobs is None else found.teacher_logprobs
     assert theirs is not None
     now = found.logprobs.detach()
-    if teacher.settings.loss == "sampled":
+    if teacher.settings.token_loss == "sampled":
         old = now if micro.old_logprobs is None else micro.old_logprobs
         ratio = token_log_ratio(now, old, micro.mask).exp()
         ratio = ratio * importance_weights(

@@ -84,7 +84,6 @@ def write_text(folder: Path) -> dict[str, float]:
 
 
 def against(reward: Made, text: Made) -> Config:
-    """Return PPO against a reward model, with a pretraining mix."""
     run = dataclasses.replace(PPO.run, verifier_option=(f"model={reward.path}",))
     return dataclasses.replace(PPO, run=run, sft=dataclasses.replace(PPO.sft, data=text.path / "data.jsonl"))
 

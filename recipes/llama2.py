@@ -113,7 +113,6 @@ def piecewise_options(models: list[Made], *more: str) -> tuple[str, ...]:
 
 
 def with_reward(verifier: str, options: tuple[str, ...]) -> Config:
-    """Return PPO's config with a reward."""
     return dataclasses.replace(PPO, run=dataclasses.replace(PPO.run, verifier=verifier, verifier_option=options))
 
 

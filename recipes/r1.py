@@ -87,7 +87,6 @@ def stages(pipeline: Stages) -> None:
 
 
 def rl(*options: str) -> Config:
-    """Return RL on a mixture with these options."""
     return dataclasses.replace(BASE, run=dataclasses.replace(BASE.run, task_option=options, steps=60))
 
 

@@ -29,7 +29,6 @@ CONFIG = RewardConfig(
 
 
 def main(config: RewardConfig = CONFIG) -> None:
-    """Train with these settings."""
     from rlvr.commands.rm.launch import launch_reward_model, prepare, with_policy
 
     if config.pairs.file is None and config.pairs.policy is None:

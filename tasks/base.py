@@ -260,7 +260,6 @@ class Fingerprint:
         self._add("environment", name, dict(_settings(environment)))
 
     def hexdigest(self) -> str:
-        """Return 16 hexadecimal digits."""
         return self._digest.hexdigest()[:16]
 
     def _add(self, *values: Any) -> None:

@@ -123,7 +123,6 @@ class Flag:
 
     @property
     def positional(self) -> bool:
-        """Return whether it is an argument without a flag."""
         return POSITIONAL in self.setting.marks
 
     @property
@@ -139,12 +138,10 @@ class Flag:
 
     @property
     def switches(self) -> bool:
-        """Return whether it is turned on and off, without a value."""
         return self.hint in (bool, bool | None)
 
     @property
     def takes(self) -> float:
-        """Return the number of words that it takes."""
         if typing.get_origin(self.hint) is not tuple:
             return 1
         kinds = typing.get_args(self.hint)
@@ -253,7 +250,6 @@ class Flags:
         return given | self._place(deque(extra))
 
     def _place(self, words: deque[tuple[str, str]]) -> dict[str, Any]:
-        """Return the values of the arguments without a flag."""
         given = {}
         for name, flag in self.all.items():
             if not flag.positional:

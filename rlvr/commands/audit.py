@@ -61,7 +61,6 @@ class AuditArgs(VerifierSettings):
     """File for the ids of the training problems that repeat a held-out one (JSON Lines), for --run.leave-out."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about options that need --against."""
         alone = self.against or not (self.against_option or self.found)
         found = self.found
         return [
@@ -88,7 +87,6 @@ class CheckResult:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr audit TASK [flags]` and return its exit code."""
     args = parse(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
     args.check("--")
     if args.found is not None:
@@ -188,7 +186,6 @@ def find_repeats(part: str, problems: Sequence[Problem]) -> CheckResult:
 
 
 def find_unreadable(task: Task, problems: Sequence[Problem]) -> CheckResult:
-    """Find references that the verifier cannot use."""
     bad = []
     for problem in problems:
         try:

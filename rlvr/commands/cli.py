@@ -55,7 +55,6 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 
 def usage() -> str:
-    """Return the text of `rlvr --help`."""
     groups = (
         "\n".join([f"{title}:", *(f"  {name:17} {text}" for name, (_, _, text) in commands.items())])
         for title, commands in GROUPS.items()
@@ -96,7 +95,6 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def run(name: str, rest: Sequence[str]) -> int:
-    """Import a command and run it."""
     # "mine:attribute" names a module of the current folder, as under `python -m`; last, so that it shadows nothing.
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())

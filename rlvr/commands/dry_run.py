@@ -39,7 +39,6 @@ def visible(text: str) -> str:
 
 
 def clip(text: str, limit: int = 400) -> str:
-    """Return the start of a long text."""
     return text if len(text) <= limit else f"{text[:limit]} [... {len(text)} characters]"
 
 

@@ -102,7 +102,6 @@ class ModelOnTask(
     sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the model's name, and against a sampler beside a server."""
         if self.url is None:
             check_path(self.model)
         named = bool(self.model.strip())
@@ -117,7 +116,6 @@ class ModelOnTask(
         ]
 
     def check(self, at: str = "--") -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         super().check(at)
         check_groups(self)
 
@@ -137,7 +135,6 @@ class EvalArgs(PassKSettings, ModelOnTask):
     """Options of the selector, as key=value."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the selector."""
         several = max(self.k, default=0) > 1
         return [
             *super().rules(at),
@@ -156,7 +153,6 @@ class EvalArgs(PassKSettings, ModelOnTask):
         return made
 
     def sampling(self) -> Sampling:
-        """Return how completions are sampled."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p, self.top_k, self.stop)
 
 
@@ -289,7 +285,6 @@ class Answering:
 
 
 def load_model(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> Answering:
-    """Load the model into this process."""
     from transformers.utils.logging import disable_progress_bar
 
     from rlvr.model.load.policy import load_policy
@@ -360,7 +355,6 @@ def fit_problems(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr eval --model M --task T [flags]`."""
     args = parse(EvalArgs, argv, prog="rlvr eval", description=EvalArgs.__doc__ or "")
     result = run(args)
     display = Display()

@@ -38,7 +38,6 @@ class ListArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr list [KIND | NAME] [--options]`."""
     args = parse(ListArgs, argv, prog="rlvr list")
     sections = {
         "verifiers": lambda: list_entries(VERIFIERS, args.options),
@@ -55,7 +54,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def known_names() -> set[str]:
-    """Return the names of all verifiers, packs, environments and recipes."""
     registered = {name for registry in (VERIFIERS, TASKS, ENVIRONMENTS) for name in registry.names()}
     return registered | {file.stem for file in recipe_files()}
 
@@ -158,12 +156,10 @@ def recipe_command(file: Path) -> str:
 
 
 def indent(text: str) -> str:
-    """Return a text indented by two spaces."""
     return textwrap.indent(text, "  ") or "  (no docstring)"
 
 
 def recipe_files() -> list[Path]:
-    """Return the files of the recipes."""
     folders = importlib.import_module("rlvr.recipes").__path__
     return sorted(file for folder in folders for file in Path(folder).glob("*.py") if file.stem != "__init__")
 
@@ -174,7 +170,6 @@ def recipe_docstring(file: Path) -> str:
 
 
 def print_section(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Print a heading and aligned rows."""
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     print(title)

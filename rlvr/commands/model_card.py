@@ -168,7 +168,6 @@ def results(facts: CardFacts) -> str:
 
 
 def loading(facts: CardFacts) -> str:
-    """Return how the model is loaded."""
     loader = "peft import AutoPeftModelForCausalLM" if facts.adapter else "transformers import AutoModelForCausalLM"
     lines = [
         "## Use",

@@ -14,7 +14,6 @@ from .train import load_recipe, run_config, split_recipe
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr pipeline RECIPE [flags]`."""
     name, flags = split_recipe(argv, "pipeline")
     module = load_recipe(name, PipelineConfig)
     text = (module.__doc__ or "").strip()

@@ -25,7 +25,6 @@ that says TEXT (nothing unless given), verified as in a run, with the reference 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr show-prompt RECIPE [--id ID] [--teacher] [flags]`."""
     if argv and argv[0] in ("-h", "--help"):
         print(HELP)
         return 0

@@ -52,7 +52,6 @@ class SampleArgs(ModelOnTask):
     """Output folder for answers.jsonl and data.jsonl. A sampling that is already in it is resumed."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about what is kept."""
         option = spell("selector_option", at)
         most = f"{at}{spell('per_problem', at)} {self.per_problem}: expected at most {at}samples, {self.samples}"
         return [
@@ -70,7 +69,6 @@ class SampleArgs(ModelOnTask):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr sample --model M --task T [flags]`."""
     args = parse(SampleArgs, argv, prog="rlvr sample", description=SampleArgs.__doc__ or "")
     measured = sample(args)
     display = Display()

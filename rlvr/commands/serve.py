@@ -64,7 +64,6 @@ class ServeArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr serve MODEL [flags]`. Raises what `serve` raises."""
     serve(parse(ServeArgs, argv, prog="rlvr serve"))
     return 0
 

@@ -111,13 +111,11 @@ def run_config(module: ModuleType, config: Any) -> None:
 
 
 def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
-    """Run a recipe with its flags."""
     run_config(module, recipe_config(module, argv, prog))
     return 0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr train RECIPE [flags]`."""
     name, flags = split_recipe(argv, "train")
     check_model_flag(flags)
     return run_recipe(load_recipe(name), flags, f"rlvr train {name}")
@@ -149,7 +147,6 @@ class SFTRun(Config):
 
 
 def rm_main(argv: Sequence[str]) -> int:
-    """Run `rlvr rm RECIPE [flags]`."""
     name, flags = split_recipe(argv, "rm")
     return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
 

@@ -31,7 +31,6 @@ class PipelineConfig:
     """Print the stages and their settings, and exit."""
 
     def check(self) -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         require(
             [
                 (bool(self.seeds), "seeds: expected one seed or more"),

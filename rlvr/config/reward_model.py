@@ -76,7 +76,6 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Fraction of the problems (or of a file's prompts) held out to measure accuracy and calibration."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about where the pairs come from."""
         check_path(self.policy)
         return [
             *super().rules(at),
@@ -98,7 +97,6 @@ class BaseModelConfig(LoRASettings, ShardSetting, LoadSettings):
     """Longer texts are truncated on the left. 0: the model's own limit."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the model's name."""
         check_path(self.name)
         return super().rules(at)
 
@@ -127,7 +125,6 @@ class RewardConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
 
     def check(self) -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         check_groups(self)
         named = self.model.name is not None or self.pairs.policy is not None
         require([(named, "model.name: name the causal LM or classifier that becomes the reward model")])

@@ -107,7 +107,6 @@ class CurriculumConfig(Group):
     """Steps after which an outcome, or the profile, counts only half, since the policy has changed."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the range of pass rates, and the profile that it needs."""
         low_high = len(self.pass_rate) == 2 and self.pass_rate[0] <= self.pass_rate[1]
         shown = " ".join(f"{rate:g}" for rate in self.pass_rate)
         return [
@@ -243,7 +242,6 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about lengths that must fit each other, and groups that can be resampled."""
         return [
             *super().rules(at),
             (

@@ -91,7 +91,6 @@ class TeacherConfig(Group):
     """How long a failed request is repeated before the run ends."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the server's URL, what is told, and the weights of packs."""
         unknown = [word for word in self.tells if word not in TOLD]
         return [
             *super().rules(at),
@@ -120,12 +119,10 @@ class TeacherConfig(Group):
 
     @property
     def largest_weight(self) -> float:
-        """Return the largest weight of the distillation."""
         return max([self.weight, *self.weights_of_packs.values()])
 
 
 def is_share(item: str) -> bool:
-    """Return whether a text is pack=weight with a weight from 0 to 1."""
     name, _, weight = item.partition("=")
     try:
         return bool(name) and math.isfinite(float(weight)) and 0 <= float(weight) <= 1

@@ -48,17 +48,14 @@ class Config:
 
     @property
     def demonstrates(self) -> bool:
-        """Return whether demonstrations are read."""
         off_policy = self.teacher.off_policy if self.teacher is not None else 0.0
         return self.sft.steps > 0 or self.algo.ptx_coef > 0 or off_policy > 0
 
     def sampling(self) -> Sampling:
-        """Return how training completions are sampled."""
         r = self.rollout
         return Sampling(r.max_new_tokens, r.temperature, r.top_p, r.top_k, r.stop)
 
     def eval_sampling(self) -> Sampling:
-        """Return how held-out completions are sampled."""
         r, e = self.rollout, self.eval
         return Sampling(e.max_new_tokens or r.max_new_tokens, e.temperature, e.top_p, 0, r.stop)
 
@@ -79,13 +76,11 @@ class Config:
         return min(step, self.sampler.max_staleness + cuts)
 
     def check(self) -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         check_groups(self)
         require(rules(self))
 
 
 def to_json(config: Any) -> str:
-    """Return a config as indented JSON."""
     return json.dumps(dataclasses.asdict(config), indent=2, default=str)
 
 

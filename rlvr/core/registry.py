@@ -145,12 +145,10 @@ class Registry:
         )
 
     def summary(self, name: str) -> str:
-        """Return the first line of a maker's docstring."""
         text = inspect.getdoc(self.get(name)) or ""
         return text.split("\n")[0].strip()
 
     def options(self, spec: str) -> dict[str, inspect.Parameter]:
-        """Return the options of a maker by name."""
         return _options(self.get(spec))
 
     def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:

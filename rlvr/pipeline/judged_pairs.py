@@ -194,7 +194,6 @@ class LocalJudge:
         self.limit = context_limit(policy.causal.config)
 
     def question(self, comparison: Comparison) -> str:
-        """Return what the model is asked."""
         return fill_form(self.form, {**data_of(comparison, self.separators), "principle": comparison.principle})
 
     def preferences(self, comparisons: Sequence[Comparison]) -> list[float | str]:
@@ -303,7 +302,6 @@ class JudgedPairsArgs(SampledArgs):
     """JSON Lines file of pairs that are added: of helpfulness, for example, labelled in another way."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the judge and its form."""
         one = bool(self.judge) != bool(self.judge_option)
         return [
             *super().rules(at),
@@ -313,7 +311,6 @@ class JudgedPairsArgs(SampledArgs):
 
 
 def names_judge(args: JudgedPairsArgs) -> bool:
-    """Return whether the settings name a judge."""
     return bool(args.judge or args.judge_option)
 
 

@@ -93,7 +93,6 @@ def dependents(planned: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def holds(path: Path) -> bool:
-    """Return whether a path exists and is no empty folder."""
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
@@ -133,5 +132,4 @@ class Tries:
         write_whole(self.path, json.dumps({"seconds": self.before, "begun": self.begun}) + "\n")
 
     def seconds(self) -> float:
-        """Return the seconds of all tries until now."""
         return round(self.before + time.time() - self.begun, 1)

@@ -47,7 +47,6 @@ class RevisionArgs(SampledArgs):
     """JSON Lines file of demonstrations (prompt, completion) that are added to the revisions: helpful answers."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the forms."""
         return [
             *super().rules(at),
             *(form_rule(at, name, getattr(self, name), known) for name, known in FIELDS.items()),
@@ -136,7 +135,6 @@ def revise(writer: Writer, drafts: Sequence[Draft], constitution: Constitution, 
 
 
 def texts_of(draft: Draft) -> dict[str, str]:
-    """Return the fields of the forms."""
     critique_request, revision_request = draft.requests[-1]
     prompt = draft.problem.prompt
     return {

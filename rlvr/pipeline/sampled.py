@@ -122,7 +122,6 @@ def fill_form(form: str, texts: Mapping[str, str]) -> str:
 
 
 def write_rows(path: Path, rows: Any) -> None:
-    """Write JSON Lines."""
     write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 

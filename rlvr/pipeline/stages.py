@@ -249,7 +249,6 @@ class Stages:
 
 
 def place_of(model: str) -> Path:
-    """Return a model's folder, or its hub name as a path."""
     return Path(model).absolute() if Path(model).is_dir() else Path(model)
 
 

@@ -50,7 +50,6 @@ class ProcessRewardModel(Learned):
     reduce: Reduce = "min"
 
     def rules(self) -> list[tuple[bool, str]]:
-        """Return (holds, message) for the verifier's own options."""
         return [
             (bool(self.separator), "separator: expected the text between two steps"),
             (self.tag is None or bool(self.tag.strip()), f"tag {self.tag!r}: expected the mark behind a step"),

@@ -103,7 +103,6 @@ def is_locked(folder: Path) -> bool:
 
 
 def describe_holder(folder: Path) -> str:
-    """Return one line that says who holds the lock of a folder."""
     who = holder(folder) or "its process is not known"
     return f"another run is writing in {folder} ({who}); choose another folder, or wait until it has ended"
 

@@ -183,7 +183,6 @@ class RolloutReader:
         return None
 
     def has(self, step: int) -> bool:
-        """Return whether there are rollouts of a step."""
         if step not in self._places:
             for part in reversed(parts_of(self.folder)):
                 if step in self._in_parts:

@@ -87,7 +87,6 @@ class Losses:
             raise RunError(f"{self.in_a_row} requests in a row were lost; the last: {self.reason}{AGAIN}")
 
     def check(self, rows: int) -> None:
-        """Raise RunError where answers are missing."""
         if self.total:
             raise RunError(f"{self.total} of {rows} answers are missing, lost requests; the last: {self.reason}{AGAIN}")
 

@@ -81,7 +81,6 @@ def authors_rows(data: Path, file: str) -> list[Row]:
 
 
 def check_columns(row: Row, columns: Sequence[str], where: str) -> None:
-    """Raise ValueError for a row without one of the columns."""
     missing = [name for name in columns if name not in row]
     if missing:
         raise ValueError(f"{where}: no {', '.join(missing)}; its columns are {', '.join(row)}")

@@ -21,7 +21,6 @@ TRAIN, HELD_OUT = "pairs.jsonl", "held_out.jsonl"
 
 
 def model_folder(config: RewardConfig, number: int) -> Path:
-    """Return the folder of a model."""
     return config.run.out_dir / f"model-{number}"
 
 

@@ -124,7 +124,6 @@ def what_is_left(config: RewardConfig) -> str:
 
 
 def training_of(config: RewardConfig, number: int) -> str:
-    """Return the training of a model in words."""
     return "the training of the reward model" if config.run.models == 1 else f"the training of model {number}"
 
 

@@ -219,7 +219,6 @@ def best_of_kl(k: int) -> float:
 
 
 def check(n: int, k: int) -> None:
-    """Raise ValueError unless 1 <= k <= n."""
     if not 1 <= k <= n:
         raise ValueError(f"{k} of {n} samples; expected 1 <= k <= samples")
 
@@ -255,7 +254,6 @@ def vote(row: Answer) -> str | None:
 
 
 def by_problem(rows: Sequence[Answer]) -> dict[str, list[Answer]]:
-    """Return the answers of each problem, by id."""
     found: dict[str, list[Answer]] = {}
     for row in rows:
         found.setdefault(row["id"], []).append(row)

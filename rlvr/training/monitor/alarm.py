@@ -91,7 +91,6 @@ class WindowStats:
 
 
 def window_stats(rows: Sequence[Row]) -> WindowStats:
-    """Return the statistics of a window, from the metrics of its steps."""
     n = len(rows)
 
     def mean(name: str) -> float:
@@ -303,7 +302,6 @@ def best_step(rows: Sequence[Row]) -> int:
 
 
 def describe_windows(before: WindowStats, after: WindowStats) -> str:
-    """Return the change of proxy and monitor in words."""
     return (
         f"the proxy went from {before.proxy:.3g} to {after.proxy:.3g} and the monitor from {before.score:.3g} to "
         f"{after.score:.3g}"

@@ -37,7 +37,6 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "simulate-schedule": ("schedule.command", "main", "seconds a step and idle shares by schedule of rollouts"),
     },
     "look": {
-        "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
         "view": ("report.server", "main", "runs live in a browser: curves, problems, held-out answers, rollouts"),
         "report": ("report", "main", "the same page as one file that works offline"),
         "compare": ("report.compare", "main", "runs side by side: a table, and the page of all of them"),

@@ -24,6 +24,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, CriticConfig, MonitorConfig, RolloutConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.recipes import rm_pairs, tiny_math
@@ -89,6 +90,4 @@ def against(reward: Made, text: Made) -> Config:
 
 
 if __name__ == "__main__":
-    from rlvr.commands.pipeline import script
-
     script(globals())

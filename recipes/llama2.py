@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr.commands.sample import SampleArgs
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, CriticConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardTrainConfig
@@ -117,6 +118,4 @@ def with_reward(verifier: str, options: tuple[str, ...]) -> Config:
 
 
 if __name__ == "__main__":
-    from rlvr.commands.pipeline import script
-
     script(globals())

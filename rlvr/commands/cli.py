@@ -23,7 +23,11 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
         "rm": ("train", "rm_main", "train a reward model on preference pairs, given or sampled"),
         "sample": ("sample", "main", "rejection sampling: a model's best completions as a data set for fine-tuning"),
-        "pipeline": ("pipeline", "main", "the stages of a recipe: fine-tuning, reward model, reinforcement learning"),
+        "pipeline": (
+            "train",
+            "pipeline_main",
+            "the stages of a recipe: fine-tuning, reward model, RL",
+        ),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
         "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),
         "push": ("export", "push_main", "upload a checkpoint of a run with a card to the hub"),

@@ -1,4 +1,4 @@
-"""`rlvr train RECIPE`, `rlvr sft RECIPE` and `rlvr rm RECIPE`: find a recipe and run it."""
+"""`rlvr train RECIPE`, and `rlvr sft`, `rlvr rm` and `rlvr pipeline`: find a recipe and run it."""
 
 from __future__ import annotations
 
@@ -151,6 +151,12 @@ def rm_main(argv: Sequence[str]) -> int:
     return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
 
 
+def pipeline_main(argv: Sequence[str]) -> int:
+    """Run `rlvr pipeline RECIPE [flags]`: the stages one after the other; what is done is skipped."""
+    name, flags = split_recipe(argv, "pipeline")
+    return run_recipe(load_recipe(name, PipelineConfig), flags, f"rlvr pipeline {name}")
+
+
 def sft_main(argv: Sequence[str]) -> int:
     """Run `rlvr sft RECIPE [flags]`: no reinforcement learning; the fine-tuned model is saved in OUT_DIR/start."""
     name, flags = split_recipe(argv, "sft")
@@ -165,7 +171,7 @@ def sft_main(argv: Sequence[str]) -> int:
 
 
 def script(module_globals: dict[str, object]) -> None:
-    """Run a recipe from its own file: `python recipes/NAME.py [flags]` is `rlvr train NAME [flags]`."""
+    """Run a recipe from its own file: `python recipes/NAME.py [flags]` is `rlvr train NAME [flags]`, or its command."""
     module = ModuleType(str(module_globals["__file__"]), str(module_globals["__doc__"]))
     module.__dict__.update(module_globals)
     sys.exit(run_guarded(lambda: run_recipe(module, sys.argv[1:], Path(sys.argv[0]).name)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.dry_run import visible
+from rlvr.commands.prompt import visible
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy

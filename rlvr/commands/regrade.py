@@ -33,9 +33,9 @@ from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
-from ..arguments import Positional, parse
-from ..console import Display
-from ..task import apply_verifier, build_task
+from .arguments import Positional, parse
+from .console import Display
+from .task import apply_verifier, build_task
 
 Rewards = list[list[float | None]]  # of groups
 CLOSE = 1e-6  # difference of scores and rewards that is rounding

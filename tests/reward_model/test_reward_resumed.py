@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import rlvr.commands.rm.training as command
-from rlvr.commands.rm.launch import HELD_OUT, TRAIN, launch_reward_model
+from rlvr.commands.rm.folder import HELD_OUT, TRAIN
+from rlvr.commands.rm.launch import launch_reward_model
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.reward_model.preferences import PreferencePair, write_pairs

@@ -42,7 +42,7 @@ from rlvr.training.supervision.signals import StopRequest, make_stopped, same_co
 from rlvr.verifiers.runner import Runner
 
 from ..console import Display
-from .launch import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, result_of, reward_folder
+from .folder import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, result_of, reward_folder
 
 PROBLEMS_AT_ONCE = 64
 SHARED = ("trust_remote_code", "dtype", "device", "system_prompt", "chat")  # settings of both models

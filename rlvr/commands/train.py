@@ -139,8 +139,6 @@ class SFTRun(Config):
             "resample_rounds",
             "truncated",
             "overlong_buffer",
-            "length_penalty",
-            "length_limit",
         },
         "run": {"steps", "save_every", "keep_best", "sample_every", "token_values", "shuffle_rewards"},
     }

@@ -39,13 +39,11 @@ SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 
 @dataclass(frozen=True)
 class RewardRunConfig(SeedSetting):
-    """Where the results are written, and how many models are trained."""
+    """Where the results are written."""
 
     out_dir: Annotated[Path, RESUMABLE] = Path("runs/rm")
-    """Output folder: config.json, pairs.jsonl, metrics.jsonl, eval.jsonl, and the models model-0, model-1, ... A
-    training that is already in it is resumed."""
-    models: Annotated[int, COUNT] = 1
-    """Number of models trained on the same pairs, each with its own head and order of pairs: an ensemble."""
+    """Output folder: config.json, pairs.jsonl, metrics.jsonl, eval.jsonl, and the model, model-0. A training that is
+    already in it is resumed. Of an ensemble each model has its own --run.seed and folder."""
     overwrite: Annotated[bool, RESUMABLE] = False
     """Delete the run that is in out_dir and start again; files that no run wrote stay."""
 

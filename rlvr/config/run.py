@@ -231,10 +231,6 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     baseline, as if they had not been sampled; so the policy does not learn to end in time."""
     overlong_buffer: Annotated[int, COUNT_OR_NONE, WITH_PENALTY] = 64
     """Number of tokens before the limit over which the penalty grows from 0 to -1."""
-    length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0
-    """Reward subtracted for each token beyond length_limit."""
-    length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
-    """Completion length in tokens up to which length_penalty subtracts nothing."""
     mask_void: Annotated[bool, ADVANCED] = False
     """With an environment: do not train on turns that it marks as void (neither a call nor an answer). Their rollouts
     still count in the baseline."""
@@ -252,10 +248,5 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
             (
                 self.truncated != "penalize" or 0 < self.overlong_buffer <= self.max_new_tokens,
                 f"{at}overlong_buffer {self.overlong_buffer}: expected 1 to max_new_tokens ({self.max_new_tokens})",
-            ),
-            (
-                self.length_limit < self.max_new_tokens and (self.length_penalty > 0 or not self.length_limit),
-                f"{at}length_limit {self.length_limit}: expected 0 to max_new_tokens - 1 ({self.max_new_tokens - 1}), "
-                f"and {at}length_penalty above 0 to go with it",
             ),
         ]

@@ -136,9 +136,9 @@ def algo_rules(config: Config) -> Rules:
             "rollout.group_size to 2 or more, or --algo reinforce",
         ),
         (
-            not row.reads_parts or (r.truncated != "penalize" and r.length_penalty == 0),
-            f"{row.name} reads only the parts of the reward: rollout.truncated penalize and rollout.length_penalty "
-            "would have no effect; leave them out",
+            not row.reads_parts or r.truncated != "penalize",
+            f"{row.name} reads only the parts of the reward: rollout.truncated penalize would have no effect; leave it "
+            "out",
         ),
         (
             shards == 1 or config.model.weights == "float32",

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,6 @@ from rlvr.runs.folder import hold_lock
 from .records import (
     PLANNED,
     RECORD,
-    Tries,
     as_json,
     dependents,
     first_difference,
@@ -147,7 +147,7 @@ class Stages:
 
         def work() -> tuple[Path, Mapping[str, Any]]:
             placed = dataclasses.replace(config, run=dataclasses.replace(config.run, out_dir=folder))
-            [result, *_] = launch_reward_model(placed)
+            result = launch_reward_model(placed)
             return Path(result["folder"]), {"reward model": result}
 
         return self.run_once(name, config, work)
@@ -221,16 +221,15 @@ class Stages:
                 return Made(name, path, held["measured"])
         self.check_later(name)
         self.say(f"stage {name}")
-        tries = Tries(self.folder, name)
+        begun = time.monotonic()
         path, measured = work()
         text = {
             "settings": settings,
             "path": str(path.relative_to(self.folder)),
             "measured": measured,
-            "seconds": tries.seconds(),
+            "seconds": round(time.monotonic() - begun, 1),
         }
         write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
-        tries.path.unlink()
         partial = path.with_name(path.name + PARTIAL)
         if partial.exists():  # after the record: a folder without a record is not a stage's
             os.replace(partial, path)

@@ -77,7 +77,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "groups", [{}, {"rollout": {"length_penalty": 0.01, "length_limit": 6}}, {"turns": True}], ids=str
+    "groups", [{}, {"rollout": {"truncated": "penalize", "overlong_buffer": 14}}, {"turns": True}], ids=str
 )
 def test_the_own_verifier_repeats_everything(tmp_path, groups):
     """Every verdict and every reward, with a length penalty and with rewards of turns too."""

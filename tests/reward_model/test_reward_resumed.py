@@ -182,7 +182,7 @@ def test_sampled_pairs_are_sampled_once(tmp_path, policy, monkeypatch):
     settings = {"pairs": {**SAMPLED, "policy": str(policy)}}
     whole = train(config(tmp_path / "whole", policy, None, **settings))
     with monkeypatch.context() as patch:
-        patch.setattr(command, "train_all", lambda *_: kill())
+        patch.setattr(command, "train_on", lambda *_: kill())
         with pytest.raises(Killed):
             launch_reward_model(config(tmp_path / "parts", policy, None, **settings))
     train(config(tmp_path / "parts", policy, None, **settings), 1)

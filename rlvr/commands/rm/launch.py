@@ -20,11 +20,11 @@ from ..task import apply_verifier, check_names, make_pack
 from .folder import reward_folder
 
 
-def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
-    """Run a config from start to end, or from its last checkpoint on. Return the lines of eval.jsonl.
+def launch_reward_model(config: RewardConfig) -> dict[str, Any]:
+    """Run a config from start to end, or from its last checkpoint on. Return the line of eval.jsonl.
 
-    These are each model's metrics on held-out pairs. Raises Stopped, a KeyboardInterrupt, where a signal ended it:
-    after a checkpoint (the message says how to resume), or at once.
+    It has the model's metrics on held-out pairs. Raises Stopped, a KeyboardInterrupt, where a signal ended it: after a
+    checkpoint (the message says how to resume), or at once.
     """
     with StopRequest().handling_signals() as stop:
         stop.doing = "reading the pairs"

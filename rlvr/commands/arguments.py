@@ -60,11 +60,11 @@ POSITIONAL = "positional"
 Positional = Annotated[T, POSITIONAL]  # the type of a field that is an argument without a flag
 HELP = {"-h", "--help", "--help-all"}
 SWITCHES = {"true": True, "false": False}  # what may follow a boolean flag
-SHOWN = 3  # flags that an error suggests
+MOST_SUGGESTIONS = 3  # flags that an error suggests
 # Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "teacher", "monitor", "sampler")
 # What other trainers call a setting.
-ELSEWHERE = dict(map(str.split, read_sections(Path(__file__).with_name("elsewhere.txt"))["settings"]))
+NAMES_ELSEWHERE = dict(map(str.split, read_sections(Path(__file__).with_name("elsewhere.txt"))["settings"]))
 
 
 def parse(
@@ -478,15 +478,15 @@ def nearest(name: str, known: Iterable[str], unread: Collection[str] = ()) -> st
 
     found = (
         [flag for flag in with_leaf(leaf) if flag not in unread]
-        or [flag for flag in names if flag == ELSEWHERE.get(name)]
+        or [flag for flag in names if flag == NAMES_ELSEWHERE.get(name)]
         or with_leaf(leaf)
-        or difflib.get_close_matches(name, names, n=SHOWN, cutoff=0.75)
-        or with_leaf(*difflib.get_close_matches(leaf, {*leaves.values()}, n=SHOWN, cutoff=0.7))
+        or difflib.get_close_matches(name, names, n=MOST_SUGGESTIONS, cutoff=0.75)
+        or with_leaf(*difflib.get_close_matches(leaf, {*leaves.values()}, n=MOST_SUGGESTIONS, cutoff=0.7))
         or with_leaf(*sorted(other for other in leaves.values() if leaf and other.startswith(leaf)))
     )
     if not found:
         return "none is spelt like it, see --help"
-    first, *others = (f"--{flag}" for flag in found[:SHOWN])
+    first, *others = (f"--{flag}" for flag in found[:MOST_SUGGESTIONS])
     return f"did you mean {first}?" + (f" (or {', '.join(others)})" if others else "")
 
 

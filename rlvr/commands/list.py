@@ -83,7 +83,9 @@ def describe(name: str) -> list[str]:
     if ":" in name:
         made = VERIFIERS.get(name)
         call = made.__call__ if inspect.isclass(made) else made
-        kind = ENVIRONMENTS if inspect.isgeneratorfunction(call) else VERIFIERS if positional(made) else TASKS
+        kind = (
+            ENVIRONMENTS if inspect.isgeneratorfunction(call) else VERIFIERS if positional_parameters(made) else TASKS
+        )
         return [entry(kind, name)]
     found = [entry(registry, name) for registry in registries if name in registry.names()]
     found += [recipe_entry(file) for file in recipe_files() if file.stem == name]
@@ -94,7 +96,7 @@ def describe(name: str) -> list[str]:
     return found
 
 
-def positional(made: Any) -> list[str]:
+def positional_parameters(made: Any) -> list[str]:
     """Return the positional parameters of a function, or of a class's call: a verifier has two, a pack none."""
     call = made.__call__ if inspect.isclass(made) else made
     parameters = inspect.signature(call).parameters.values()
@@ -114,7 +116,7 @@ def entry(registry: Registry, name: str) -> str:
     given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
     given = " --data PATH" if options and options[0][0] == "data" else given
     return "\n".join(
-        [f"{name} ({kind}, {place(made)})", "", indent(documentation(made)), ""]
+        [f"{name} ({kind}, {locate(made)})", "", indent(documentation(made)), ""]
         + (["  options", *lines, ""] if lines else ["  no options", ""])
         + [f"  {use.format(name=name)}{given}"]
     )
@@ -126,7 +128,7 @@ def documentation(made: Any) -> str:
     return "" if text.startswith(f"{getattr(made, '__name__', '?')}(") else text
 
 
-def place(made: Any) -> str:
+def locate(made: Any) -> str:
     """Return file and line of a definition, or its module if the file is not known."""
     made = inspect.unwrap(made)
     try:

@@ -100,17 +100,17 @@ def show(config: Config, task: Task, problem: Problem, rendering: Any, limit: in
     way = "through the chat template" if rendering.chat else "as plain text, without a chat template"
     room = "" if limit is None else f"; the model reads {limit}"
     return [
-        f"problem {visible(problem.id)}, rendered {way}: {len(ids)} tokens, and at most "
+        f"problem {escape_invisible(problem.id)}, rendered {way}: {len(ids)} tokens, and at most "
         f"{config.rollout.max_new_tokens} new ones{room}",
         "--- prompt (special tokens and control characters shown)",
-        visible(rendering.decode(ids, special=True)).replace("\\n", "\\n\n").rstrip("\n"),
+        escape_invisible(rendering.decode(ids, special=True)).replace("\\n", "\\n\n").rstrip("\n"),
         "--- end of the prompt: the completion follows here",
         f"verifier: {config.run.verifier or describe(task.verifier)}",
-        f"reference (never shown to the model): {visible(reference)}",
+        f"reference (never shown to the model): {escape_invisible(reference)}",
     ]
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return a text with control and invisible characters escaped, newlines too."""
     return "".join(
         character.encode("unicode_escape", "surrogatepass").decode("ascii")

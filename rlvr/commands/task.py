@@ -33,8 +33,8 @@ from .arguments import key_values
 logger = logging.getLogger("rlvr.tasks")
 
 REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIRONMENTS}  # by the setting's name
-HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
-READ = 4096  # training problems that are read for it
+PLAYED_DEMONSTRATIONS = 64  # demonstrations that are played for the alphabet of a tiny model
+READ_PROMPTS = 4096  # training problems that are read for it
 
 
 def build_task(config: Config, task: Task | None = None) -> Task:
@@ -233,7 +233,7 @@ def collect_corpus(task: Task) -> Iterator[str]:
     for problem, said in task.demonstrations:
         yield said if isinstance(said, str) else "\n".join(said)
         yield join_prompt(problem.prompt)
-    for problem in chain(task.test, islice(task.train, READ)):
+    for problem in chain(task.test, islice(task.train, READ_PROMPTS)):
         yield join_prompt(problem.prompt)
         if not task.demonstrations and isinstance(problem.reference, str | int | float):
             yield str(problem.reference)
@@ -241,7 +241,7 @@ def collect_corpus(task: Task) -> Iterator[str]:
         from rlvr.training.rollout.episodes import replay
 
         yield getattr(task.environment, "announcement", "")
-        for problem, said in task.demonstrations[:HEARD]:
+        for problem, said in task.demonstrations[:PLAYED_DEMONSTRATIONS]:
             turns = [said] if isinstance(said, str) else said
             yield from (reply.text for reply in replay(task.environment, problem, turns, seed=0))
 

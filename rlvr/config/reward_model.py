@@ -34,7 +34,7 @@ from .shared import (
     VerifierSettings,
 )
 
-SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
+WHEN_SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Preference pairs: from a file, or completions sampled from a policy and labelled by a verifier."""
 
     USES: ClassVar = {
-        setting.name: SAMPLED
+        setting.name: WHEN_SAMPLED
         for kind in (BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings)
         for setting in settings_of(kind)
     }
@@ -64,11 +64,11 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Further files of such pairs, such as those of an earlier policy; they are trained on and held out likewise."""
     policy: str | None = None
     """Hub name or folder of the causal LM to sample from."""
-    num_problems: Annotated[int, TWO_OR_MORE, SAMPLED] = 1024
+    num_problems: Annotated[int, TWO_OR_MORE, WHEN_SAMPLED] = 1024
     """Number of training problems to sample, from the start."""
-    samples: Annotated[int, TWO_OR_MORE, SAMPLED] = 8
+    samples: Annotated[int, TWO_OR_MORE, WHEN_SAMPLED] = 8
     """Completions sampled per problem."""
-    per_problem: Annotated[int, COUNT, SAMPLED] = 8
+    per_problem: Annotated[int, COUNT, WHEN_SAMPLED] = 8
     """Maximum number of pairs per problem: distinct correct completions with distinct incorrect ones, at random."""
     held_out: Annotated[float, Bound(0, 0.99, above=True)] = 0.1
     """Fraction of the problems (or of a file's prompts) held out to measure accuracy and calibration."""

@@ -30,7 +30,7 @@ _EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment":
 
 
 MADE_WITH = "_rlvr_options"  # attribute of an instance: the options that it was made with
-CLEARLY = 0.15  # names that are so much less similar than the best match are not suggested
+LIKENESS_MARGIN = 0.15  # names that are so much less similar than the best match are not suggested
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -39,7 +39,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         likeness = [difflib.SequenceMatcher(None, other, name).ratio() for other in near]
-        near = [other for other, ratio in zip(near, likeness) if ratio > max(likeness) - CLEARLY]
+        near = [other for other, ratio in zip(near, likeness) if ratio > max(likeness) - LIKENESS_MARGIN]
         return f"did you mean {' or '.join(near)}?"
     return f"known: {', '.join(names)}" if names else "none is registered"
 

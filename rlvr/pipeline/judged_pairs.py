@@ -42,8 +42,8 @@ from .sampled import (
     choose_constitution,
     fill_form,
     form_rule,
+    mean_with_interval,
     model_config,
-    share,
     write_rows,
 )
 
@@ -385,7 +385,7 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
         "added": len(added),
         "unread": sum(preference.first is None for preference in preferences),
         "unreadable by one completion, which loses": sum(p.first is not None and not p.orders for p in preferences),
-        **share("orders agree", [preference.agree for preference in preferences if preference.orders]),
+        **mean_with_interval("orders agree", [preference.agree for preference in preferences if preference.orders]),
         **({"mean probability of the first label": sum(map(sum, orders)) / (2 * len(orders))} if orders else {}),
         **agreement(args, task.verifier, rows),
     }
@@ -456,7 +456,9 @@ def agreement(
         if chosen.score is not None and rejected.score is not None and chosen.correct != rejected.correct:
             by_problem.setdefault(problem.id, []).append(chosen.correct)
     told_apart = {"told apart by the verifier": sum(map(len, by_problem.values()))}
-    return told_apart | share("label is the verifier's", [sum(own) / len(own) for own in by_problem.values()])
+    return told_apart | mean_with_interval(
+        "label is the verifier's", [sum(own) / len(own) for own in by_problem.values()]
+    )
 
 
 def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made) -> Made:
@@ -465,7 +467,7 @@ def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, poli
     Of the settings, those of `rlvr rm`, only the pairs' are read. The result's folder has `pairs.jsonl`.
     """
     from rlvr.commands.console import Display
-    from rlvr.commands.rm.launch import pack, with_policy
+    from rlvr.commands.rm.launch import make_sampled_pack, with_policy
     from rlvr.commands.rm.training import sample_pairs
 
     run = dataclasses.replace(config.run, seed=pipeline.seed)
@@ -473,7 +475,7 @@ def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, poli
 
     def make(folder: Path) -> dict[str, Any]:
         config.check()
-        pairs = sample_pairs(config, *pack(config.pairs), Display())
+        pairs = sample_pairs(config, *make_sampled_pack(config.pairs), Display())
         write_pairs(folder / PAIRS, pairs)
         return {"pairs": len(pairs)}
 

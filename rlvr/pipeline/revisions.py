@@ -18,7 +18,16 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
 from rlvr.training.sft.demonstrations import read_demonstrations
 
-from .sampled import Constitution, SampledArgs, Writer, choose_constitution, fill_form, form_rule, share, write_rows
+from .sampled import (
+    Constitution,
+    SampledArgs,
+    Writer,
+    choose_constitution,
+    fill_form,
+    form_rule,
+    mean_with_interval,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from .stages import Made, Stages
@@ -177,5 +186,5 @@ def measure_revisions(args: RevisionArgs, verifier: Verifier, drafts: Sequence[D
         for number in range(args.revisions + 1):
             verdicts = runner.verify([(draft.problem, str(draft.answers[number])) for draft in drafts])
             right = [verdict.correct for verdict in verdicts if verdict.score is not None]
-            found |= share("right at first" if not number else f"right after revision {number}", right)
+            found |= mean_with_interval("right at first" if not number else f"right after revision {number}", right)
     return found

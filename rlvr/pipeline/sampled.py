@@ -99,7 +99,7 @@ def model_config(name: str, args: LoadSettings) -> ModelConfig:
     return ModelConfig(name=name, **{setting: getattr(args, setting) for setting in names})
 
 
-def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
+def mean_with_interval(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
     """Return a mean over problems with its interval, as a stage's record has it; nothing without values."""
     from rlvr.training.evaluation.passk import estimate_mean
 

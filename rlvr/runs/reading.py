@@ -18,7 +18,8 @@ from .records import is_number
 
 Record = dict[str, Any]
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
-CHECKED = 256  # bytes before the current place; where they have changed, the file was truncated and written again
+# Bytes before the current place. Where they have changed, the file was truncated and written again.
+COMPARED_BYTES = 256
 
 
 def check_run(folder: Path, names: Sequence[str] = ("metrics.jsonl", "eval.jsonl")) -> None:
@@ -116,7 +117,7 @@ class Tail:
             return again, [], 0
         start, whole = self._place, new[: new.rfind(b"\n") + 1]
         self._place += len(whole)
-        self._last = (self._last + whole)[-CHECKED:]
+        self._last = (self._last + whole)[-COMPARED_BYTES:]
         return again, lines_of(whole), start
 
     def records(self) -> tuple[bool, list[Record]]:

@@ -48,10 +48,10 @@ def prepare(config: RewardConfig) -> tuple[Task, Verifier] | None:
     check_device(config.model.device)
     check_optimizer_extra(config.optim)
     reward_folder(config).check()
-    return pack(config.pairs) if config.pairs.file is None else None
+    return make_sampled_pack(config.pairs) if config.pairs.file is None else None
 
 
-def pack(config: PairsConfig) -> tuple[Task, Verifier]:
+def make_sampled_pack(config: PairsConfig) -> tuple[Task, Verifier]:
     """Return the pack that is sampled, and the verifier that tells its completions apart."""
     check_names(config, "--pairs.")
     task = apply_verifier(make_pack(config, "--pairs."), config, "--pairs.")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.core.printable import kind_of
-from rlvr.core.registry import VERIFIERS, make_verifier, register_task
+from rlvr.core.registry import VERIFIERS, key_values, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
 
 from .base import build_task, check_probabilities, hold_out, without_weak
-from .jsonl import parse_options, to_prompt
+from .jsonl import to_prompt
 from .sources import Convert, Row, convert_rows, find_split, numbered_rows, stream_hub, usable_problems
 
 _FIELD = re.compile(r"\{(\w+(?:\.\w+)*)\}")
@@ -172,7 +172,7 @@ def hub(
     data = None if data is None else Path(data)
     check_probabilities("hub", test_share=test_share)
     _check_options(dataset, data, split, test_split, {"config": config, "revision": revision}, template)
-    options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
+    options = VERIFIERS.check_options(verifier, key_values(verifier_options, "option"))
     judge = make_verifier(verifier, **options)
     pack = data.stem if data is not None else dataset
     convert = _converter(prompt, reference, template)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.core.printable import kind_of
-from rlvr.core.registry import VERIFIERS, make_verifier, register_task
+from rlvr.core.registry import VERIFIERS, key_values, make_verifier, register_task
 from rlvr.core.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references
 
@@ -22,19 +22,6 @@ from .base import (
     without_weak,
 )
 from .sources import Row, find_split, numbered_rows
-
-
-def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Read options written as key=value. Raise ValueError for one without '=', or given twice."""
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"option {pair!r}; expected key=value")
-        if key.strip() in options:
-            raise ValueError(f"option {pair!r}: {key.strip()} is given twice")
-        options[key.strip()] = value
-    return options
 
 
 def to_prompt(value: Any, where: str) -> Prompt:
@@ -137,7 +124,7 @@ def jsonl(
     include_weak: also train on problems whose tests a program could pass that solves nothing (unit_tests).
     """
     check_probabilities("jsonl", test_share=test_share)
-    options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
+    options = VERIFIERS.check_options(verifier, key_values(verifier_options, "option"))
     judge = make_verifier(verifier, **options)
     splits: dict[str, list[Problem]] = {"": [], "train": [], "test": []}
     seen = Seen()

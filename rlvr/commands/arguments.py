@@ -490,19 +490,6 @@ def nearest(name: str, known: Iterable[str], unread: Collection[str] = ()) -> st
     return f"did you mean {first}?" + (f" (or {', '.join(others)})" if others else "")
 
 
-def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
-    """Return `key=value` strings as a dictionary. ValueError for one without key or `=`, or a key given twice."""
-    pairs: dict[str, str] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise ValueError(f"{flag} {item!r}: expected key=value")
-        if key in pairs:
-            raise ValueError(f"{flag} {item!r}: {key} is given twice (before as {pairs[key]!r})")
-        pairs[key] = value
-    return pairs
-
-
 # Help
 
 

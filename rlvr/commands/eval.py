@@ -35,7 +35,7 @@ from rlvr.config.shared import (
 )
 from rlvr.core.files.models import check_path, find_model
 from rlvr.core.files.write import write_whole
-from rlvr.core.registry import make_verifier
+from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.types import Problem, Sampling, Task, Verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, settings_folder, texts
 from rlvr.runs.records import is_graded, with_interval
@@ -44,7 +44,7 @@ from rlvr.tasks.base import prompt_text, seal_task
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
 
-from .arguments import key_values, parse
+from .arguments import parse
 from .console import Display, color_status, find_program
 from .machine import check_device
 from .task import apply_environment, apply_verifier, check_names, check_turns, make_pack

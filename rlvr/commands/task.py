@@ -18,6 +18,7 @@ from rlvr.core.registry import (
     TASKS,
     VERIFIERS,
     has_option,
+    key_values,
     make_environment,
     make_task,
     make_verifier,
@@ -27,8 +28,6 @@ from rlvr.core.types import Prompt, Task, Verifier
 from rlvr.tasks.base import judge_with, prompt_digest, seal_task
 from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.verifiers.runner.base import check_references, describe
-
-from .arguments import key_values
 
 logger = logging.getLogger("rlvr.tasks")
 

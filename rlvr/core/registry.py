@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -76,6 +76,20 @@ def _call_maker(make: Callable[[], Any], where: str) -> Any:
         if expected and not isinstance(error, (KeyError, IndexError)):
             raise
         raise LookupError(f"{where}: {describe_raised(error, raised_at(error))}") from error
+
+
+def key_values(items: Sequence[str], what: str) -> dict[str, str]:
+    """Return `key=value` strings as a dictionary. ValueError for one without key or `=`, or a key given twice."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ValueError(f"{what} {item!r}: expected key=value")
+        if key in pairs:
+            raise ValueError(f"{what} {item!r}: {key} is given twice (before as {pairs[key]!r})")
+        pairs[key] = value
+    return pairs
 
 
 class Registry:

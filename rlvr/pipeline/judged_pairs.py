@@ -24,11 +24,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from rlvr.commands.arguments import key_values
 from rlvr.config.reward_model import RewardConfig
 from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rules
 from rlvr.core.files.models import check_path
-from rlvr.core.registry import make_verifier
+from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
 from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs

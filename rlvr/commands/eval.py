@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlvr.config import Config, ModelConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spell
+from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, carry, check_groups, spell
 from rlvr.config.shared import (
     WITHOUT_URL,
     AnswerSettings,
@@ -294,8 +294,7 @@ def load_model(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: St
 
     stop.doing = "loading the model"
     disable_progress_bar()
-    names = ("revision", "trust_remote_code", "attention", "dtype", "device", "system_prompt", "chat")
-    model = ModelConfig(name=args.model, **{name: getattr(args, name) for name in names})
+    model = carry(args, ModelConfig, name=args.model)
     words = [getattr(task.environment, "announcement", ""), *(prompt_text(problem.prompt) for problem in problems)]
     policy = load_policy(model, corpus=words, seed=args.seed)
 

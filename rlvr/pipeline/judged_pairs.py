@@ -24,8 +24,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+from rlvr.config import ModelConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rules
+from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rules, carry
 from rlvr.core.files.models import check_path
 from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.seeding import derive_seed
@@ -42,7 +43,6 @@ from .sampled import (
     fill_form,
     form_rule,
     mean_with_interval,
-    model_config,
     write_rows,
 )
 
@@ -343,7 +343,7 @@ def open_judge(args: JudgedPairsArgs) -> PairJudge:
         return ServedJudge(key_values(args.judge_option, "judge_option"))
     from rlvr.model.load.policy import load_policy
 
-    config = dataclasses.replace(model_config(args.judge, args), system_prompt=None)
+    config = carry(args, ModelConfig, name=args.judge, system_prompt=None)
     return LocalJudge(
         load_policy(config),
         form=args.form,

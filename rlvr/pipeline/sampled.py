@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from rlvr.commands.task import apply_verifier, make_pack
 from rlvr.config import ModelConfig
-from rlvr.config.settings import ADVANCED, COUNT
+from rlvr.config.settings import ADVANCED, COUNT, carry
 from rlvr.config.shared import (
     BatchSizeSetting,
     LengthSettings,
@@ -64,7 +64,7 @@ class Writer:
         disable_progress_bar()
         self.args = args
         with tuned_cpu():
-            self.policy = load_policy(model_config(args.model, args))
+            self.policy = load_policy(carry(args, ModelConfig, name=args.model))
         self.sampler = TorchSampler(self.policy, batch_size=args.batch_size)
         self.sampling = Sampling(args.max_new_tokens, args.temperature)
         limit = context_limit(self.policy.causal.config)
@@ -91,12 +91,6 @@ class Writer:
             for group in groups
         }
         return [made.get(problem.id, [None] * samples) for problem in problems]
-
-
-def model_config(name: str, args: LoadSettings) -> ModelConfig:
-    """Return how a model that is only read is loaded."""
-    names = ("revision", "trust_remote_code", "dtype", "device", "system_prompt", "chat")
-    return ModelConfig(name=name, **{setting: getattr(args, setting) for setting in names})
 
 
 def mean_with_interval(name: str, values: Sequence[bool | float]) -> dict[str, Any]:

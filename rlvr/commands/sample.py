@@ -19,7 +19,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
 from rlvr.training.evaluation.answers import Answers, scan_answers
-from rlvr.training.evaluation.passk import by_problem, estimate_mean, is_right
+from rlvr.training.evaluation.passk import by_problem, is_right, mean_with_interval
 
 from .arguments import parse
 from .console import Display
@@ -146,7 +146,4 @@ def share_right(name: str, rows: Iterable[Row], threshold: float | None) -> dict
     """Return the share of completions that the verifier accepts, the mean over problems, with its interval."""
     scored = [row for row in rows if row["score"] is not None]
     shares = [sum(is_right(row, "", threshold) for row in own) / len(own) for own in by_problem(scored).values()]
-    if not shares:
-        return {}
-    estimate = estimate_mean(shares)
-    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
+    return mean_with_interval(name, shares)

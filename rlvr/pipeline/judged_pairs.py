@@ -32,6 +32,7 @@ from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
 from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
+from rlvr.training.evaluation.passk import mean_with_interval
 from rlvr.verifiers.extract.sections import THINKING, after_thinking
 from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, break_control_tokens, derive_code, flatten_prompt
 
@@ -42,7 +43,6 @@ from .sampled import (
     choose_constitution,
     fill_form,
     form_rule,
-    mean_with_interval,
     write_rows,
 )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rlvr.config.settings import COUNT, Rules
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
+from rlvr.training.evaluation.passk import mean_with_interval
 from rlvr.training.sft.demonstrations import read_demonstrations
 
 from .sampled import (
@@ -25,7 +26,6 @@ from .sampled import (
     choose_constitution,
     fill_form,
     form_rule,
-    mean_with_interval,
     write_rows,
 )
 

@@ -93,16 +93,6 @@ class Writer:
         return [made.get(problem.id, [None] * samples) for problem in problems]
 
 
-def mean_with_interval(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
-    """Return a mean over problems with its interval, as a stage's record has it; nothing without values."""
-    from rlvr.training.evaluation.passk import estimate_mean
-
-    if not values:
-        return {}
-    estimate = estimate_mean([float(value) for value in values])
-    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
-
-
 def form_rule(at: str, name: str, form: str, known: set[str]) -> tuple[bool, str]:
     """Return the rule that a form has all of some fields, and no others."""
     named = set(re.findall(r"\{(\w+)\}", form))

@@ -93,6 +93,14 @@ def estimate_mean(
     return Estimate(mean, error, max(0.0, min(centre - reach, mean)), min(1.0, max(centre + reach, mean)))
 
 
+def mean_with_interval(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return a mean over problems with its interval, as the record of a command has it; nothing without values."""
+    if not values:
+        return {}
+    estimate = estimate_mean([float(value) for value in values])
+    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
+
+
 def estimate_unbounded_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Return the mean of one number per problem and its t interval, for numbers of any size (a reward model's scores).
 

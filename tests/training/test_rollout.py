@@ -173,9 +173,9 @@ def test_shuffled_rewards_say_nothing_of_lengths_either():
     means = [0.0, 0.0]
     for seed in range(400):
         rewards = group_rewards(shuffle_verdicts(groups, config, seed=seed), config)
-        assert sorted(rewards[0] + rewards[1]) == pytest.approx([-0.5, 0.0, 0.5, 1.0])
+        assert sorted(rewards[0] + rewards[1]) == pytest.approx([-1.0, 0.0, 0.0, 1.0])
         means = [mean + sum(row) / 2 / 400 for mean, row in zip(means, rewards)]
-    assert means == pytest.approx([0.25, 0.25], abs=0.06)
+    assert means == pytest.approx([0.0, 0.0], abs=0.06)
 
 
 def test_metrics_of_shuffled_rewards_are_of_the_true_verdicts():

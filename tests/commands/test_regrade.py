@@ -80,7 +80,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     "groups", [{}, {"rollout": {"truncated": "penalize", "overlong_buffer": 14}}, {"turns": True}], ids=str
 )
 def test_the_own_verifier_repeats_everything(tmp_path, groups):
-    """Every verdict and every reward, with a length penalty and with rewards of turns too."""
+    """Every verdict and every reward, with a penalty of overlong answers and with rewards of turns too."""
     make(tmp_path / "run", **groups)
     assert rlvr(["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]) == 0
     found = result_of(tmp_path / "out")

@@ -19,6 +19,7 @@ from rlvr.commands.eval import EvalArgs
 from rlvr.commands.sample import SampleArgs
 from rlvr.config import SFTConfig
 from rlvr.config.pipeline import PipelineConfig
+from rlvr.pipeline.records import Tries
 from rlvr.pipeline.report import figures, write_pipeline_report
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from tests.helpers import chromium
@@ -280,6 +281,25 @@ def test_a_stage_is_compared_with_the_policy_that_it_began_with(tmp_path):
 def test_counts_are_whole_numbers(value, text):
     (figure,) = figures({"settings": {}, "measured": {"found": value}})
     assert figure.text == text
+
+
+def test_the_time_of_a_stage_is_that_of_all_its_tries(tmp_path, monkeypatch):
+    """One that was killed counts until it last wrote; of a stage that is done nothing is left but its record."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    Tries(tmp_path, "a")
+    for name, written in (("a", 1060), ("a-other", 4000)):  # the second is another stage's
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "checkpoints" / "weights").touch()
+        os.utime(tmp_path / name / "checkpoints" / "weights", (written, written))
+    now[0] = 5000.0
+    Tries(tmp_path, "a")  # killed before it wrote anything
+    now[0] = 6000.0
+    last = Tries(tmp_path, "a")
+    now[0] = 6010.0
+    assert last.seconds() == 70
+    run_pipeline(PipelineConfig(tmp_path / "out"), counting_pipeline([]), say=lambda text: None)
+    assert not list(tmp_path.glob("out/*/*.tries.json"))
 
 
 @pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium (Debian: apt-get install chromium)")

@@ -6,10 +6,12 @@ import dataclasses
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlvr.core.files.write import PARTIAL, write_whole
 from rlvr.runs.folder import read_record
 
 RECORD = "stage.json"
@@ -115,3 +117,19 @@ def other_settings(settings: Mapping[str, Any]) -> str:
         if held != wanted:
             return f"{first}: {first_difference(wanted, held).replace(', now ', f', {seed}: ')}"
     return ""
+
+
+class Tries:
+    """How long a stage has worked over all its tries. One that was interrupted counts until it last wrote a file."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / f"{name}.tries.json"
+        held = read_record(self.path) or {}
+        files = [file for own in (name, name + PARTIAL) for file in (folder / own).rglob("*") if file.is_file()]
+        last = max((file.stat().st_mtime for file in files), default=0.0)
+        self.before = held.get("seconds", 0.0) + (max(last - held["begun"], 0.0) if held else 0.0)
+        self.begun = time.time()
+        write_whole(self.path, json.dumps({"seconds": self.before, "begun": self.begun}) + "\n")
+
+    def seconds(self) -> float:
+        return round(self.before + time.time() - self.begun, 1)

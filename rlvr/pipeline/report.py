@@ -138,8 +138,8 @@ def summary(names: Sequence[str], held: Mapping[str, Records]) -> str:
             rows.append([*head, "", "", ""])
     intro = (
         "<p>Means over seeds, with the standard deviation between seeds. Before: the first evaluation of the stage or, "
-        "where it has one alone, that of the policy that it began with. Minutes of its last try. Intervals of each "
-        "seed are below.</p>"
+        "where it has one alone, that of the policy that it began with. Minutes of all tries. Intervals of each seed "
+        "are below.</p>"
     )
     for name in names:
         settings = {seed: record[name]["settings"] for seed, record in held.items() if name in record}

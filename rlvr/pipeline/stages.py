@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +34,7 @@ from rlvr.runs.folder import hold_lock
 from .records import (
     PLANNED,
     RECORD,
+    Tries,
     as_json,
     dependents,
     first_difference,
@@ -221,15 +221,16 @@ class Stages:
                 return Made(name, path, held["measured"])
         self.check_later(name)
         self.say(f"stage {name}")
-        begun = time.monotonic()
+        tries = Tries(self.folder, name)
         path, measured = work()
         text = {
             "settings": settings,
             "path": str(path.relative_to(self.folder)),
             "measured": measured,
-            "seconds": round(time.monotonic() - begun, 1),
+            "seconds": tries.seconds(),
         }
         write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
+        tries.path.unlink()
         partial = path.with_name(path.name + PARTIAL)
         if partial.exists():  # after the record: a folder without a record is not a stage's
             os.replace(partial, path)

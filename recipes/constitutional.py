@@ -40,6 +40,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig
@@ -134,6 +135,4 @@ def stages(pipeline: Stages) -> None:
 
 
 if __name__ == "__main__":
-    from rlvr.commands.pipeline import script
-
     script(globals())

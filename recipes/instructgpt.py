@@ -24,6 +24,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, CriticConfig, MonitorConfig, RolloutConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.recipes import rm_pairs, tiny_math
@@ -84,12 +85,9 @@ def write_text(folder: Path) -> dict[str, float]:
 
 
 def against(reward: Made, text: Made) -> Config:
-    """Return PPO against a reward model, with a pretraining mix."""
     run = dataclasses.replace(PPO.run, verifier_option=(f"model={reward.path}",))
     return dataclasses.replace(PPO, run=run, sft=dataclasses.replace(PPO.sft, data=text.path / "data.jsonl"))
 
 
 if __name__ == "__main__":
-    from rlvr.commands.pipeline import script
-
     script(globals())

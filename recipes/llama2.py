@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr.commands.sample import SampleArgs
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, CriticConfig, EvalConfig, MonitorConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardTrainConfig
@@ -113,11 +114,8 @@ def piecewise_options(models: list[Made], *more: str) -> tuple[str, ...]:
 
 
 def with_reward(verifier: str, options: tuple[str, ...]) -> Config:
-    """Return PPO's config with a reward."""
     return dataclasses.replace(PPO, run=dataclasses.replace(PPO.run, verifier=verifier, verifier_option=options))
 
 
 if __name__ == "__main__":
-    from rlvr.commands.pipeline import script
-
     script(globals())

@@ -32,6 +32,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardTrainConfig
@@ -87,7 +88,6 @@ def stages(pipeline: Stages) -> None:
 
 
 def rl(*options: str) -> Config:
-    """Return RL on a mixture with these options."""
     return dataclasses.replace(BASE, run=dataclasses.replace(BASE.run, task_option=options, steps=60))
 
 
@@ -121,6 +121,4 @@ def measure_by_packs(pipeline: Stages, name: str, policy: Made) -> None:
 
 
 if __name__ == "__main__":
-    from rlvr.commands.pipeline import script
-
     script(globals())

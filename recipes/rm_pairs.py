@@ -6,7 +6,7 @@ tell them apart. Its accuracy on pairs of held-out problems is measured at the e
 minute of fine-tuning and a hundred seconds of sampling and training on two cores.
 
     rlvr rm rm_pairs
-    rlvr rm rm_pairs --pairs.policy runs/tiny_math/start --run.models 3     # an ensemble of three
+    rlvr rm rm_pairs --pairs.policy runs/tiny_math/start --run.seed 1 --run.out-dir runs/rm_pairs_1    # another model
     rlvr rm rm_pairs --pairs.file pairs.jsonl --model.name runs/tiny_math/start
     rlvr train rm_grpo
 """
@@ -29,7 +29,6 @@ CONFIG = RewardConfig(
 
 
 def main(config: RewardConfig = CONFIG) -> None:
-    """Train with these settings."""
     from rlvr.commands.rm.launch import launch_reward_model, prepare, with_policy
 
     if config.pairs.file is None and config.pairs.policy is None:

@@ -2,7 +2,7 @@
 
 base        `build_task` and what packs share           sources     reading rows of published data sets
 generated/  packs that make their problems              published/  packs of published data sets
-jsonl, hub  your own files; any data set of the hub     libraries   packs of reasoning-gym and verifiers
+own_data    your own files; any data set of the hub     libraries   packs of reasoning-gym and verifiers
 mixture     several packs in one                        contamination  training prompts that are held out elsewhere
 
 A pack's module is imported when the pack is first asked for by name.
@@ -29,8 +29,7 @@ _MODULES = {
     "generated.tiny_code": "tiny_code",
     "generated.word_problems": "one_step_problems two_step_problems",
     "libraries": "reasoning_gym verifiers",
-    "hub": "hub",
-    "jsonl": "jsonl",
+    "own_data": "hub jsonl",
     "mixture": "mixture",
 }
 # The module that registers each name.

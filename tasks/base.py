@@ -260,7 +260,6 @@ class Fingerprint:
         self._add("environment", name, dict(_settings(environment)))
 
     def hexdigest(self) -> str:
-        """Return 16 hexadecimal digits."""
         return self._digest.hexdigest()[:16]
 
     def _add(self, *values: Any) -> None:
@@ -301,6 +300,7 @@ def build_task(
     verifier_options: Mapping[str, Any] | None = None,
     demonstrations: Sequence[Demonstration] = (),
     environment: Environment | None = None,
+    split_notes: tuple[str, ...] = (),
     check_references: bool = True,
     include_weak: bool = False,
 ) -> Task:
@@ -314,7 +314,8 @@ def build_task(
     problems with weak tests, unless `include_weak` is set.
     """
     options = dict(verifier_options or {})
-    task = Task(name, train, test, make_verifier(verifier, **options), demonstrations, environment=environment)
+    judge = make_verifier(verifier, **options)
+    task = Task(name, train, test, judge, demonstrations, environment=environment, split_notes=split_notes)
     if check_references:
         check_all_references(task.verifier, itertools.chain(train, test))
         traits = VerifierTraits.of(task.verifier)

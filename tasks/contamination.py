@@ -84,7 +84,6 @@ def comparison_forms(problems: Sequence[Problem]) -> list[set[str]]:
 
 
 def ngrams(words: Sequence[str], size: int) -> Iterator[Gram]:
-    """Yield the runs of `size` words."""
     return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
 
 

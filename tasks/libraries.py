@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from rlvr.core.registry import did_you_mean, register_task
@@ -155,12 +154,12 @@ def verifiers(
         reference = {"taskset": taskset, "config": settings, "most": most, "hash": hash_of(task)}
         problems.append(Problem(f"{name}/{index}", prompt_of(task), reference))
     train, test, notes = hold_out("verifiers", problems, test_share, seed)
-    task = build_task(
+    return build_task(
         name,
         train=train,
         test=test,
         verifier="verifiers_task",
         verifier_options={"full": full},
+        split_notes=notes,
         check_references=False,
     )
-    return replace(task, split_notes=notes)

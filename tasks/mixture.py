@@ -33,7 +33,6 @@ class RoutedVerifier(Composite):
     components: Mapping[str, Verifier]
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict of the pack's verifier."""
         verifier = self.components.get(problem.info.get(PACK, ""))
         if verifier is None:
             return bad_reference(f"the problem is of no pack of the mixture; expected {', '.join(self.components)}")
@@ -44,7 +43,6 @@ class RoutedVerifier(Composite):
         return problem if problem.info.get(PACK) == name else None
 
     def merge(self, verdicts: Mapping[str, Verdict]) -> Verdict:
-        """Return the only verdict."""
         if not verdicts:
             return bad_reference(f"the problem is of no pack of the mixture; expected {', '.join(self.components)}")
         (verdict,) = verdicts.values()

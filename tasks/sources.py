@@ -53,7 +53,6 @@ def numbered_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def read_file(path: Path) -> list[Row]:
-    """Return the rows of one file."""
     return [row for _, row in numbered_rows(path)]
 
 

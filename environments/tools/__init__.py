@@ -129,7 +129,6 @@ class Tools:
 
 
 def _import_tool(spec: str) -> Tool:
-    """Return the tool that "module:attribute" names."""
     module, _, attribute = spec.partition(":")
     found = getattr(load(functools.partial(importlib.import_module, module), f"tool {spec!r}"), attribute, None)
     if not isinstance(found, Tool):

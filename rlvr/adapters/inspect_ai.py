@@ -83,7 +83,6 @@ def _best(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _output_text(output: Any) -> str:
-    """Return a model's output with its thinking."""
     content = output.message.content if output.choices else ""
     parts = [] if isinstance(content, str) else [part for part in content if part.type == "reasoning"]
     thought = "\n".join(part.summary or "" if part.redacted else part.reasoning for part in parts)

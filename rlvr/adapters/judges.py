@@ -26,7 +26,6 @@ _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
 def messages(prompt: Prompt) -> list[dict[str, str]]:
-    """Return a prompt as chat messages."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
@@ -156,7 +155,6 @@ class Judge:
         return _has(self.verifier, "reads_prompt")
 
     def without_problems(self) -> Judge:
-        """Return a judge of the same verifier and environment."""
         return Judge(self.verifier, environment=self.environment, **self._settings)
 
     def refuse_whole_batches(self, program: str) -> None:
@@ -203,7 +201,6 @@ class Judge:
         return [reward_of(verdict) for verdict in self.verdicts(pairs)]
 
     def verdict(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict on one completion."""
         return self.verdicts([(problem, completion)])[0]
 
     def score(self, problem: Problem, completion: str) -> float:
@@ -281,7 +278,6 @@ def import_program(module: str, package: str) -> Any:
 
 
 def _has(verifier: Any, trait: str) -> bool:
-    """Return whether a verifier or a component of it has a trait."""
     traits = VerifierTraits.of(verifier)
     return getattr(traits, trait) or any(_has(part, trait) for part in traits.components.values())
 

@@ -80,7 +80,6 @@ def taskset(name: str, **options: Any) -> Any:
 
 
 def _last_reply(trace: Any) -> str:
-    """Return the last reply in a trace with its thinking."""
     spoken = trace.assistant_messages
     own = spoken and (spoken[-1].content or "").strip() == trace.last_reply
     return with_thinking(trace.last_reply, spoken[-1].reasoning_content if own else None)

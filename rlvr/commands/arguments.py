@@ -60,11 +60,11 @@ POSITIONAL = "positional"
 Positional = Annotated[T, POSITIONAL]  # the type of a field that is an argument without a flag
 HELP = {"-h", "--help", "--help-all"}
 SWITCHES = {"true": True, "false": False}  # what may follow a boolean flag
-SHOWN = 3  # flags that an error suggests
+MOST_SUGGESTIONS = 3  # flags that an error suggests
 # Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "teacher", "monitor", "sampler")
 # What other trainers call a setting.
-ELSEWHERE = dict(map(str.split, read_sections(Path(__file__).with_name("elsewhere.txt"))["settings"]))
+NAMES_ELSEWHERE = dict(map(str.split, read_sections(Path(__file__).with_name("elsewhere.txt"))["settings"]))
 
 
 def parse(
@@ -123,7 +123,6 @@ class Flag:
 
     @property
     def positional(self) -> bool:
-        """Return whether it is an argument without a flag."""
         return POSITIONAL in self.setting.marks
 
     @property
@@ -139,12 +138,10 @@ class Flag:
 
     @property
     def switches(self) -> bool:
-        """Return whether it is turned on and off, without a value."""
         return self.hint in (bool, bool | None)
 
     @property
     def takes(self) -> float:
-        """Return the number of words that it takes."""
         if typing.get_origin(self.hint) is not tuple:
             return 1
         kinds = typing.get_args(self.hint)
@@ -253,7 +250,6 @@ class Flags:
         return given | self._place(deque(extra))
 
     def _place(self, words: deque[tuple[str, str]]) -> dict[str, Any]:
-        """Return the values of the arguments without a flag."""
         given = {}
         for name, flag in self.all.items():
             if not flag.positional:
@@ -482,29 +478,16 @@ def nearest(name: str, known: Iterable[str], unread: Collection[str] = ()) -> st
 
     found = (
         [flag for flag in with_leaf(leaf) if flag not in unread]
-        or [flag for flag in names if flag == ELSEWHERE.get(name)]
+        or [flag for flag in names if flag == NAMES_ELSEWHERE.get(name)]
         or with_leaf(leaf)
-        or difflib.get_close_matches(name, names, n=SHOWN, cutoff=0.75)
-        or with_leaf(*difflib.get_close_matches(leaf, {*leaves.values()}, n=SHOWN, cutoff=0.7))
+        or difflib.get_close_matches(name, names, n=MOST_SUGGESTIONS, cutoff=0.75)
+        or with_leaf(*difflib.get_close_matches(leaf, {*leaves.values()}, n=MOST_SUGGESTIONS, cutoff=0.7))
         or with_leaf(*sorted(other for other in leaves.values() if leaf and other.startswith(leaf)))
     )
     if not found:
         return "none is spelt like it, see --help"
-    first, *others = (f"--{flag}" for flag in found[:SHOWN])
+    first, *others = (f"--{flag}" for flag in found[:MOST_SUGGESTIONS])
     return f"did you mean {first}?" + (f" (or {', '.join(others)})" if others else "")
-
-
-def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
-    """Return `key=value` strings as a dictionary. ValueError for one without key or `=`, or a key given twice."""
-    pairs: dict[str, str] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise ValueError(f"{flag} {item!r}: expected key=value")
-        if key in pairs:
-            raise ValueError(f"{flag} {item!r}: {key} is given twice (before as {pairs[key]!r})")
-        pairs[key] = value
-    return pairs
 
 
 # Help

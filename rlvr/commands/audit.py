@@ -6,13 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 from rlvr.config.settings import COUNT, SHARE, Rules
-from rlvr.config.shared import VerifierSettings
+from rlvr.config.shared import TaskSettings, VerifierSettings
 from rlvr.core.files.write import check_replaceable, write_whole
 from rlvr.core.printable import printable
 from rlvr.core.registry import make_task
@@ -31,22 +31,13 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditArgs(VerifierSettings):
+class AuditArgs(VerifierSettings, TaskSettings):
     """Check a task pack: overlap, duplicates, references, and what its verifier accepts and rejects.
 
     Exit code 1 where a check fails.
     """
 
-    task: Positional[str]
-    """Task pack: a registered name or module:attribute (see `rlvr list`)."""
-    data: Path | None = None
-    """Local file or folder in the data set's format, read instead of the hub."""
-    task_option: tuple[str, ...] = ()
-    """Options of the task pack, as key=value."""
-    verifier: str | None = None
-    """Verifier to audit instead of the pack's own."""
-    verifier_option: tuple[str, ...] = ()
-    """Options of the verifier, as key=value: of the one that is named, otherwise of the pack's own."""
+    task: Positional[str] = field()  # required, unlike that of training
     max_problems: Annotated[int | None, COUNT] = None
     """Verify references of the first N problems of each split only."""
     against: tuple[str, ...] = ()
@@ -61,7 +52,6 @@ class AuditArgs(VerifierSettings):
     """File for the ids of the training problems that repeat a held-out one (JSON Lines), for --run.leave-out."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about options that need --against."""
         alone = self.against or not (self.against_option or self.found)
         found = self.found
         return [
@@ -88,7 +78,6 @@ class CheckResult:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr audit TASK [flags]` and return its exit code."""
     args = parse(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
     args.check("--")
     if args.found is not None:
@@ -188,7 +177,6 @@ def find_repeats(part: str, problems: Sequence[Problem]) -> CheckResult:
 
 
 def find_unreadable(task: Task, problems: Sequence[Problem]) -> CheckResult:
-    """Find references that the verifier cannot use."""
     bad = []
     for problem in problems:
         try:

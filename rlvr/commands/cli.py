@@ -23,7 +23,11 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
         "rm": ("train", "rm_main", "train a reward model on preference pairs, given or sampled"),
         "sample": ("sample", "main", "rejection sampling: a model's best completions as a data set for fine-tuning"),
-        "pipeline": ("pipeline", "main", "the stages of a recipe: fine-tuning, reward model, reinforcement learning"),
+        "pipeline": (
+            "train",
+            "pipeline_main",
+            "the stages of a recipe: fine-tuning, reward model, RL",
+        ),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
         "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),
         "push": ("export", "push_main", "upload a checkpoint of a run with a card to the hub"),
@@ -37,7 +41,6 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "simulate-schedule": ("schedule.command", "main", "seconds a step and idle shares by schedule of rollouts"),
     },
     "look": {
-        "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
         "view": ("report.server", "main", "runs live in a browser: curves, problems, held-out answers, rollouts"),
         "report": ("report", "main", "the same page as one file that works offline"),
         "compare": ("report.compare", "main", "runs side by side: a table, and the page of all of them"),
@@ -55,7 +58,6 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 
 def usage() -> str:
-    """Return the text of `rlvr --help`."""
     groups = (
         "\n".join([f"{title}:", *(f"  {name:17} {text}" for name, (_, _, text) in commands.items())])
         for title, commands in GROUPS.items()
@@ -96,7 +98,6 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def run(name: str, rest: Sequence[str]) -> int:
-    """Import a command and run it."""
     # "mine:attribute" names a module of the current folder, as under `python -m`; last, so that it shadows nothing.
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())

@@ -167,7 +167,6 @@ def _clip(text: str, limit: int = 1200) -> str:
 
 
 def describe_step(metrics: Mapping[str, float]) -> str:
-    """Return a step's metrics as one line of text."""
     monitor = f"monitor {metrics['monitor/score']:.3f}  " if "monitor/score" in metrics else ""
     kept = f"kept {metrics['groups_kept']:.0f}/{metrics['groups_sampled']:.0f}  " if "groups_kept" in metrics else ""
     unscored = f"UNSCORED {metrics['unscored']:.2f}  " if metrics.get("unscored") else ""
@@ -179,13 +178,11 @@ def describe_step(metrics: Mapping[str, float]) -> str:
 
 
 def describe_alarm(record: Mapping[str, Any]) -> str:
-    """Return an alarm as one line of text."""
     signs = "; ".join(f"{name}: {text}" for name, text in record["signs"].items())
     return f"ALARM at step {record['step']}, the reward may be hacked: {signs} (example rollouts: alarms.jsonl)"
 
 
 def describe_evaluation(result: Mapping[str, Any], ks: Sequence[int]) -> str:
-    """Return an evaluation as one line of text."""
     names = [f"pass@{k}" for k in ks] + (["score"] if is_graded([result]) else [])
     return "  ".join(f"{name} {result[name]:.3f}" for name in names)
 

@@ -143,7 +143,6 @@ def check_imports() -> Finding:
 
 
 def check_torch() -> Finding:
-    """Report torch's version, build and number of threads."""
     try:
         import torch
     except ImportError as error:
@@ -153,7 +152,6 @@ def check_torch() -> Finding:
 
 
 def check_gpu() -> Finding:
-    """Report the GPUs that torch can use, with their memory."""
     try:
         import torch
     except ImportError:
@@ -170,7 +168,6 @@ def check_gpu() -> Finding:
 
 
 def check_transformers() -> Finding:
-    """Report the version of transformers, by importing it."""
     try:
         module = importlib.import_module("transformers")
     except ImportError as error:

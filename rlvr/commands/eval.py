@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlvr.config import Config, ModelConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, check_groups, spell
+from rlvr.config.settings import ADVANCED, COUNT, Rules, Used, carry, check_groups, spell
 from rlvr.config.shared import (
     WITHOUT_URL,
     AnswerSettings,
@@ -35,7 +35,7 @@ from rlvr.config.shared import (
 )
 from rlvr.core.files.models import check_path, find_model
 from rlvr.core.files.write import write_whole
-from rlvr.core.registry import make_verifier
+from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.types import Problem, Sampling, Task, Verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, settings_folder, texts
 from rlvr.runs.records import is_graded, with_interval
@@ -44,7 +44,7 @@ from rlvr.tasks.base import prompt_text, seal_task
 from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner.base import check_references
 
-from .arguments import key_values, parse
+from .arguments import parse
 from .console import Display, color_status, find_program
 from .machine import check_device
 from .task import apply_environment, apply_verifier, check_names, check_turns, make_pack
@@ -102,7 +102,6 @@ class ModelOnTask(
     sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the model's name, and against a sampler beside a server."""
         if self.url is None:
             check_path(self.model)
         named = bool(self.model.strip())
@@ -117,7 +116,6 @@ class ModelOnTask(
         ]
 
     def check(self, at: str = "--") -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         super().check(at)
         check_groups(self)
 
@@ -137,7 +135,6 @@ class EvalArgs(PassKSettings, ModelOnTask):
     """Options of the selector, as key=value."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the selector."""
         several = max(self.k, default=0) > 1
         return [
             *super().rules(at),
@@ -156,7 +153,6 @@ class EvalArgs(PassKSettings, ModelOnTask):
         return made
 
     def sampling(self) -> Sampling:
-        """Return how completions are sampled."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p, self.top_k, self.stop)
 
 
@@ -289,7 +285,6 @@ class Answering:
 
 
 def load_model(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> Answering:
-    """Load the model into this process."""
     from transformers.utils.logging import disable_progress_bar
 
     from rlvr.model.load.policy import load_policy
@@ -299,8 +294,7 @@ def load_model(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: St
 
     stop.doing = "loading the model"
     disable_progress_bar()
-    names = ("revision", "trust_remote_code", "attention", "dtype", "device", "system_prompt", "chat")
-    model = ModelConfig(name=args.model, **{name: getattr(args, name) for name in names})
+    model = carry(args, ModelConfig, name=args.model)
     words = [getattr(task.environment, "announcement", ""), *(prompt_text(problem.prompt) for problem in problems)]
     policy = load_policy(model, corpus=words, seed=args.seed)
 
@@ -360,7 +354,6 @@ def fit_problems(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr eval --model M --task T [flags]`."""
     args = parse(EvalArgs, argv, prog="rlvr eval", description=EvalArgs.__doc__ or "")
     result = run(args)
     display = Display()

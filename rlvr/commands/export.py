@@ -77,7 +77,6 @@ class PushArgs:
 
 
 def export_main(argv: Sequence[str]) -> int:
-    """Run `rlvr export RUN DIR` and return its exit code."""
     args = parse(ExportArgs, argv, prog="rlvr export")
     check_new(args.out, "rlvr export:")
     step, folder = find_checkpoint(args.run, args.checkpoint)
@@ -89,7 +88,6 @@ def export_main(argv: Sequence[str]) -> int:
 
 
 def push_main(argv: Sequence[str]) -> int:
-    """Run `rlvr push RUN ORG/NAME` and return its exit code."""
     from huggingface_hub import HfApi
 
     args = parse(PushArgs, argv, prog="rlvr push")

@@ -70,7 +70,6 @@ class FetchArgs:
 
 
 def convert_main(argv: Sequence[str]) -> int:
-    """Run `rlvr convert FILE OUT [--dtype T]` and return its exit code."""
     args = parse(ConvertArgs, argv, prog="rlvr convert")
     source = find_model(args.file)
     if not source.weights.is_gguf():
@@ -96,7 +95,6 @@ def convert(file: Path, out: Path, dtype: str = "float32") -> str:
 
 
 def fetch_main(argv: Sequence[str]) -> int:
-    """Run `rlvr fetch NAME OUT` and return its exit code."""
     args = parse(FetchArgs, argv, prog="rlvr fetch")
     if args.name not in MODELS:
         raise LookupError(f"rlvr fetch: no model {args.name!r}; {did_you_mean(args.name, MODELS)}")

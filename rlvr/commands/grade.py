@@ -17,13 +17,13 @@ from rlvr.config.settings import SECONDS, WORKERS_OR_CORES
 from rlvr.core.files.jsonl import is_same_file, read_objects
 from rlvr.core.files.write import check_replaceable, name_in_errors
 from rlvr.core.printable import in_one_line, kind_of
-from rlvr.core.registry import make_verifier
+from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.traits import VerifierTraits
 from rlvr.core.types import Problem, Prompt, Status, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
-from .arguments import Positional, key_values, parse
+from .arguments import Positional, parse
 from .errors import BAD_INPUT, error_line, run_guarded
 
 REFERENCE_NAMES = ("reference", "gold", "answer")

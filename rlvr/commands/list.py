@@ -38,7 +38,6 @@ class ListArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr list [KIND | NAME] [--options]`."""
     args = parse(ListArgs, argv, prog="rlvr list")
     sections = {
         "verifiers": lambda: list_entries(VERIFIERS, args.options),
@@ -55,7 +54,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def known_names() -> set[str]:
-    """Return the names of all verifiers, packs, environments and recipes."""
     registered = {name for registry in (VERIFIERS, TASKS, ENVIRONMENTS) for name in registry.names()}
     return registered | {file.stem for file in recipe_files()}
 
@@ -85,7 +83,9 @@ def describe(name: str) -> list[str]:
     if ":" in name:
         made = VERIFIERS.get(name)
         call = made.__call__ if inspect.isclass(made) else made
-        kind = ENVIRONMENTS if inspect.isgeneratorfunction(call) else VERIFIERS if positional(made) else TASKS
+        kind = (
+            ENVIRONMENTS if inspect.isgeneratorfunction(call) else VERIFIERS if positional_parameters(made) else TASKS
+        )
         return [entry(kind, name)]
     found = [entry(registry, name) for registry in registries if name in registry.names()]
     found += [recipe_entry(file) for file in recipe_files() if file.stem == name]
@@ -96,7 +96,7 @@ def describe(name: str) -> list[str]:
     return found
 
 
-def positional(made: Any) -> list[str]:
+def positional_parameters(made: Any) -> list[str]:
     """Return the positional parameters of a function, or of a class's call: a verifier has two, a pack none."""
     call = made.__call__ if inspect.isclass(made) else made
     parameters = inspect.signature(call).parameters.values()
@@ -116,7 +116,7 @@ def entry(registry: Registry, name: str) -> str:
     given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
     given = " --data PATH" if options and options[0][0] == "data" else given
     return "\n".join(
-        [f"{name} ({kind}, {place(made)})", "", indent(documentation(made)), ""]
+        [f"{name} ({kind}, {locate(made)})", "", indent(documentation(made)), ""]
         + (["  options", *lines, ""] if lines else ["  no options", ""])
         + [f"  {use.format(name=name)}{given}"]
     )
@@ -128,7 +128,7 @@ def documentation(made: Any) -> str:
     return "" if text.startswith(f"{getattr(made, '__name__', '?')}(") else text
 
 
-def place(made: Any) -> str:
+def locate(made: Any) -> str:
     """Return file and line of a definition, or its module if the file is not known."""
     made = inspect.unwrap(made)
     try:
@@ -158,12 +158,10 @@ def recipe_command(file: Path) -> str:
 
 
 def indent(text: str) -> str:
-    """Return a text indented by two spaces."""
     return textwrap.indent(text, "  ") or "  (no docstring)"
 
 
 def recipe_files() -> list[Path]:
-    """Return the files of the recipes."""
     folders = importlib.import_module("rlvr.recipes").__path__
     return sorted(file for folder in folders for file in Path(folder).glob("*.py") if file.stem != "__init__")
 
@@ -174,7 +172,6 @@ def recipe_docstring(file: Path) -> str:
 
 
 def print_section(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Print a heading and aligned rows."""
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     print(title)

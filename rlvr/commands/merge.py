@@ -38,7 +38,6 @@ class MergeArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr merge ADAPTER OUT [--dtype T]` and return its exit code."""
     args = parse(MergeArgs, argv, prog="rlvr merge")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft's and transformers', of each other
@@ -112,7 +111,6 @@ def merge_classifier(args: MergeArgs) -> tuple[Any, Any]:
 
 
 def wanted_dtype(args: MergeArgs, source: Source) -> Any:
-    """Return the torch type of the written weights."""
     import torch
     from transformers import AutoConfig
 

@@ -92,7 +92,7 @@ def front_matter(facts: CardFacts) -> str:
 
 def opening(facts: CardFacts) -> str:
     """Return title and first sentence, and what a reader must not overlook."""
-    base = "a small random model" if facts.base is None else code(facts.base)
+    base = "a small random model" if facts.base is None else as_code(facts.base)
     done = (
         f"after {facts.step} step{'s' * (facts.step > 1)}" if facts.step else "the fine-tuned model, before any step of"
     )
@@ -116,21 +116,21 @@ def training(facts: CardFacts) -> str:
     run, algo, rollout, optim = (facts.group(name) for name in ("run", "algo", "rollout", "optim"))
     verifier = run.get("verifier") or "the task's own"
     rows = [
-        ("data", code(run.get("task")), options(run, "task_option", "data")),
-        ("environment", code(run["environment"]), options(run, "environment_option"))
+        ("data", as_code(run.get("task")), options(run, "task_option", "data")),
+        ("environment", as_code(run["environment"]), options(run, "environment_option"))
         if run.get("environment")
         else None,
-        ("fingerprint of problems and verifier", code(facts.settings.get("fingerprint")), ""),
-        ("verifier", code(verifier), options(run, "verifier_option")),
-        ("algorithm", code(algo.get("name")), format_settings(algo, "kl_coef", "credit", "minibatches")),
+        ("fingerprint of problems and verifier", as_code(facts.settings.get("fingerprint")), ""),
+        ("verifier", as_code(verifier), options(run, "verifier_option")),
+        ("algorithm", as_code(algo.get("name")), format_settings(algo, "kl_coef", "credit", "minibatches")),
         (
             "rollouts of a step",
             f"{rollout.get('problems_per_step')} problems x {rollout.get('group_size')} completions",
             format_settings(rollout, "max_new_tokens", "temperature", "max_turns"),
         ),
-        ("optimizer", code(optim.get("name", "adamw")), format_settings(optim, "lr", "schedule", "max_grad_norm")),
+        ("optimizer", as_code(optim.get("name", "adamw")), format_settings(optim, "lr", "schedule", "max_grad_norm")),
         ("fine-tuning before", f"{facts.group('sft').get('steps', 0)} steps", ""),
-        ("seed", code(run.get("seed")), ""),
+        ("seed", as_code(run.get("seed")), ""),
         ("software", ", ".join(f"{k} {v}" for k, v in facts.group("versions").items()), ""),
     ]
     lines = [f"| {name} | {value}{f', {more}' if more else ''} |" for name, value, more in filter(None, rows)]
@@ -168,7 +168,6 @@ def results(facts: CardFacts) -> str:
 
 
 def loading(facts: CardFacts) -> str:
-    """Return how the model is loaded."""
     loader = "peft import AutoPeftModelForCausalLM" if facts.adapter else "transformers import AutoModelForCausalLM"
     lines = [
         "## Use",
@@ -184,22 +183,22 @@ def loading(facts: CardFacts) -> str:
         "Made with rlvr; `run.json` holds all settings of the run, `eval.jsonl` all evaluations.",
     ]
     prompt = facts.group("model").get("system_prompt")
-    return "\n".join(lines) + (f"\n\nSystem prompt in training: {code(prompt)}" if prompt else "")
+    return "\n".join(lines) + (f"\n\nSystem prompt in training: {as_code(prompt)}" if prompt else "")
 
 
 def options(group: Record, *names: str) -> str:
     """Return options of a setting as code; "" without any."""
     values = [group.get(name) for name in names]
     flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
-    return ", ".join(code(value) for value in flat if value is not None)
+    return ", ".join(as_code(value) for value in flat if value is not None)
 
 
 def format_settings(group: Record, *names: str) -> str:
     """Return some settings of a group, those that it has."""
-    return ", ".join(f"{name} {code(group[name])}" for name in names if group.get(name) is not None)
+    return ", ".join(f"{name} {as_code(group[name])}" for name in names if group.get(name) is not None)
 
 
-def code(value: Any) -> str:
+def as_code(value: Any) -> str:
     """Return a value as inline code in a table cell, whatever is in it."""
     text = in_one_line(str(value))
     ticks = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)

@@ -31,7 +31,6 @@ class NewArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr new KIND NAME` and return its exit code."""
     args = parse(NewArgs, argv, prog="rlvr new")
     if not args.name.isidentifier() or keyword.iskeyword(args.name) or args.name != args.name.lower():
         raise ValueError(f"rlvr new: the name {args.name!r}: expected a Python name in lower case, such as my_check")

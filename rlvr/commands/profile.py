@@ -46,7 +46,6 @@ class ProfileArgs(ModelOnTask):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr profile TASK --model M [flags]`."""
     args = parse(ProfileArgs, argv, prog="rlvr profile", description=ProfileArgs.__doc__ or "")
     if args.group_size < 2:
         raise ValueError(f"--group-size {args.group_size}: a group of one has no differing rewards; expected 2 or more")

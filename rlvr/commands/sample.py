@@ -19,7 +19,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, RunError
 from rlvr.runs.records import with_interval
 from rlvr.training.evaluation.answers import Answers, scan_answers
-from rlvr.training.evaluation.passk import by_problem, estimate_mean, is_right
+from rlvr.training.evaluation.passk import by_problem, is_right, mean_with_interval
 
 from .arguments import parse
 from .console import Display
@@ -52,7 +52,6 @@ class SampleArgs(ModelOnTask):
     """Output folder for answers.jsonl and data.jsonl. A sampling that is already in it is resumed."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about what is kept."""
         option = spell("selector_option", at)
         most = f"{at}{spell('per_problem', at)} {self.per_problem}: expected at most {at}samples, {self.samples}"
         return [
@@ -70,7 +69,6 @@ class SampleArgs(ModelOnTask):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr sample --model M --task T [flags]`."""
     args = parse(SampleArgs, argv, prog="rlvr sample", description=SampleArgs.__doc__ or "")
     measured = sample(args)
     display = Display()
@@ -148,7 +146,4 @@ def share_right(name: str, rows: Iterable[Row], threshold: float | None) -> dict
     """Return the share of completions that the verifier accepts, the mean over problems, with its interval."""
     scored = [row for row in rows if row["score"] is not None]
     shares = [sum(is_right(row, "", threshold) for row in own) / len(own) for own in by_problem(scored).values()]
-    if not shares:
-        return {}
-    estimate = estimate_mean(shares)
-    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
+    return mean_with_interval(name, shares)

@@ -64,7 +64,6 @@ class ServeArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr serve MODEL [flags]`. Raises what `serve` raises."""
     serve(parse(ServeArgs, argv, prog="rlvr serve"))
     return 0
 
@@ -92,7 +91,7 @@ def serve(args: ServeArgs) -> None:
     with StopRequest().handling_signals() as stop, ExitStack() as stack:
         stop.doing = "starting the servers"
         started = start(args, stack)
-        urls = [f"http://{reachable(args.host)}:{args.port + i}" for i in range(args.servers)]
+        urls = [f"http://{reachable_host(args.host)}:{args.port + i}" for i in range(args.servers)]
         print(f"{args.model} is served without weights at {' '.join(urls)}")
         print("next, in another shell, with the recipe's name (weights come from the run):")
         print(f"  {find_program()} train RECIPE --model.name {shlex.quote(args.model)} {flags(urls)}", flush=True)
@@ -163,6 +162,6 @@ def flags(urls: Sequence[str]) -> str:
     return f"--sampler vllm-server --sampler.url {' '.join(urls)}"
 
 
-def reachable(host: str) -> str:
+def reachable_host(host: str) -> str:
     """Return the name by which other machines reach a server that listens at an address."""
     return socket.gethostname() if host in EVERYWHERE else host

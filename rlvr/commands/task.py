@@ -8,16 +8,17 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rlvr.config import Config
-from rlvr.config.shared import EnvironmentSettings, TurnSettings
+from rlvr.config.shared import EnvironmentSettings, TaskSettings, TurnSettings
 from rlvr.core.files.jsonl import check_file, parse_object
 from rlvr.core.registry import (
     ENVIRONMENTS,
     TASKS,
     VERIFIERS,
     has_option,
+    key_values,
     make_environment,
     make_task,
     make_verifier,
@@ -28,13 +29,11 @@ from rlvr.tasks.base import judge_with, prompt_digest, seal_task
 from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.verifiers.runner.base import check_references, describe
 
-from .arguments import key_values
-
 logger = logging.getLogger("rlvr.tasks")
 
 REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIRONMENTS}  # by the setting's name
-HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
-READ = 4096  # training problems that are read for it
+PLAYED_DEMONSTRATIONS = 64  # demonstrations that are played for the alphabet of a tiny model
+READ_PROMPTS = 4096  # training problems that are read for it
 
 
 def build_task(config: Config, task: Task | None = None) -> Task:
@@ -51,26 +50,7 @@ def build_task(config: Config, task: Task | None = None) -> Task:
     return task
 
 
-class PackSettings(Protocol):
-    """What names a pack and a verifier, as in `TaskSettings`."""
-
-    @property
-    def task(self) -> str: ...
-
-    @property
-    def data(self) -> Path | None: ...
-
-    @property
-    def task_option(self) -> tuple[str, ...]: ...
-
-    @property
-    def verifier(self) -> str | None: ...
-
-    @property
-    def verifier_option(self) -> tuple[str, ...]: ...
-
-
-def make_pack(settings: PackSettings, at: str) -> Task:
+def make_pack(settings: TaskSettings, at: str) -> Task:
     """Return the pack that settings name, with their options. at: prefix of the flags in messages.
 
     A pack of problems for any verifier (`jsonl`, `hub`) reads the references with the one that the settings name.
@@ -83,7 +63,7 @@ def make_pack(settings: PackSettings, at: str) -> Task:
     return made
 
 
-def apply_verifier(task: Task, settings: PackSettings, at: str) -> Task:
+def apply_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
     """Return the task with the verifier that the settings name; where they name none its own, with their options.
 
     That verifier has not read the references yet.
@@ -98,7 +78,7 @@ def apply_verifier(task: Task, settings: PackSettings, at: str) -> Task:
     return dataclasses.replace(task, verifier=apply_verifier_options(task.verifier, options, own), notes=notes)
 
 
-def read_task_options(settings: PackSettings, at: str) -> dict[str, Any]:
+def read_task_options(settings: TaskSettings, at: str) -> dict[str, Any]:
     """Return the options of the pack that settings name, `data` among them."""
     options: dict[str, Any] = key_values(settings.task_option, f"{at}task-option")
     return options if settings.data is None else {**options, "data": settings.data}
@@ -233,7 +213,7 @@ def collect_corpus(task: Task) -> Iterator[str]:
     for problem, said in task.demonstrations:
         yield said if isinstance(said, str) else "\n".join(said)
         yield join_prompt(problem.prompt)
-    for problem in chain(task.test, islice(task.train, READ)):
+    for problem in chain(task.test, islice(task.train, READ_PROMPTS)):
         yield join_prompt(problem.prompt)
         if not task.demonstrations and isinstance(problem.reference, str | int | float):
             yield str(problem.reference)
@@ -241,7 +221,7 @@ def collect_corpus(task: Task) -> Iterator[str]:
         from rlvr.training.rollout.episodes import replay
 
         yield getattr(task.environment, "announcement", "")
-        for problem, said in task.demonstrations[:HEARD]:
+        for problem, said in task.demonstrations[:PLAYED_DEMONSTRATIONS]:
             turns = [said] if isinstance(said, str) else said
             yield from (reply.text for reply in replay(task.environment, problem, turns, seed=0))
 

@@ -1,4 +1,4 @@
-"""`rlvr train RECIPE`, `rlvr sft RECIPE` and `rlvr rm RECIPE`: find a recipe and run it."""
+"""`rlvr train RECIPE`, and `rlvr sft`, `rlvr rm` and `rlvr pipeline`: find a recipe and run it."""
 
 from __future__ import annotations
 
@@ -111,13 +111,11 @@ def run_config(module: ModuleType, config: Any) -> None:
 
 
 def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
-    """Run a recipe with its flags."""
     run_config(module, recipe_config(module, argv, prog))
     return 0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr train RECIPE [flags]`."""
     name, flags = split_recipe(argv, "train")
     check_model_flag(flags)
     return run_recipe(load_recipe(name), flags, f"rlvr train {name}")
@@ -141,17 +139,20 @@ class SFTRun(Config):
             "resample_rounds",
             "truncated",
             "overlong_buffer",
-            "length_penalty",
-            "length_limit",
         },
         "run": {"steps", "save_every", "keep_best", "sample_every", "token_values", "shuffle_rewards"},
     }
 
 
 def rm_main(argv: Sequence[str]) -> int:
-    """Run `rlvr rm RECIPE [flags]`."""
     name, flags = split_recipe(argv, "rm")
     return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
+
+
+def pipeline_main(argv: Sequence[str]) -> int:
+    """Run `rlvr pipeline RECIPE [flags]`: the stages one after the other; what is done is skipped."""
+    name, flags = split_recipe(argv, "pipeline")
+    return run_recipe(load_recipe(name, PipelineConfig), flags, f"rlvr pipeline {name}")
 
 
 def sft_main(argv: Sequence[str]) -> int:
@@ -168,7 +169,7 @@ def sft_main(argv: Sequence[str]) -> int:
 
 
 def script(module_globals: dict[str, object]) -> None:
-    """Run a recipe from its own file: `python recipes/NAME.py [flags]` is `rlvr train NAME [flags]`."""
+    """Run a recipe from its own file: `python recipes/NAME.py [flags]` is `rlvr train NAME [flags]`, or its command."""
     module = ModuleType(str(module_globals["__file__"]), str(module_globals["__doc__"]))
     module.__dict__.update(module_globals)
     sys.exit(run_guarded(lambda: run_recipe(module, sys.argv[1:], Path(sys.argv[0]).name)))

@@ -110,7 +110,6 @@ Exit code 0: all is equal byte for byte. 1: something differs. 2: input that can
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr verify-resume RECIPE` and return its exit code."""
     if argv and argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -238,6 +237,5 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a run's output."""
     lines = log.read_text("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else "no output"

@@ -186,24 +186,20 @@ class AlgoConfig(Group):
 
     @property
     def row(self) -> Algorithm:
-        """Return the algorithm's row of the table."""
         return ALGORITHMS[self.name]
 
     @property
     def loss_row(self) -> Loss:
-        """Return the loss's row of its table."""
         return LOSSES[self.policy_loss]
 
     # Settings whose value may be auto, resolved.
 
     @property
     def policy_loss(self) -> str:
-        """Return `loss` with auto resolved."""
         return self.row.loss if self.loss == "auto" else self.loss
 
     @property
     def normalizer(self) -> str:
-        """Return `normalize` with auto resolved."""
         return self.loss_row.normalize if self.normalize == "auto" else self.normalize
 
     @property
@@ -215,7 +211,6 @@ class AlgoConfig(Group):
 
     @property
     def estimator(self) -> str:
-        """Return `kl_estimator` with auto resolved."""
         if self.kl_estimator != "auto":
             return self.kl_estimator
         return "k1" if self.kl_place == "reward" else "k3"
@@ -230,7 +225,6 @@ class AlgoConfig(Group):
 
     @property
     def needs_reference(self) -> bool:
-        """Return whether a reference policy is held."""
         return self.kl_coef > 0 or self.row.reference
 
     @property
@@ -269,7 +263,6 @@ class AlgoConfig(Group):
         return found
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the algorithm, its loss, its KL term, its credit and its weights."""
         if self.name not in ALGORITHMS:
             return [(False, f"{at}name {self.name!r}; {did_you_mean(self.name, ALGORITHMS)}")]
         foreign = [
@@ -362,7 +355,6 @@ class AlgoConfig(Group):
 
 
 def is_weight(item: str) -> bool:
-    """Return whether a text is part=weight with a finite weight."""
     name, _, weight = item.partition("=")
     try:
         return bool(name) and math.isfinite(float(weight))

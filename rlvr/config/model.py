@@ -59,7 +59,6 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """Width of the tiny model's hidden states, a multiple of 32 (the size of an attention head)."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the model's name and the tiny model's tokens."""
         check_path(self.name)
         return [
             (bool(self.name.strip()), f"{at}name is empty; expected a hub name, a folder, or tiny"),
@@ -90,7 +89,6 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
 
 
 def compiles(pattern: str) -> bool:
-    """Return whether a text is a regular expression."""
     try:
         re.compile(pattern)
     except re.error:

@@ -7,6 +7,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr.core.files.models import check_path
+
 from .settings import require
 
 SETTING = re.compile(r"(?![^=]*\.help(-all)?=)[^.=]+(\.[^.=]+){1,2}=")
@@ -31,7 +33,7 @@ class PipelineConfig:
     """Print the stages and their settings, and exit."""
 
     def check(self) -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
+        check_path(self.model)
         require(
             [
                 (bool(self.seeds), "seeds: expected one seed or more"),

@@ -34,18 +34,16 @@ from .shared import (
     VerifierSettings,
 )
 
-SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
+WHEN_SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 
 
 @dataclass(frozen=True)
 class RewardRunConfig(SeedSetting):
-    """Where the results are written, and how many models are trained."""
+    """Where the results are written."""
 
     out_dir: Annotated[Path, RESUMABLE] = Path("runs/rm")
-    """Output folder: config.json, pairs.jsonl, metrics.jsonl, eval.jsonl, and the models model-0, model-1, ... A
-    training that is already in it is resumed."""
-    models: Annotated[int, COUNT] = 1
-    """Number of models trained on the same pairs, each with its own head and order of pairs: an ensemble."""
+    """Output folder: config.json, pairs.jsonl, metrics.jsonl, eval.jsonl, and the model, model-0. A training that is
+    already in it is resumed. Of an ensemble each model has its own --run.seed and folder."""
     overwrite: Annotated[bool, RESUMABLE] = False
     """Delete the run that is in out_dir and start again; files that no run wrote stay."""
 
@@ -55,7 +53,7 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Preference pairs: from a file, or completions sampled from a policy and labelled by a verifier."""
 
     USES: ClassVar = {
-        setting.name: SAMPLED
+        setting.name: WHEN_SAMPLED
         for kind in (BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings)
         for setting in settings_of(kind)
     }
@@ -66,17 +64,16 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Further files of such pairs, such as those of an earlier policy; they are trained on and held out likewise."""
     policy: str | None = None
     """Hub name or folder of the causal LM to sample from."""
-    num_problems: Annotated[int, TWO_OR_MORE, SAMPLED] = 1024
+    num_problems: Annotated[int, TWO_OR_MORE, WHEN_SAMPLED] = 1024
     """Number of training problems to sample, from the start."""
-    samples: Annotated[int, TWO_OR_MORE, SAMPLED] = 8
+    samples: Annotated[int, TWO_OR_MORE, WHEN_SAMPLED] = 8
     """Completions sampled per problem."""
-    per_problem: Annotated[int, COUNT, SAMPLED] = 8
+    per_problem: Annotated[int, COUNT, WHEN_SAMPLED] = 8
     """Maximum number of pairs per problem: distinct correct completions with distinct incorrect ones, at random."""
     held_out: Annotated[float, Bound(0, 0.99, above=True)] = 0.1
     """Fraction of the problems (or of a file's prompts) held out to measure accuracy and calibration."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about where the pairs come from."""
         check_path(self.policy)
         return [
             *super().rules(at),
@@ -98,7 +95,6 @@ class BaseModelConfig(LoRASettings, ShardSetting, LoadSettings):
     """Longer texts are truncated on the left. 0: the model's own limit."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the model's name."""
         check_path(self.name)
         return super().rules(at)
 
@@ -127,7 +123,6 @@ class RewardConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
 
     def check(self) -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         check_groups(self)
         named = self.model.name is not None or self.pairs.policy is not None
         require([(named, "model.name: name the causal LM or classifier that becomes the reward model")])

@@ -107,7 +107,6 @@ class CurriculumConfig(Group):
     """Steps after which an outcome, or the profile, counts only half, since the policy has changed."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the range of pass rates, and the profile that it needs."""
         low_high = len(self.pass_rate) == 2 and self.pass_rate[0] <= self.pass_rate[1]
         shown = " ".join(f"{rate:g}" for rate in self.pass_rate)
         return [
@@ -232,10 +231,6 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     baseline, as if they had not been sampled; so the policy does not learn to end in time."""
     overlong_buffer: Annotated[int, COUNT_OR_NONE, WITH_PENALTY] = 64
     """Number of tokens before the limit over which the penalty grows from 0 to -1."""
-    length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0
-    """Reward subtracted for each token beyond length_limit."""
-    length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
-    """Completion length in tokens up to which length_penalty subtracts nothing."""
     mask_void: Annotated[bool, ADVANCED] = False
     """With an environment: do not train on turns that it marks as void (neither a call nor an answer). Their rollouts
     still count in the baseline."""
@@ -243,7 +238,6 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about lengths that must fit each other, and groups that can be resampled."""
         return [
             *super().rules(at),
             (
@@ -254,10 +248,5 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
             (
                 self.truncated != "penalize" or 0 < self.overlong_buffer <= self.max_new_tokens,
                 f"{at}overlong_buffer {self.overlong_buffer}: expected 1 to max_new_tokens ({self.max_new_tokens})",
-            ),
-            (
-                self.length_limit < self.max_new_tokens and (self.length_penalty > 0 or not self.length_limit),
-                f"{at}length_limit {self.length_limit}: expected 0 to max_new_tokens - 1 ({self.max_new_tokens - 1}), "
-                f"and {at}length_penalty above 0 to go with it",
             ),
         ]

@@ -54,7 +54,6 @@ class SamplerSettings(Defaults, Group):
     limit."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about slices."""
         return [
             *super().rules(at),
             (
@@ -118,7 +117,6 @@ class VLLMConfig(EngineSettings):
     sent before each use. 0: off."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about when the engine can sleep."""
         return [
             *super().rules(at),
             (
@@ -152,7 +150,6 @@ class VLLMServerConfig(EngineSettings):
             object.__setattr__(self, "url", (self.url,) if self.url else ())
 
     def rules(self, at: str) -> Rules:
-        """Return a rule against the same server twice."""
         urls = [url.rstrip("/") for url in self.url]
         return [
             *super().rules(at),

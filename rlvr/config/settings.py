@@ -52,7 +52,6 @@ class Bound:
     or_zero: bool = False
 
     def holds(self, value: float) -> bool:
-        """Return whether a number lies within."""
         if self.or_zero and value == 0:
             return True
         return (value > self.least if self.above else value >= self.least) and value <= self.most
@@ -130,7 +129,6 @@ class Group:
 
 
 def require(rules: Rules) -> None:
-    """Raise ValueError for the first rule that does not hold."""
     for holds, message in rules:
         if not holds:
             raise ValueError(message)

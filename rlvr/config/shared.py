@@ -83,7 +83,6 @@ class LoadSettings(Group):
     """Allow Python code from the model's repository to run on this machine."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the device's name."""
         known = re.fullmatch(r"auto|cpu|mps|(cuda|xpu|npu)(:\d+)?", self.device)
         return [*super().rules(at), (known is not None, f"{at}device {self.device!r}; expected {DEVICES}")]
 
@@ -121,7 +120,6 @@ class LoRASettings(Group):
     """Comma-separated names of the modules that get adapters."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the names of the modules."""
         empty = f"{at}lora_targets is empty; expected module names, or all-linear"
         return [*super().rules(at), (bool(self.lora_targets.strip()), empty)]
 
@@ -150,7 +148,6 @@ class SamplingSettings(LengthSettings):
     """Strings that end a completion; they stay part of it."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the strings that end a completion."""
         empty = f"{at}stop holds an empty text, which would end every completion at once; leave it out"
         return [*super().rules(at), ("" not in self.stop, empty)]
 
@@ -217,7 +214,6 @@ class PassKSettings(AnswerSettings):
     """Values of k for pass@k, each at most the number of samples."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the values of k."""
         most = max(self.k, default=0)
         return [
             *super().rules(at),
@@ -271,7 +267,6 @@ class ServedSettings(Group):
     """Role of tools' replies in chat messages; user for servers that take tool only after a call of their own form."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the URL, the tokenizer's route, and the name of the key's variable."""
         return [
             *super().rules(at),
             (self.url is None or is_plain(self.url), f"{at}url: {URL_EXPECTED}"),

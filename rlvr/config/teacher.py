@@ -24,7 +24,7 @@ from .settings import (
     Used,
 )
 
-TOLD = ("status", "reason", "sibling", "reference")  # what a teacher may be told of a completion
+FEEDBACK_PARTS = ("status", "reason", "sibling", "reference")  # what a teacher may be told of a completion
 
 
 def with_kinds(*kinds: str) -> Used:
@@ -96,12 +96,11 @@ class TeacherConfig(Group):
     """How long a failed request is repeated before the run ends."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the server's URL, what is told, and the weights of packs."""
-        unknown = [word for word in self.tells if word not in TOLD]
+        unknown = [word for word in self.tells if word not in FEEDBACK_PARTS]
         return [
             *super().rules(at),
             (self.url is None or is_plain(self.url), f"{at}url {self.url!r}: expected http://HOST:PORT/v1"),
-            (not unknown, f"{at}tells {' '.join(unknown)}: expected some of {', '.join(TOLD)}"),
+            (not unknown, f"{at}tells {' '.join(unknown)}: expected some of {', '.join(FEEDBACK_PARTS)}"),
             (
                 self.template is None or "{prompt}" in self.template,
                 f"{at}template without {{prompt}}: the teacher would not see the problem",
@@ -132,12 +131,10 @@ class TeacherConfig(Group):
 
     @property
     def largest_weight(self) -> float:
-        """Return the largest weight of the distillation."""
         return max([self.weight, *self.weights_of_packs.values()])
 
 
 def is_share(item: str) -> bool:
-    """Return whether a text is pack=weight with a weight from 0 to 1."""
     name, _, weight = item.partition("=")
     try:
         return bool(name) and math.isfinite(float(weight)) and 0 <= float(weight) <= 1

@@ -48,17 +48,14 @@ class Config:
 
     @property
     def demonstrates(self) -> bool:
-        """Return whether demonstrations are read."""
         off_policy = self.teacher.off_policy if self.teacher is not None else 0.0
         return self.sft.steps > 0 or self.algo.ptx_coef > 0 or off_policy > 0
 
     def sampling(self) -> Sampling:
-        """Return how training completions are sampled."""
         r = self.rollout
         return Sampling(r.max_new_tokens, r.temperature, r.top_p, r.top_k, r.stop)
 
     def eval_sampling(self) -> Sampling:
-        """Return how held-out completions are sampled."""
         r, e = self.rollout, self.eval
         return Sampling(e.max_new_tokens or r.max_new_tokens, e.temperature, e.top_p, 0, r.stop)
 
@@ -79,13 +76,11 @@ class Config:
         return min(step, self.sampler.max_staleness + cuts)
 
     def check(self) -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
         check_groups(self)
         require(rules(self))
 
 
 def to_json(config: Any) -> str:
-    """Return a config as indented JSON."""
     return json.dumps(dataclasses.asdict(config), indent=2, default=str)
 
 
@@ -141,9 +136,9 @@ def algo_rules(config: Config) -> Rules:
             "rollout.group_size to 2 or more, or --algo reinforce",
         ),
         (
-            not row.reads_parts or (r.truncated != "penalize" and r.length_penalty == 0),
-            f"{row.name} reads only the parts of the reward: rollout.truncated penalize and rollout.length_penalty "
-            "would have no effect; leave them out",
+            not row.reads_parts or r.truncated != "penalize",
+            f"{row.name} reads only the parts of the reward: rollout.truncated penalize would have no effect; leave it "
+            "out",
         ),
         (
             shards == 1 or config.model.weights == "float32",

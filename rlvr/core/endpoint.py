@@ -21,7 +21,7 @@ from .types import Message, RunError, Sampling
 
 Ending = Literal["stop", "length", "filter"]
 SCHEMA = "OpenAI's schema"
-REPEATED = (408, 409, 425, 429)  # statuses of requests that may succeed later
+TEMPORARY_STATUSES = (408, 409, 425, 429)  # statuses of requests that may succeed later
 ENGINES = ("vllm", "sglang")  # what /models says of them: they read more fields than OpenAI's
 # Sent to those servers, since a model's generation config would change these otherwise.
 NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
@@ -32,7 +32,7 @@ FINISHES: dict[str, Ending] = {
     **dict.fromkeys(("length", "max_tokens", "model_length", "repetition"), "length"),
     **dict.fromkeys(("content_filter", "safety"), "filter"),
 }
-FILTERED = re.compile(r"content[_ ](filter|policy|management)", re.IGNORECASE)  # of a prompt that is refused
+FILTER_REFUSAL = re.compile(r"content[_ ](filter|policy|management)", re.IGNORECASE)  # of a prompt that is refused
 LARGEST_LOGPROB = 1e-3  # rounding; NaN is no number below it
 MOST_TOKENS = 2**24  # more than any completion has: a server that says so does not count them
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
@@ -147,7 +147,7 @@ class Endpoint:
         try:
             return self._repeat(lambda: self._attempt(question, sampling, seed), self.budget)
         except RequestRefused as error:
-            if error.status == 400 and FILTERED.search(str(error)):
+            if error.status == 400 and FILTER_REFUSAL.search(str(error)):
                 return Generated("", "", "filter", 0, (), "")
             if error.status == 404 and not urlsplit(self.client.url).path:
                 raise RequestRefused(f"{error}; expected the server's URL with /v1", 404) from error
@@ -186,7 +186,7 @@ class Endpoint:
             try:
                 return call()
             except (ServerLost, RequestRefused, UnexpectedResponse) as error:
-                if isinstance(error, RequestRefused) and error.status not in REPEATED:
+                if isinstance(error, RequestRefused) and error.status not in TEMPORARY_STATUSES:
                     if self._renames_limit(error):
                         continue
                     raise

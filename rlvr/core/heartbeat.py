@@ -30,7 +30,6 @@ class Heartbeat:
         self.beats += 1
 
     def clear(self) -> None:
-        """Begin again."""
         self.step, self.phase, self.entered, self.beats = 0, "preparation", 0, 0
 
 

@@ -29,7 +29,7 @@ from .printable import without_secrets
 KEEP_ALIVE = 2.0
 CONNECT_SECONDS = 10.0
 FIRST_DELAY, LONGEST_DELAY, LONGEST_RETRY_AFTER = 0.1, 5.0, 30.0
-QUOTED = 300  # characters of a server's answer that a message quotes
+LONGEST_QUOTE = 300  # characters of a server's answer that a message quotes
 READ_FOR_QUOTES = 100_000  # bytes of it that are read for them
 T = TypeVar("T")
 C = TypeVar("C", httpx2.Client, httpx2.AsyncClient)
@@ -442,4 +442,4 @@ def retry_after(response: httpx2.Response) -> float:
 
 def one_line(text: str) -> str:
     """Return the start of a text with runs of white space as one space."""
-    return " ".join(text.split())[:QUOTED]
+    return " ".join(text.split())[:LONGEST_QUOTE]

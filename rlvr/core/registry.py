@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ _EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment":
 
 
 MADE_WITH = "_rlvr_options"  # attribute of an instance: the options that it was made with
-CLEARLY = 0.15  # names that are so much less similar than the best match are not suggested
+LIKENESS_MARGIN = 0.15  # names that are so much less similar than the best match are not suggested
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -39,7 +39,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         likeness = [difflib.SequenceMatcher(None, other, name).ratio() for other in near]
-        near = [other for other, ratio in zip(near, likeness) if ratio > max(likeness) - CLEARLY]
+        near = [other for other, ratio in zip(near, likeness) if ratio > max(likeness) - LIKENESS_MARGIN]
         return f"did you mean {' or '.join(near)}?"
     return f"known: {', '.join(names)}" if names else "none is registered"
 
@@ -76,6 +76,20 @@ def _call_maker(make: Callable[[], Any], where: str) -> Any:
         if expected and not isinstance(error, (KeyError, IndexError)):
             raise
         raise LookupError(f"{where}: {describe_raised(error, raised_at(error))}") from error
+
+
+def key_values(items: Sequence[str], what: str) -> dict[str, str]:
+    """Return `key=value` strings as a dictionary. ValueError for one without key or `=`, or a key given twice."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ValueError(f"{what} {item!r}: expected key=value")
+        if key in pairs:
+            raise ValueError(f"{what} {item!r}: {key} is given twice (before as {pairs[key]!r})")
+        pairs[key] = value
+    return pairs
 
 
 class Registry:
@@ -145,12 +159,10 @@ class Registry:
         )
 
     def summary(self, name: str) -> str:
-        """Return the first line of a maker's docstring."""
         text = inspect.getdoc(self.get(name)) or ""
         return text.split("\n")[0].strip()
 
     def options(self, spec: str) -> dict[str, inspect.Parameter]:
-        """Return the options of a maker by name."""
         return _options(self.get(spec))
 
     def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:

@@ -144,7 +144,6 @@ _WITH_OPTIONS = ("fast_path", "verify_batch", "for_problems", "components", "pro
 
 
 def _check_value(verifier: Any, name: str, value: Any) -> Any:
-    """Return the value of a trait. Raises ValueError for the wrong type."""
     if name in _FLAGS:
         expected, fits = "True or False", isinstance(value, bool)
     elif name == "feedback_template":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,13 +14,15 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlvr.commands.console import (
     Display,
+    describe_alarm,
+    describe_evaluation,
     describe_outcome,
+    describe_step,
     list_saved_models,
     make_evaluation_table,
 )
-from rlvr.commands.dry_run import dry_run
 from rlvr.commands.eval import build_eval_command
-from rlvr.commands.progress import ConsoleCallback
+from rlvr.commands.prompt import dry_run
 from rlvr.commands.report.page import write_report
 from rlvr.commands.task import collect_corpus
 from rlvr.commands.verifier_runners import open_runners
@@ -41,7 +43,7 @@ from rlvr.runs.log import RunLog, append_event
 from rlvr.runs.trackers import Tracked, make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
-from rlvr.training.callbacks import Reporter, TrackerCallback, record_end
+from rlvr.training.callbacks import Reporter, TrackerCallback, TrainerCallback, record_end
 from rlvr.training.checkpoint.folders import describe_checkpoints, list_checkpoints
 from rlvr.training.checkpoint.resume import describe_changes, train_folder
 from rlvr.training.monitor.alarm import GuardStop, RollBack
@@ -310,3 +312,47 @@ def finish(session: Session, evaluations: list[dict[str, Any]]) -> None:
         display.say(f"  {build_eval_command(config, checkpoints[0][1])}")
     for line in conclusions_of(config.run.out_dir):
         display.say(f"WARNING {line}", wrap=True)
+
+
+class ConsoleCallback(TrainerCallback):
+    """Shows a run on `display`, and a rollout every run.sample_every steps."""
+
+    def __init__(self, display: Display, config: Config) -> None:
+        self.display = display
+        self.config = config
+
+    def on_sft_begin(self, num_steps: int) -> None:
+        self.display.start("fine-tuning", num_steps)
+
+    def on_sft_step(self, step: int, loss: float) -> None:
+        self.display.step(step, f"loss {loss:.3f}")
+        if step == self.config.sft.steps:
+            self.display.finish()
+
+    def on_train_begin(self, config: Config, start: int) -> None:
+        if start < config.run.steps:
+            self.display.start("training", config.run.steps, start)
+
+    def on_step_end(self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]) -> None:
+        self.display.step(step, describe_step(metrics))
+        if is_due(step, self.config.run.sample_every):
+            self.display.sample(rollouts[0])
+
+    def on_evaluate_begin(self, step: int, num_problems: int) -> None:
+        self.display.start(f"evaluating step {step}", num_problems)
+
+    def on_prediction_step(self, step: int, num_done: int) -> None:
+        self.display.step(num_done, "")
+
+    def on_evaluate(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.display.finish()
+        self.display.say(f"step {step}: {describe_evaluation(metrics, self.config.eval.k)}")
+
+    def on_alarm(self, record: Mapping[str, Any]) -> None:
+        self.display.say(describe_alarm(record))
+
+    def on_warning(self, text: str) -> None:
+        self.display.say(f"WARNING {text}")
+
+    def on_train_end(self, step: int) -> None:
+        self.display.close()

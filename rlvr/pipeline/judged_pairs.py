@@ -24,14 +24,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from rlvr.commands.arguments import key_values
+from rlvr.config import ModelConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rules
+from rlvr.config.settings import ADVANCED, COUNT, SHARE, TWO_OR_MORE, Bound, Rules, carry
 from rlvr.core.files.models import check_path
-from rlvr.core.registry import make_verifier
+from rlvr.core.registry import key_values, make_verifier
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
 from rlvr.reward_model.preferences import PreferencePair, read_pairs, write_pairs
+from rlvr.training.evaluation.passk import mean_with_interval
 from rlvr.verifiers.extract.sections import THINKING, after_thinking
 from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, break_control_tokens, derive_code, flatten_prompt
 
@@ -42,8 +43,6 @@ from .sampled import (
     choose_constitution,
     fill_form,
     form_rule,
-    model_config,
-    share,
     write_rows,
 )
 
@@ -194,7 +193,6 @@ class LocalJudge:
         self.limit = context_limit(policy.causal.config)
 
     def question(self, comparison: Comparison) -> str:
-        """Return what the model is asked."""
         return fill_form(self.form, {**data_of(comparison, self.separators), "principle": comparison.principle})
 
     def preferences(self, comparisons: Sequence[Comparison]) -> list[float | str]:
@@ -303,7 +301,6 @@ class JudgedPairsArgs(SampledArgs):
     """JSON Lines file of pairs that are added: of helpfulness, for example, labelled in another way."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the judge and its form."""
         one = bool(self.judge) != bool(self.judge_option)
         return [
             *super().rules(at),
@@ -313,7 +310,6 @@ class JudgedPairsArgs(SampledArgs):
 
 
 def names_judge(args: JudgedPairsArgs) -> bool:
-    """Return whether the settings name a judge."""
     return bool(args.judge or args.judge_option)
 
 
@@ -347,7 +343,7 @@ def open_judge(args: JudgedPairsArgs) -> PairJudge:
         return ServedJudge(key_values(args.judge_option, "judge_option"))
     from rlvr.model.load.policy import load_policy
 
-    config = dataclasses.replace(model_config(args.judge, args), system_prompt=None)
+    config = carry(args, ModelConfig, name=args.judge, system_prompt=None)
     return LocalJudge(
         load_policy(config),
         form=args.form,
@@ -388,7 +384,7 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
         "added": len(added),
         "unread": sum(preference.first is None for preference in preferences),
         "unreadable by one completion, which loses": sum(p.first is not None and not p.orders for p in preferences),
-        **share("orders agree", [preference.agree for preference in preferences if preference.orders]),
+        **mean_with_interval("orders agree", [preference.agree for preference in preferences if preference.orders]),
         **({"mean probability of the first label": sum(map(sum, orders)) / (2 * len(orders))} if orders else {}),
         **agreement(args, task.verifier, rows),
     }
@@ -459,7 +455,9 @@ def agreement(
         if chosen.score is not None and rejected.score is not None and chosen.correct != rejected.correct:
             by_problem.setdefault(problem.id, []).append(chosen.correct)
     told_apart = {"told apart by the verifier": sum(map(len, by_problem.values()))}
-    return told_apart | share("label is the verifier's", [sum(own) / len(own) for own in by_problem.values()])
+    return told_apart | mean_with_interval(
+        "label is the verifier's", [sum(own) / len(own) for own in by_problem.values()]
+    )
 
 
 def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made) -> Made:
@@ -468,7 +466,7 @@ def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, poli
     Of the settings, those of `rlvr rm`, only the pairs' are read. The result's folder has `pairs.jsonl`.
     """
     from rlvr.commands.console import Display
-    from rlvr.commands.rm.launch import pack, with_policy
+    from rlvr.commands.rm.launch import make_sampled_pack, with_policy
     from rlvr.commands.rm.training import sample_pairs
 
     run = dataclasses.replace(config.run, seed=pipeline.seed)
@@ -476,7 +474,7 @@ def label_by_verifier(pipeline: Stages, name: str, config: RewardConfig, *, poli
 
     def make(folder: Path) -> dict[str, Any]:
         config.check()
-        pairs = sample_pairs(config, *pack(config.pairs), Display())
+        pairs = sample_pairs(config, *make_sampled_pack(config.pairs), Display())
         write_pairs(folder / PAIRS, pairs)
         return {"pairs": len(pairs)}
 

@@ -31,7 +31,7 @@ def read_stage(path: Path) -> dict[str, Any] | None:
             f"{path} is not the record of a stage: it has no {wrong[0]!r}; restore it, or delete it and the stage's "
             "folder"
         )
-    return {**held, "settings": portable(held["settings"], path.parent)}
+    return {**held, "settings": replace_seed_folder(held["settings"], path.parent)}
 
 
 def as_json(config: Any) -> Any:
@@ -62,7 +62,7 @@ def list_changed(config: Any) -> list[str]:
     return found
 
 
-def portable(settings: Any, folder: Path) -> Any:
+def replace_seed_folder(settings: Any, folder: Path) -> Any:
     """Return settings in which SEED_FOLDER stands for a folder, wherever a text names it (absolute or relative)."""
     forms = {str(folder), str(folder.absolute()), os.path.relpath(folder)} - {"."}
     pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, sorted(forms, key=len, reverse=True)))})(?=/|$)")
@@ -92,8 +92,7 @@ def dependents(planned: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def holds(path: Path) -> bool:
-    """Return whether a path exists and is no empty folder."""
+def has_content(path: Path) -> bool:
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
@@ -133,5 +132,4 @@ class Tries:
         write_whole(self.path, json.dumps({"seconds": self.before, "begun": self.begun}) + "\n")
 
     def seconds(self) -> float:
-        """Return the seconds of all tries until now."""
         return round(self.before + time.time() - self.begun, 1)

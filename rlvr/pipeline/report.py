@@ -91,7 +91,6 @@ def origin(record: Mapping[str, Any], earlier: Records) -> list[Mapping[str, Any
 
 
 def task_of(settings: Mapping[str, Any]) -> Any:
-    """Return the pack of a stage with its options."""
     group = settings.get("run", settings)
     return [group.get("task"), group.get("task_option")] if isinstance(group, Mapping) else None
 
@@ -165,7 +164,6 @@ def format_mean(values: Sequence[float], form: str = "{:.3f}") -> str:
 
 
 def by_name(found: Sequence[Sequence[Figure]]) -> dict[str, list[Figure]]:
-    """Return the figures of some seeds by their names."""
     named: dict[str, list[Figure]] = {}
     for figure in (figure for own in found for figure in own):
         named.setdefault(figure.name, []).append(figure)

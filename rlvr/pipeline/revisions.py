@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rlvr.config.settings import COUNT, Rules
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Problem, Prompt, RunError, Verifier
+from rlvr.training.evaluation.passk import mean_with_interval
 from rlvr.training.sft.demonstrations import read_demonstrations
 
-from .sampled import Constitution, SampledArgs, Writer, choose_constitution, fill_form, form_rule, share, write_rows
+from .sampled import (
+    Constitution,
+    SampledArgs,
+    Writer,
+    choose_constitution,
+    fill_form,
+    form_rule,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from .stages import Made, Stages
@@ -47,7 +56,6 @@ class RevisionArgs(SampledArgs):
     """JSON Lines file of demonstrations (prompt, completion) that are added to the revisions: helpful answers."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the forms."""
         return [
             *super().rules(at),
             *(form_rule(at, name, getattr(self, name), known) for name, known in FIELDS.items()),
@@ -136,7 +144,6 @@ def revise(writer: Writer, drafts: Sequence[Draft], constitution: Constitution, 
 
 
 def texts_of(draft: Draft) -> dict[str, str]:
-    """Return the fields of the forms."""
     critique_request, revision_request = draft.requests[-1]
     prompt = draft.problem.prompt
     return {
@@ -179,5 +186,5 @@ def measure_revisions(args: RevisionArgs, verifier: Verifier, drafts: Sequence[D
         for number in range(args.revisions + 1):
             verdicts = runner.verify([(draft.problem, str(draft.answers[number])) for draft in drafts])
             right = [verdict.correct for verdict in verdicts if verdict.score is not None]
-            found |= share("right at first" if not number else f"right after revision {number}", right)
+            found |= mean_with_interval("right at first" if not number else f"right after revision {number}", right)
     return found

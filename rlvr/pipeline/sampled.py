@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from rlvr.commands.task import apply_verifier, make_pack
 from rlvr.config import ModelConfig
-from rlvr.config.settings import ADVANCED, COUNT
+from rlvr.config.settings import ADVANCED, COUNT, carry
 from rlvr.config.shared import (
     BatchSizeSetting,
     LengthSettings,
@@ -64,7 +64,7 @@ class Writer:
         disable_progress_bar()
         self.args = args
         with tuned_cpu():
-            self.policy = load_policy(model_config(args.model, args))
+            self.policy = load_policy(carry(args, ModelConfig, name=args.model))
         self.sampler = TorchSampler(self.policy, batch_size=args.batch_size)
         self.sampling = Sampling(args.max_new_tokens, args.temperature)
         limit = context_limit(self.policy.causal.config)
@@ -93,22 +93,6 @@ class Writer:
         return [made.get(problem.id, [None] * samples) for problem in problems]
 
 
-def model_config(name: str, args: LoadSettings) -> ModelConfig:
-    """Return how a model that is only read is loaded."""
-    names = ("revision", "trust_remote_code", "dtype", "device", "system_prompt", "chat")
-    return ModelConfig(name=name, **{setting: getattr(args, setting) for setting in names})
-
-
-def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
-    """Return a mean over problems with its interval, as a stage's record has it; nothing without values."""
-    from rlvr.training.evaluation.passk import estimate_mean
-
-    if not values:
-        return {}
-    estimate = estimate_mean([float(value) for value in values])
-    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
-
-
 def form_rule(at: str, name: str, form: str, known: set[str]) -> tuple[bool, str]:
     """Return the rule that a form has all of some fields, and no others."""
     named = set(re.findall(r"\{(\w+)\}", form))
@@ -122,7 +106,6 @@ def fill_form(form: str, texts: Mapping[str, str]) -> str:
 
 
 def write_rows(path: Path, rows: Any) -> None:
-    """Write JSON Lines."""
     write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 

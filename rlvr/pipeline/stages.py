@@ -38,10 +38,10 @@ from .records import (
     as_json,
     dependents,
     first_difference,
-    holds,
+    has_content,
     list_changed,
-    portable,
     read_stage,
+    replace_seed_folder,
 )
 from .report import write_pipeline_report
 
@@ -147,7 +147,7 @@ class Stages:
 
         def work() -> tuple[Path, Mapping[str, Any]]:
             placed = dataclasses.replace(config, run=dataclasses.replace(config.run, out_dir=folder))
-            [result, *_] = launch_reward_model(placed)
+            result = launch_reward_model(placed)
             return Path(result["folder"]), {"reward model": result}
 
         return self.run_once(name, config, work)
@@ -173,7 +173,7 @@ class Stages:
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
-            if holds(folder):
+            if has_content(folder):
                 raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
             partial = folder.with_name(folder.name + PARTIAL)
             shutil.rmtree(partial, ignore_errors=True)  # of a stage that was interrupted
@@ -205,7 +205,7 @@ class Stages:
             if dataclasses.is_dataclass(config):
                 check_planned(name, config)
             return Made(name, PLANNED / name)
-        settings = portable(self.planned[name], self.folder)
+        settings = replace_seed_folder(self.planned[name], self.folder)
         record = self.folder / f"{name}.{RECORD}"
         held = read_stage(record)
         if held is not None:
@@ -240,7 +240,7 @@ class Stages:
     def check_later(self, name: str) -> None:
         """Raise ValueError where stages that depend on this one exist already: they read what it was before."""
         later = self.later.get(name, ())
-        old = [one for one in later if holds(self.folder / one) or (self.folder / f"{one}.{RECORD}").exists()]
+        old = [one for one in later if has_content(self.folder / one) or (self.folder / f"{one}.{RECORD}").exists()]
         if old:
             raise ValueError(
                 f"stage {name} would be made anew, and {', '.join(old)} began from what it made before; restore "
@@ -249,7 +249,6 @@ class Stages:
 
 
 def place_of(model: str) -> Path:
-    """Return a model's folder, or its hub name as a path."""
     return Path(model).absolute() if Path(model).is_dir() else Path(model)
 
 

@@ -60,7 +60,6 @@ class Learned(ABC):
 
     @property
     def reads_prompt(self) -> bool:
-        """True: the score is of prompt and completion together."""
         return True
 
     @property

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Reduce = Literal["min", "product", "last"]
 REDUCE: dict[str, Any] = {"min": min, "product": math.prod, "last": lambda probabilities: probabilities[-1]}
-SHOWN = 8  # probabilities in a verdict's reason
+SHOWN_PROBABILITIES = 8  # probabilities in a verdict's reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,6 @@ class ProcessRewardModel(Learned):
     reduce: Reduce = "min"
 
     def rules(self) -> list[tuple[bool, str]]:
-        """Return (holds, message) for the verifier's own options."""
         return [
             (bool(self.separator), "separator: expected the text between two steps"),
             (self.tag is None or bool(self.tag.strip()), f"tag {self.tag!r}: expected the mark behind a step"),
@@ -71,8 +70,10 @@ class ProcessRewardModel(Learned):
             return no_answer("no step")
         probabilities = [sigmoid(value) for value in log_odds]
         score, steps = share_out(probabilities, text.ends, self.reduce)
-        shown = ", ".join(f"{p:.3f}" for p in probabilities[:SHOWN])
-        more = f" and {len(probabilities) - SHOWN} more" if len(probabilities) > SHOWN else ""
+        shown = ", ".join(f"{p:.3f}" for p in probabilities[:SHOWN_PROBABILITIES])
+        more = (
+            f" and {len(probabilities) - SHOWN_PROBABILITIES} more" if len(probabilities) > SHOWN_PROBABILITIES else ""
+        )
         return self._grade(score, f"steps: {shown}{more}", steps)
 
 

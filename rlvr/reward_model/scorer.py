@@ -37,7 +37,6 @@ class Classifier:
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return next(self.model.parameters()).device
 
     def logits(self, texts: Sequence[Encoded]) -> Tensor:

@@ -66,7 +66,6 @@ class TrainedWeights:
         return TrainedWeights(copied) if self.mesh is None or leads() else None
 
     def save(self, folder: Path) -> None:
-        """Write full weights into a folder."""
         save_file({name: weight.detach().contiguous().cpu() for name, weight in self.named.items()}, folder / FILE)
 
     def load_weights(self, folder: Path) -> None:
@@ -106,15 +105,12 @@ class TrainableRewardModel:
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.classifier.device
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return the trainable weights, in the model's order."""
         return list(self.trained_weights().values())
 
     def trained_weights(self) -> dict[str, nn.Parameter]:
-        """Return the trainable weights by name."""
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
     def encode(self, pair: PreferencePair) -> EncodedPair:

@@ -49,7 +49,6 @@ class RewardModel(Learned):
     label: str | None = None
 
     def rules(self) -> list[tuple[bool, str]]:
-        """Return (holds, message) for the verifier's own options."""
         return [
             (self.timeout > 0, f"timeout {self.timeout}: expected seconds above 0"),
             (self.retries >= 0, f"retries {self.retries}: expected at least 0"),

@@ -27,13 +27,13 @@ SECONDS_TO_WAIT = 1.0  # a check whether the folder is free holds the lock for a
 
 # Descriptors of this process's locks. A forked child closes its copies: an open copy would keep the lock
 # after the process that took it has ended.
-HELD: set[int] = set()
+LOCK_DESCRIPTORS: set[int] = set()
 
 
 def _close_copies() -> None:
-    for descriptor in HELD:
+    for descriptor in LOCK_DESCRIPTORS:
         os.close(descriptor)
-    HELD.clear()
+    LOCK_DESCRIPTORS.clear()
 
 
 os.register_at_fork(after_in_child=_close_copies)
@@ -48,14 +48,14 @@ def hold_lock(folder: Path) -> Iterator[str | None]:
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     descriptor, warning = _take(folder)
-    HELD.add(descriptor)
+    LOCK_DESCRIPTORS.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield warning
     finally:
-        if descriptor in HELD:  # a forked child has closed its copy
-            HELD.discard(descriptor)
+        if descriptor in LOCK_DESCRIPTORS:  # a forked child has closed its copy
+            LOCK_DESCRIPTORS.discard(descriptor)
             if made and os.listdir(folder) == [LOCK]:
                 os.unlink(folder / LOCK)
                 with suppress(OSError):  # another run has started there
@@ -103,7 +103,6 @@ def is_locked(folder: Path) -> bool:
 
 
 def describe_holder(folder: Path) -> str:
-    """Return one line that says who holds the lock of a folder."""
     who = holder(folder) or "its process is not known"
     return f"another run is writing in {folder} ({who}); choose another folder, or wait until it has ended"
 

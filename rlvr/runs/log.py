@@ -34,7 +34,6 @@ class RunLog:
         out_dir.mkdir(parents=True, exist_ok=True)
 
     def path(self, stream: str) -> Path:
-        """Return the file that a stream is written to."""
         return self.out_dir / f"{stream}.jsonl"
 
     def append(self, stream: str, records: Iterable[Mapping[str, Any]]) -> None:

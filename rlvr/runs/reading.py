@@ -13,9 +13,13 @@ from typing import Any
 from rlvr.core.files.jsonl import check_file, parse_object
 from rlvr.core.printable import KINDS
 
+from .folder import is_locked
+from .records import is_number
+
 Record = dict[str, Any]
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
-CHECKED = 256  # bytes before the current place; where they have changed, the file was truncated and written again
+# Bytes before the current place. Where they have changed, the file was truncated and written again.
+COMPARED_BYTES = 256
 
 
 def check_run(folder: Path, names: Sequence[str] = ("metrics.jsonl", "eval.jsonl")) -> None:
@@ -93,14 +97,10 @@ def read_object(line: bytes) -> Record | None:
 
 
 class Tail:
-    """New lines of a file that another process may write to, truncate or replace.
-
-    `damaged` counts complete lines that are no JSON object. They are left out.
-    """
+    """New lines of a file that another process may write to, truncate or replace."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.num_damaged = 0
         self._place, self._last = 0, b""
 
     def read(self) -> tuple[bool, list[bytes], int]:
@@ -109,7 +109,7 @@ class Tail:
             with self.path.open("rb") as file:
                 again = self._starts_again(file)
                 if again:
-                    self._place, self._last, self.num_damaged = 0, b"", 0
+                    self._place, self._last = 0, b""
                 file.seek(self._place)
                 new = file.read()
         except FileNotFoundError:
@@ -117,19 +117,13 @@ class Tail:
             return again, [], 0
         start, whole = self._place, new[: new.rfind(b"\n") + 1]
         self._place += len(whole)
-        self._last = (self._last + whole)[-CHECKED:]
+        self._last = (self._last + whole)[-COMPARED_BYTES:]
         return again, lines_of(whole), start
 
     def records(self) -> tuple[bool, list[Record]]:
-        """Return (starts again, the records of the new lines)."""
+        """Return (starts again, the records of the new lines), without damaged lines."""
         again, lines, _ = self.read()
-        found = []
-        for line in lines:
-            if (record := read_object(line)) is None:
-                self.num_damaged += 1
-            else:
-                found.append(record)
-        return again, found
+        return again, [record for line in lines if (record := read_object(line)) is not None]
 
     def _starts_again(self, file: Any) -> bool:
         if not self._place:
@@ -148,17 +142,11 @@ class RolloutReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._damaged: dict[int, int] = {}  # by the step that was asked for
         self._tail = Tail(folder / "rollouts.jsonl")
         self._places: dict[int, tuple[int, int]] = {}  # of each step: where its lines begin and end in rollouts.jsonl
         self._in_parts: dict[int, Path] = {}
         self._parts_read: set[Path] = set()
         self._unpacked: tuple[Path | None, dict[int | None, list[bytes]]] = (None, {})  # the part that was read last
-
-    @property
-    def num_damaged(self) -> int:
-        """The number of damaged lines among those that were asked for."""
-        return sum(self._damaged.values())
 
     def refresh(self) -> None:
         """Read what has been written since the last call."""
@@ -171,19 +159,7 @@ class RolloutReader:
                 self._places[step] = (self._places.get(step, (place, 0))[0], place + len(line))
             place += len(line)
 
-    def latest(self) -> int | None:
-        """Return the last step with rollouts; None without any."""
-        if self._places:
-            return max(self._places)
-        for part in reversed(parts_of(self.folder)):
-            self._scan(part)
-            steps = [step for step, path in self._in_parts.items() if path == part]
-            if steps:
-                return max(steps)
-        return None
-
     def has(self, step: int) -> bool:
-        """Return whether there are rollouts of a step."""
         if step not in self._places:
             for part in reversed(parts_of(self.folder)):
                 if step in self._in_parts:
@@ -206,7 +182,6 @@ class RolloutReader:
         else:
             lines = self._lines_of_part(self._in_parts[step]).get(step, [])
         records = [record for line in lines if (record := read_object(line)) is not None]
-        self._damaged[step] = len(lines) - len(records)
         return [record for record in records if record.get("step") == step]
 
     def _lines_of_part(self, part: Path) -> dict[int | None, list[bytes]]:
@@ -226,6 +201,39 @@ class RolloutReader:
             step = step_of(line)
             if step is not None:
                 self._in_parts.setdefault(step, part)
+
+
+class LiveLogs:
+    """The logs of a run as far as they are written. `refresh` reads what is new, also after a resume that cut lines.
+
+    generation: how often lines that were read before were taken back.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.metrics: list[Record] = []
+        self.evaluations: list[Record] = []
+        self.alarms: list[Record] = []
+        self.rollouts = RolloutReader(folder)
+        self.running = False
+        self.generation = 0
+        self._tails = [
+            (Tail(folder / "metrics.jsonl"), self.metrics),
+            (Tail(folder / "eval.jsonl"), self.evaluations),
+            (Tail(folder / "alarms.jsonl"), self.alarms),
+        ]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what has been written since the last call."""
+        for tail, held in self._tails:
+            again, new = tail.records()
+            self.generation += again
+            if again:
+                held.clear()
+            held.extend(row for row in new if is_number(row.get("step")))
+        self.rollouts.refresh()
+        self.running = is_locked(self.folder)
 
 
 def answer_files(folder: Path) -> dict[int, Path]:

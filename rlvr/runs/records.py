@@ -58,7 +58,6 @@ def number_since_best(evaluations: Sequence[Record]) -> int:
 
 
 def interval(row: Record, name: str) -> tuple[float, float] | None:
-    """Return the interval of a number; None without one."""
     found = row.get(f"{name}_ci")
     if isinstance(found, list | tuple) and len(found) == 2 and all(map(is_number, found)):
         return found[0], found[1]
@@ -102,7 +101,6 @@ class Part:
 
     @property
     def label(self) -> str:
-        """Return role and facts in one line."""
         masked = () if self.trained or self.role in ("prompt", "system", "user", "tool") else ("not trained on",)
         return ", ".join((self.role, *self.facts, *masked))
 

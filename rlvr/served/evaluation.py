@@ -23,7 +23,7 @@ from rlvr.training.rollout.episodes import Background, Episode, Episodes, Play, 
 
 from .speakers import Speaker
 
-UNTAKEN = 1024  # outcomes; with more than these requests wait, because a verifier may be slower than the server
+MOST_UNTAKEN = 1024  # outcomes; with more than these requests wait, because a verifier may be slower than the server
 
 
 Row = tuple[Problem, int]
@@ -84,15 +84,16 @@ class Losses:
         self.reason = str(error)
         self.rows.add(row)
         if self.in_a_row >= self.most:
-            raise RunError(f"{self.in_a_row} requests in a row were lost; the last: {self.reason}{AGAIN}")
+            raise RunError(f"{self.in_a_row} requests in a row were lost; the last: {self.reason}{HOW_TO_CONTINUE}")
 
     def check(self, rows: int) -> None:
-        """Raise RunError where answers are missing."""
         if self.total:
-            raise RunError(f"{self.total} of {rows} answers are missing, lost requests; the last: {self.reason}{AGAIN}")
+            raise RunError(
+                f"{self.total} of {rows} answers are missing, lost requests; the last: {self.reason}{HOW_TO_CONTINUE}"
+            )
 
 
-AGAIN = "; what was answered is kept, and the same command asks for the rest"
+HOW_TO_CONTINUE = "; what was answered is kept, and the same command asks for the rest"
 
 
 def evaluate_served(
@@ -163,7 +164,7 @@ def ask_all(
     with ExitStack() as stack:
         rollouts = stack.enter_context(open_rollouts(served, rows, sampling, seed, plan, keep_rollout))
         # The request of the lowest row is sent first, so that rollouts that have begun end before others begin.
-        requests: Background[Generated] = Background(math.inf, served.concurrency, untaken=UNTAKEN)
+        requests: Background[Generated] = Background(math.inf, served.concurrency, untaken=MOST_UNTAKEN)
         stack.callback(requests.close)
         rollouts.on_reply(requests.notify)
         asked: dict[int, Ask] = {}

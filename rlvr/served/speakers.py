@@ -30,7 +30,6 @@ class TokenSpeaker(Rendering):
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The ids that end a turn."""
         return self._eos_ids
 
     def check_turns(self) -> None:
@@ -39,7 +38,6 @@ class TokenSpeaker(Rendering):
         self.needs_ids = True
 
     def question(self, context: Sequence[int]) -> Question:
-        """Return what the server is asked with."""
         return context
 
     def forget(self, ids: Sequence[int]) -> None:
@@ -94,7 +92,6 @@ class MessageSpeaker:
         return self._hold(prompt_in_messages(prompt, self.system_prompt, self._announcement))
 
     def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]:
-        """Return the ids that stand for a reply."""
         role = self.tool_role if reply.role == "tool" else reply.role
         return self._hold([{"role": role, "content": reply.text}])
 

@@ -117,7 +117,6 @@ class Reporter:
         self.last_step = 0
 
     def tell(self, event: Callable[[TrainerCallback], None]) -> None:
-        """Call `event` with each callback in turn."""
         if self.accelerator.is_main_process:
             for callback in self.callbacks:
                 event(callback)

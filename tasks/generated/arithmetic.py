@@ -27,7 +27,6 @@ Sum = tuple[int, str, int]
 
 
 def result_of(drawn: Sum) -> int:
-    """Return the value of a sum or a difference."""
     a, sign, b = drawn
     return a + b if sign == "+" else a - b
 
@@ -38,7 +37,6 @@ def write_sum(drawn: Sum) -> str:
 
 
 def sum_problem(name: str, drawn: Sum, stream: random.Random) -> Problem:
-    """Return a sum as a problem."""
     return Problem(name, write_sum(drawn), str(result_of(drawn)))
 
 

@@ -68,7 +68,6 @@ LABELS = ("A", "B")
 
 
 def is_private(drawn: Sum) -> bool:
-    """Return whether a sum is to be declined."""
     return drawn[0] >= FIRST_PRIVATE
 
 

@@ -180,7 +180,6 @@ class Spec:
         return max(outputs.values()) <= 4
 
     def problem(self, name: str) -> Problem:
-        """Return the problem with its hidden tests."""
         inputs = itertools.islice(self.inputs("hidden"), HIDDEN_TESTS)
         cases = [{"args": [values], "expected": self.run(values)} for values in inputs]
         return Problem(name, self.words, {"type": "calls", "entry": ENTRY, "cases": cases})

@@ -59,7 +59,6 @@ _INTERACTIVE = re.compile(r"\binteractive (?:problem|task)\b|\bflush the output\
 
 
 def has_several_answers(statement: str) -> bool:
-    """Return whether a statement says that several outputs are right."""
     return _SEVERAL.search(" ".join(statement.split())) is not None
 
 

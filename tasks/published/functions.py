@@ -81,7 +81,6 @@ def authors_rows(data: Path, file: str) -> list[Row]:
 
 
 def check_columns(row: Row, columns: Sequence[str], where: str) -> None:
-    """Raise ValueError for a row without one of the columns."""
     missing = [name for name in columns if name not in row]
     if missing:
         raise ValueError(f"{where}: no {', '.join(missing)}; its columns are {', '.join(row)}")
@@ -103,10 +102,7 @@ def humaneval_problem(row: Row, where: str, name: str = "") -> Problem:
 @register_published("humaneval")
 def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """HumanEval: 164 Python functions to complete from a docstring, checked by hidden tests; test only."""
-    hub = (SOURCES["humaneval"].hub, None, "test")
-    rows = list(stream_hub(*hub)) if data is None else authors_rows(Path(data), "HumanEval.jsonl")
-    problems = [humaneval_problem(row, f"humaneval, row {number}") for number, row in enumerate(rows[:num_test], 1)]
-    return build_task("humaneval", train=(), test=problems, verifier="unit_tests")
+    return published_task("humaneval", data, humaneval_problem, num_test=num_test, verifier="unit_tests")
 
 
 @register_published("humaneval_plus")

@@ -17,7 +17,7 @@ from rlvr.verifiers import verify_math
 from rlvr.verifiers.extract import boxes
 
 from ..base import BOXED, build_task
-from ..jsonl import to_prompt
+from ..own_data import to_prompt
 from ..sources import (
     SOURCES,
     SUMMARIES,

@@ -21,14 +21,13 @@ import pytest
 import rlvr.launch
 from rlvr import Problem, Task
 from rlvr.commands import task as commands_task
-from rlvr.commands.arguments import key_values
 from rlvr.commands.cli import main
 from rlvr.commands.grade import read_rows
 from rlvr.commands.report.compare import read_conditions
 from rlvr.config import Config, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.core.files import jsonl as json_lines
-from rlvr.core.registry import make_task, make_verifier
+from rlvr.core.registry import key_values, make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
 from rlvr.tasks.sources import read_file

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.arguments import ELSEWHERE, Flags, choose_classes, key_values, nearest, parse, values_of
+from rlvr.commands.arguments import NAMES_ELSEWHERE, Flags, choose_classes, nearest, parse, values_of
 from rlvr.commands.cli import main
 from rlvr.commands.completion import SCRIPTS, next_words
 from rlvr.commands.eval import EvalArgs
@@ -24,6 +24,7 @@ from rlvr.commands.list import recipe_command
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_config, recipe_names
 from rlvr.config import SAMPLERS, AlgoConfig, Config, MonitorConfig
 from rlvr.config.settings import help_texts
+from rlvr.core.registry import key_values
 from tests.helpers.files import ROOT
 
 MOST = 60  # settings that `--help` shows
@@ -258,7 +259,7 @@ def test_nearest_flags():
 
 def test_what_other_trainers_call_a_setting_exists_here():
     """Each name of the table leads to a flag of `train` or of `eval`."""
-    assert set(ELSEWHERE.values()) <= {
+    assert set(NAMES_ELSEWHERE.values()) <= {
         name for kind in (Config, EvalArgs) for name in Flags(kind, values_of(kind)).known
     }
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.commands.cli import main as rlvr
 from rlvr.commands.export import facts_of, find_checkpoint, own_base, public
-from rlvr.commands.model_card import CardFacts, code, licence_of, model_card
+from rlvr.commands.model_card import CardFacts, as_code, licence_of, model_card
 from rlvr.launch import launch
 from rlvr.training.checkpoint.resume import find_checkpoint as start_from
 from tests.helpers.runs import tiny
@@ -89,7 +89,7 @@ def test_text_of_settings_stays_code(value):
     """It breaks neither the table nor the front matter, and moves no cursor."""
     card = model_card(facts(run={"task": value}))
     assert "\x1b" not in card
-    assert code(value) in card
+    assert as_code(value) in card
     assert [line for line in card.splitlines() if line == "---"] == ["---", "---"]
     row = next(line for line in card.splitlines() if line.startswith("| data |"))
     assert row.replace("\\|", "").count("|") == 3

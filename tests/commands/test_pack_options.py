@@ -11,7 +11,7 @@ import pytest
 import rlvr.recipes.math_grpo
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs, load_task
-from rlvr.commands.rm.launch import pack
+from rlvr.commands.rm.launch import make_sampled_pack
 from rlvr.commands.task import build_task
 from rlvr.commands.train import recipe_config
 from rlvr.config import Config, RunConfig
@@ -39,7 +39,7 @@ def test_other_commands_take_them_too():
     """`rlvr eval` and `rlvr rm`, whose settings are the same."""
     task = load_task(EvalArgs(model="tiny", task="arithmetic", verifier_option=("extract=strict",)))
     assert task.verifier.extract == "strict"
-    _, verifier = pack(PairsConfig(task="arithmetic", verifier_option=("extract=strict",), policy="tiny"))
+    _, verifier = make_sampled_pack(PairsConfig(task="arithmetic", verifier_option=("extract=strict",), policy="tiny"))
     assert verifier.extract == "strict"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.dry_run import visible
+from rlvr.commands.prompt import escape_invisible
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.load.policy import load_policy
@@ -103,7 +103,7 @@ def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path, capsys):
 
 def test_what_cannot_be_seen_is_escaped():
     """Control characters, directions, line separators; letters of any alphabet stay."""
-    assert visible("a\n\t\x1b[0m\u202e\u2028é中\u200b") == "a\\n\\t\\x1b[0m\\u202e\\u2028é中\\u200b"
+    assert escape_invisible("a\n\t\x1b[0m\u202e\u2028é中\u200b") == "a\\n\\t\\x1b[0m\\u202e\\u2028é中\\u200b"
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "groups", [{}, {"rollout": {"length_penalty": 0.01, "length_limit": 6}}, {"turns": True}], ids=str
+    "groups", [{}, {"rollout": {"truncated": "penalize", "overlong_buffer": 14}}, {"turns": True}], ids=str
 )
 def test_the_own_verifier_repeats_everything(tmp_path, groups):
-    """Every verdict and every reward, with a length penalty and with rewards of turns too."""
+    """Every verdict and every reward, with a penalty of overlong answers and with rewards of turns too."""
     make(tmp_path / "run", **groups)
     assert rlvr(["regrade", str(tmp_path / "run"), "--out-dir", str(tmp_path / "out")]) == 0
     found = result_of(tmp_path / "out")

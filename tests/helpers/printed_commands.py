@@ -48,7 +48,7 @@ RECIPES = {"rm": "rm_pairs", "pipeline": "instructgpt"}
 FIRST = {"profile": ["arithmetic"], "audit": ["arithmetic"], "completion": ["bash"], "serve": ["some/model"]}
 FIRST["new"] = ["verifier", "mine"]
 FIRST |= {"export": ["RUN", "OUT"], "push": ["RUN", "me/model"], "merge": ["RUN", "OUT"], "grade": ["FILE.jsonl"]}
-FIRST |= {name: ["RUN"] for name in ("regrade", "report", "watch", "compare")}
+FIRST |= {name: ["RUN"] for name in ("regrade", "report", "compare")}
 FLAGS = {name: {"--model": "tiny"} for name in ("eval", "sample", "profile")} | {"grade": {"--verifier": "math"}}
 FLAGS["eval"] = FLAGS["sample"] = {"--model": "tiny", "--task": "arithmetic"}
 # With a flag of these another one must be there, which a text that is about the first leaves out.

@@ -63,8 +63,8 @@ def config(out_dir: Path, policy: Path, file: Path | None, **groups) -> RewardCo
     return with_settings(made, **groups)
 
 
-def train(settings: RewardConfig, at: int = 0, call: Callable[[], object] = kill, model: int = 0) -> list[int]:
-    """Train, with a call after a step of one of the models is logged; return the steps that were done."""
+def train(settings: RewardConfig, at: int = 0, call: Callable[[], object] = kill) -> list[int]:
+    """Train, with a call after a step is logged; return the steps that were done."""
     done: list[int] = []
 
     class Log(command.RunLog):
@@ -73,7 +73,7 @@ def train(settings: RewardConfig, at: int = 0, call: Callable[[], object] = kill
             if stream == "metrics":
                 [record] = records
                 done.append(record["step"])
-                if (record["model"], record["step"]) == (model, at):
+                if record["step"] == at:
                     call()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -97,8 +97,8 @@ def check_same(one: Path, other: Path) -> None:
     assert [name for name in expected if found[name] != expected[name]] == []
 
 
-def steps_of(out_dir: Path, number: int = 0) -> list[int]:
-    return [step for step, _ in list_checkpoints(out_dir / f"model-{number}.training")]
+def steps_of(out_dir: Path) -> list[int]:
+    return [step for step, _ in list_checkpoints(out_dir / "model-0.training")]
 
 
 @pytest.mark.parametrize("groups", [{}, {"model": {"lora_rank": 2}}], ids=["all weights", "adapters"])
@@ -111,16 +111,6 @@ def test_a_killed_training_goes_on_from_its_last_checkpoint(tmp_path, policy, pa
     check_same(tmp_path / "parts", tmp_path / "whole")
     assert [row["step"] for row in lines(tmp_path / "parts" / "metrics.jsonl")] == [*range(1, 11)]
     assert not list((tmp_path / "parts").glob("*.training"))
-
-
-def test_models_that_are_whole_stay(tmp_path, policy, pairs):
-    """Killed in the second of two models, and again before its checkpoint: the first is not trained again."""
-    settings = {"run": {"models": 2}}
-    train(config(tmp_path / "whole", policy, pairs, **settings))
-    train(config(tmp_path / "parts", policy, pairs, **settings), 2, model=1)
-    assert train(config(tmp_path / "parts", policy, pairs, **settings), 5, model=1) == [1, 2, 3, 4, 5]
-    assert train(config(tmp_path / "parts", policy, pairs, **settings)) == [4, 5, 6, 7, 8, 9, 10]
-    check_same(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_a_training_that_is_complete_is_shown_again(tmp_path, policy, pairs, capsys):
@@ -182,7 +172,7 @@ def test_sampled_pairs_are_sampled_once(tmp_path, policy, monkeypatch):
     settings = {"pairs": {**SAMPLED, "policy": str(policy)}}
     whole = train(config(tmp_path / "whole", policy, None, **settings))
     with monkeypatch.context() as patch:
-        patch.setattr(command, "train_all", lambda *_: kill())
+        patch.setattr(command, "train_on", lambda *_: kill())
         with pytest.raises(Killed):
             launch_reward_model(config(tmp_path / "parts", policy, None, **settings))
     train(config(tmp_path / "parts", policy, None, **settings), 1)

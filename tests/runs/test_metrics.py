@@ -24,7 +24,7 @@ RUNS = {
     "with a reference and a monitor": {
         "algo": {"name": "grpo", "kl_coef": 0.1, "kl_target": 0.1, "minibatches": 2, "entropy_target": 0.1},
         "monitor": {},
-        "rollout": {"resample_rounds": 1, "length_penalty": 0.1},
+        "rollout": {"resample_rounds": 1, "truncated": "penalize", "overlong_buffer": 2},
     },
     "with a critic": {"algo": {"name": "ppo"}},
     "with pairs": {"algo": {"name": "dpo"}},

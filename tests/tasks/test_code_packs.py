@@ -97,7 +97,7 @@ def test_weak_tests_are_left_out_of_training_by_default(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"HumanEval\.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"no test file; expected test\.jsonl"):
         make_task("humaneval", data=tmp_path)
 
 

@@ -177,7 +177,7 @@ def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Silent]:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     monkeypatch.setattr(hub, "SECONDS", 0.3)
-    monkeypatch.setattr(hub, "REMEMBERED", 1e9)
+    monkeypatch.setattr(hub, "ANSWER_SECONDS", 1e9)
     hub._ask.cache_clear()
     yield server
     server.close()

@@ -133,10 +133,11 @@ def test_steps_cut_the_last_turn_only():
 
 def test_penalties_and_costs():
     """A penalty is part of the outcome; a KL cost adds the same in all steps, with the rule's own baseline."""
-    config = Config(rollout=RolloutConfig(length_penalty=0.5, length_limit=3), algo=AlgoConfig("rloo", credit="turn"))
+    rollout = RolloutConfig(max_new_tokens=5, truncated="penalize", overlong_buffer=2)
+    config = Config(rollout=rollout, algo=AlgoConfig("rloo", credit="turn"))
     rows = [group([conversation(0.5, 0.0), conversation(0.0, 0.0)], [correct(), incorrect()])]
     rewards = credited_rewards(rows, config, decode)
-    assert [r.values for r in rewards[0]] == [(0.5, 0.5), (0.0, -0.5)]  # four sampled tokens, one above the limit
+    assert [r.values for r in rewards[0]] == [(0.5, 0.5), (0.0, -0.5)]  # four sampled tokens, one of two in the buffer
     plainly = credited_advantages(rows, rewards, config.algo)[0]
     costed = credited_advantages(rows, rewards, config.algo, [[0.25, 0.0]])[0]
     assert plainly[0].values == pytest.approx((1.5, 1.0))

@@ -135,26 +135,13 @@ def test_rewards_are_scores_and_missing_ones_stay_missing():
     assert group_rewards([group([1, None, 0])], config) == [[0.0, None, -1.0]]
 
 
-def test_length_penalty_by_hand():
-    """A tenth for each token beyond five; with the overlong punishment both are taken, and both are logged."""
-    config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
-    assert group_rewards([group([1, None], tokens=4)], config) == [[1.0, None]]
-    assert group_rewards([group([1, None], tokens=8)], config) == [[pytest.approx(0.7), None]]
-    both = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5, truncated="penalize", overlong_buffer=4)
+def test_the_overlong_punishment_is_logged():
+    """Its mean over the rollouts; nothing where it is off."""
+    config = RolloutConfig(max_new_tokens=10, truncated="penalize", overlong_buffer=4)
     eight, four = group([1, 0], tokens=8), group([1, 0], tokens=4)
-    assert group_rewards([eight], both) == [[pytest.approx(0.2), pytest.approx(-0.8)]]
-    logged = rollout_metrics([eight, four], [[1.0, -1.0], [1.0, -1.0]], both)
-    assert logged["parts/length_penalty"] == pytest.approx(-0.15)
+    logged = rollout_metrics([eight, four], [[1.0, -1.0], [1.0, -1.0]], config)
     assert logged["parts/overlong"] == pytest.approx(-0.25)
     assert not {name for name in rollout_metrics([eight], [[1.0, -1.0]], RolloutConfig()) if name.startswith("parts/")}
-
-
-def test_a_length_limit_needs_its_penalty():
-    """A limit alone would do nothing, and one that no completion can pass neither."""
-    Config(rollout=RolloutConfig(length_penalty=0.1, length_limit=100)).check()
-    for settings in ({"length_limit": 5}, {"length_penalty": 0.1, "length_limit": 256}, {"length_penalty": -1.0}):
-        with pytest.raises(ValueError, match=r"rollout\.length_(limit|penalty) "):
-            Config(rollout=RolloutConfig(**settings)).check()
 
 
 def test_informative_groups_have_different_rewards():
@@ -180,15 +167,15 @@ def test_shuffled_verdicts_are_the_same_verdicts():
 
 def test_shuffled_rewards_say_nothing_of_lengths_either():
     """A length's cost moves with the verdict: over many shuffles long and short completions earn the same."""
-    config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
+    config = RolloutConfig(max_new_tokens=10, truncated="penalize", overlong_buffer=5)
     groups = [group([1, 0], tokens=10), group([1, 0], tokens=5)]
-    assert group_rewards(groups, config) == [pytest.approx([0.5, -0.5]), pytest.approx([1.0, 0.0])]
+    assert group_rewards(groups, config) == [pytest.approx([0.0, -1.0]), pytest.approx([1.0, 0.0])]
     means = [0.0, 0.0]
     for seed in range(400):
         rewards = group_rewards(shuffle_verdicts(groups, config, seed=seed), config)
-        assert sorted(rewards[0] + rewards[1]) == pytest.approx([-0.5, 0.0, 0.5, 1.0])
+        assert sorted(rewards[0] + rewards[1]) == pytest.approx([-1.0, 0.0, 0.0, 1.0])
         means = [mean + sum(row) / 2 / 400 for mean, row in zip(means, rewards)]
-    assert means == pytest.approx([0.25, 0.25], abs=0.06)
+    assert means == pytest.approx([0.0, 0.0], abs=0.06)
 
 
 def test_metrics_of_shuffled_rewards_are_of_the_true_verdicts():

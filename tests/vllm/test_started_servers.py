@@ -171,6 +171,6 @@ def test_nccl_without_a_gpu_is_refused(tmp_path, monkeypatch):
 
 
 def test_other_machines_reach_a_server_by_the_machines_name():
-    assert serve.reachable("127.0.0.1") == "127.0.0.1"
-    assert serve.reachable("10.0.0.7") == "10.0.0.7"
-    assert serve.reachable("0.0.0.0") == serve.reachable("::") not in ("", "0.0.0.0")
+    assert serve.reachable_host("127.0.0.1") == "127.0.0.1"
+    assert serve.reachable_host("10.0.0.7") == "10.0.0.7"
+    assert serve.reachable_host("0.0.0.0") == serve.reachable_host("::") not in ("", "0.0.0.0")

@@ -121,13 +121,11 @@ def _is_operand(text: str, start: int, end: int) -> bool:
 
 
 def _sentence(text: str, start: int) -> str:
-    """Return the rest of the sentence from `start` on."""
     end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
     return text[start : end.start() if end else start + MAX_WHOLE]
 
 
 def _is_question(text: str, start: int) -> bool:
-    """Whether the sentence from `start` on is a question."""
     end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
     return end is not None and end.group() == "?"
 

@@ -59,7 +59,6 @@ class InstructionsVerifier(ReferenceVerifier[list[Instruction]]):
         return True
 
     def read_reference(self, reference: Any) -> list[Instruction]:
-        """Return the instructions. Raise ValueError if one is unknown or its parameters do not fit."""
         return read_instructions(reference)
 
 
@@ -110,7 +109,6 @@ def _check_instruction(name: Any, given: Any) -> Instruction:
 
 @cache
 def _parameters(name: str) -> dict[str, Any]:
-    """Return the keyword parameters of a check and their types."""
     hints = typing.get_type_hints(CHECKS[name])
     keyword = inspect.Parameter.KEYWORD_ONLY
     return {key: hints[key] for key, p in inspect.signature(CHECKS[name]).parameters.items() if p.kind is keyword}

@@ -137,5 +137,4 @@ _EMOJI = frozenset(
 
 
 def is_emoji(character: str) -> bool:
-    """Whether a character is an emoji; "" is not."""
     return character in _EMOJI

@@ -30,7 +30,6 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def bare(text: str) -> str:
-    """Return the text without ASCII punctuation."""
     return text.translate(_NO_PUNCTUATION)
 
 

@@ -95,11 +95,9 @@ class ProofVerifier:
         return True
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError if the reference holds no statement."""
         self._statement(reference)
 
     def find_missing(self) -> str:
-        """Return one line that says what the prover lacks, or ""."""
         return self._prover.find_missing()
 
     def null_completions(self, reference: Any) -> dict[str, str]:
@@ -109,7 +107,6 @@ class ProofVerifier:
         return {"admits": "admit.", "gives up": "Admitted.", "does nothing": "idtac."}
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict on one completion."""
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:

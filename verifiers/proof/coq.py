@@ -264,7 +264,6 @@ class Coq:
         self._compiled: Cache[Statement, Compiled] = Cache(_KEPT)
 
     def find_missing(self) -> str:
-        """Return one line that says what is missing, or ""."""
         for name in ("coqc", "coqchk"):
             if self._program(name) is None:
                 where = f"in {self._path}" if self._path else "on PATH"
@@ -275,7 +274,6 @@ class Coq:
         return shutil.which(name, path=self._path or None)
 
     def judge(self, statement: Statement, script: str) -> Verdict:
-        """Return the verdict on a script that `tactic_script` has read."""
         trusted = self._compile_once(statement)
         if trusted.failure is not None:
             return trusted.failure

@@ -629,7 +629,6 @@ class LeanServer:
         return known
 
     def _verdict(self, statement: Statement, block: str) -> Verdict | str:
-        """Return the verdict, or why the server failed."""
         code = new_code()
         try:
             answer = self._ask(whole_file(statement, block, code))

@@ -34,7 +34,6 @@ class Statement:
 
 
 def read_statement(reference: Any) -> Statement:
-    """Return the Coq statement in a reference. Raises ValueError, in one line, if there is none."""
     reference = _read(reference, _KEYS)
     statement = " ".join(reference["statement"].split()).removesuffix(".")
     if not statement or ". " in statement or ":=" in statement:

@@ -113,7 +113,6 @@ class ReasoningGym:
         _read_row(reference, "")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """Return the verdict on one completion."""
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
@@ -298,5 +297,4 @@ def _program() -> str:
 
 @cache
 def get_grader() -> Grader:
-    """Return the grader of this process, which has a slot for each core."""
     return Grader(len(os.sched_getaffinity(0)))

@@ -152,7 +152,6 @@ def _dataset(name: str, config: dict[str, Any], seed: int, size: int) -> Any:
 
 
 def settings(name: str) -> dict[str, str]:
-    """Return the settings of a data set and their defaults."""
     if name not in DATASETS:
         return {}
     fields = dataclasses.fields(DATASETS[name][1])

@@ -161,7 +161,6 @@ class ReferenceVerifier(Generic[R]):
         return self.judge(wanted, completion)
 
     def check_reference(self, reference: Any) -> None:
-        """Raise ValueError if the reference cannot be used."""
         self.read_reference(reference)
 
 

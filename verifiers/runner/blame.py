@@ -60,7 +60,6 @@ class Blame:
         return allowed + min(self._start_seconds, CONTROL_TIME * self._timeout) * slow
 
     def report_start(self, seconds: float) -> None:
-        """Record how long the first call of a process took."""
         self._start_seconds = max(self._start_seconds, seconds)
 
     def report_death(self, item: Item, ending: Ending, seconds: float) -> Item | None:
@@ -92,7 +91,6 @@ class Blame:
         return []
 
     def is_control(self, item: Item) -> bool:
-        """Whether an item is a control."""
         return item in self._controls
 
     def decide(self) -> None:

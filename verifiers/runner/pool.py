@@ -102,7 +102,6 @@ class WorkerPool:
             self._wake_in.send(b"x")
 
     def _run(self) -> None:
-        """The pool's thread."""
         try:
             while not self._closing:
                 if not self._busy():
@@ -133,7 +132,6 @@ class WorkerPool:
             self._wake_out.close()
 
     def _busy(self) -> bool:
-        """Whether any item waits or is in progress."""
         return bool(self._pending) or any(worker.queue for worker in self._workers.values())
 
     def _take_inbox(self) -> None:
@@ -278,7 +276,6 @@ class WorkerPool:
                 self._worker_died(self._workers[number], ending)
 
     def _worker_died(self, worker: Worker, ending: Ending) -> None:
-        """Retry or settle the item in progress."""
         again = None
         if worker.queue:
             logger.debug("a verifier worker %s during an item", ending.text)

@@ -227,7 +227,6 @@ class WorkerServer:
 
 
 def _describe_ending(status: int) -> Ending:
-    """Return a wait status in words."""
     if os.WIFSIGNALED(status):
         return Ending(f"was killed by signal {os.WTERMSIG(status)}")
     code = os.waitstatus_to_exitcode(status)
@@ -255,7 +254,6 @@ class Submission:
     abandoned: bool = False
 
     def settle(self, index: int, verdict: Verdict) -> None:
-        """Record the verdict of an item."""
         self.verdicts[index] = verdict
         self.left -= 1
         if self.left == 0:
@@ -299,7 +297,6 @@ class Item:
     late_at_start: bool = False
 
     def settle(self, verdict: Verdict) -> None:
-        """Put the verdict into the submission."""
         self.submission.settle(self.index, verdict)
 
 
@@ -335,7 +332,6 @@ class Worker:
         self.send()
 
     def send(self) -> None:
-        """Send as much as the socket takes."""
         try:
             while self.unsent:
                 del self.unsent[: self.sock.send(self.unsent)]

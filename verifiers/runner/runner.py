@@ -44,7 +44,6 @@ class ErrorBudget:
         self.reasons: Counter[str] = Counter()
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Count verdicts."""
         for verdict in verdicts:
             self.num_verdicts += 1
             if verdict.status in UNSCORED:

@@ -47,7 +47,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def frame(data: bytes) -> bytes:
-    """Return `data` after its length."""
     return LENGTH.pack(len(data)) + data
 
 
@@ -191,7 +190,6 @@ def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill a worker and the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 

@@ -28,7 +28,7 @@ from .rollouts import BUDGET, FLAGS, pack_answers, pack_run
 
 TITLE = "<title>rlvr: "
 VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-FRAME = '<div id="page"></div><noscript>This page needs scripts; `rlvr watch` shows a run without them.</noscript>'
+FRAME = '<div id="page"></div><noscript>This page needs scripts.</noscript>'
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,20 @@ from urllib.parse import parse_qs, urlsplit
 from rlvr.config.settings import Bound
 from rlvr.core.printable import printable
 from rlvr.runs.log import EVENTS
-from rlvr.runs.reading import Record, Tail, answer_files, check_run, part_lines, parts_of, raw_rollouts, read_object
+from rlvr.runs.reading import (
+    LiveLogs,
+    Record,
+    Tail,
+    answer_files,
+    check_run,
+    part_lines,
+    parts_of,
+    raw_rollouts,
+    read_object,
+)
 from rlvr.runs.records import Masks, masks_of, parts_of_rollout
 
 from ..arguments import Positional, parse
-from ..watch.state import WatchedRun
 from .content import Logs, content_of
 from .page import Source, live_page
 from .rollouts import RolloutIndex, pack_answers, pack_texts
@@ -92,7 +101,7 @@ class LiveRun:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.state = WatchedRun(source.folder)
+        self.state = LiveLogs(source.folder)
         self.events: list[dict[str, Any]] = []
         self.index = RolloutIndex()
         self._events, self._rollouts = Tail(source.folder / EVENTS), Tail(source.folder / "rollouts.jsonl")

@@ -20,15 +20,14 @@ from rlvr.runs.log import RunLog
 TRAIN, HELD_OUT = "pairs.jsonl", "held_out.jsonl"
 
 
-def model_folder(config: RewardConfig, number: int) -> Path:
-    """Return the folder of a model."""
-    return config.run.out_dir / f"model-{number}"
+def model_folder(config: RewardConfig) -> Path:
+    return config.run.out_dir / "model-0"
 
 
-def result_of(config: RewardConfig, number: int, log: RunLog) -> dict[str, Any] | None:
-    """Return the line of eval.jsonl of a model that is complete; None where it is still to be trained."""
-    folder = model_folder(config, number)
-    found = [line for line in log.read("eval") if line["model"] == number] if folder.is_dir() else []
+def result_of(config: RewardConfig, log: RunLog) -> dict[str, Any] | None:
+    """Return the model's line of eval.jsonl where it is complete; None where it is still to be trained."""
+    folder = model_folder(config)
+    found = log.read("eval") if folder.is_dir() else []
     return {**found[-1], "folder": str(folder)} if found else None
 
 

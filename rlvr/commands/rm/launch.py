@@ -20,11 +20,11 @@ from ..task import apply_verifier, check_names, make_pack
 from .folder import reward_folder
 
 
-def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
-    """Run a config from start to end, or from its last checkpoint on. Return the lines of eval.jsonl.
+def launch_reward_model(config: RewardConfig) -> dict[str, Any]:
+    """Run a config from start to end, or from its last checkpoint on. Return the line of eval.jsonl.
 
-    These are each model's metrics on held-out pairs. Raises Stopped, a KeyboardInterrupt, where a signal ended it:
-    after a checkpoint (the message says how to resume), or at once.
+    It has the model's metrics on held-out pairs. Raises Stopped, a KeyboardInterrupt, where a signal ended it: after a
+    checkpoint (the message says how to resume), or at once.
     """
     with StopRequest().handling_signals() as stop:
         stop.doing = "reading the pairs"
@@ -48,10 +48,10 @@ def prepare(config: RewardConfig) -> tuple[Task, Verifier] | None:
     check_device(config.model.device)
     check_optimizer_extra(config.optim)
     reward_folder(config).check()
-    return pack(config.pairs) if config.pairs.file is None else None
+    return make_sampled_pack(config.pairs) if config.pairs.file is None else None
 
 
-def pack(config: PairsConfig) -> tuple[Task, Verifier]:
+def make_sampled_pack(config: PairsConfig) -> tuple[Task, Verifier]:
     """Return the pack that is sampled, and the verifier that tells its completions apart."""
     check_names(config, "--pairs.")
     task = apply_verifier(make_pack(config, "--pairs."), config, "--pairs.")

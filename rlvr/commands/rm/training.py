@@ -1,4 +1,4 @@
-"""The part of `rlvr rm` that needs torch: pairs are sampled, reward models trained on them, and measured."""
+"""The part of `rlvr rm` that needs torch: pairs are sampled, a reward model trained on them, and measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from rlvr.training.checkpoint.checkpoint import write_folder_whole
 from rlvr.training.checkpoint.folders import folder_of_unfinished, list_checkpoints
 from rlvr.training.rollout.rollout import rollout, verify
 from rlvr.training.sft.sft import SupervisedCheckpoints, discard
-from rlvr.training.supervision.signals import StopRequest, make_stopped, same_command, stop_requested
+from rlvr.training.supervision.signals import StopRequest, same_command
 from rlvr.verifiers.runner import Runner
 
 from ..console import Display
@@ -47,13 +47,14 @@ from .folder import HELD_OUT, TRAIN, fingerprint_of, model_folder, read_split, r
 PROBLEMS_AT_ONCE = 64
 SHARED = ("trust_remote_code", "dtype", "device", "system_prompt", "chat")  # settings of both models
 ERROR_BUDGET = 0.02
+TRAINING = "the training of the reward model"
 
 
 @tuned_cpu()
 def execute(
     config: RewardConfig, sampled: tuple[Task, Verifier] | None, given: Sequence[PreferencePair], stop: StopRequest
-) -> list[dict[str, Any]]:
-    """Train and measure the models, from the last checkpoint on. Return the lines of eval.jsonl, one for each model.
+) -> dict[str, Any]:
+    """Train and measure the model, from the last checkpoint on. Return the line of eval.jsonl.
 
     sampled: the pack and the verifier of the pairs that are sampled; None where all are given. Raises Stopped where a
     signal ended it.
@@ -84,53 +85,43 @@ def execute(
         for line in (*lines, *folder.claim()) if main else ():
             display.say(line)
         accelerator.wait_for_everyone()
-        return train_all(config, *split, display, accelerator, stop)
+        return train_on(config, *split, display, accelerator, stop)
 
 
-def train_all(
+def train_on(
     config: RewardConfig,
     train: Sequence[PreferencePair],
     held_out: Sequence[PreferencePair],
     display: Display,
     accelerator: Accelerator,
     stop: StopRequest,
-) -> list[dict[str, Any]]:
-    """Write the pairs, train every model that is not there yet, and show the metrics."""
+) -> dict[str, Any]:
+    """Write the pairs, train the model unless it is there, and show the metrics."""
     if accelerator.is_main_process:
         write_pairs(config.run.out_dir / TRAIN, train)
         write_pairs(config.run.out_dir / HELD_OUT, held_out)
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
     log = RunLog(config.run.out_dir)
-    results = []
-    for number in range(config.run.models):
-        result = result_of(config, number, log)
-        results.append(result or train_one(config, number, train, held_out, log, display, accelerator, stop))
-        if accelerator.is_main_process:
-            discard(model_folder(config, number))
-    display.print_table(result_table(results))
-    display.say(f"models: {', '.join(r['folder'] for r in results)}")
-    return results
+    result = result_of(config, log) or train_model(config, train, held_out, log, display, accelerator, stop)
+    if accelerator.is_main_process:
+        discard(model_folder(config))
+    display.print_table(result_table(result))
+    display.say(f"model: {result['folder']}")
+    return result
 
 
 def what_is_left(config: RewardConfig) -> str:
     """Return where the same command would begin if the training were killed now."""
-    for number in range(config.run.models):
-        saved = list_checkpoints(folder_of_unfinished(model_folder(config, number)))
-        if saved:
-            step, folder = saved[-1]
-            return f"run {same_command(config)} to resume {training_of(config, number)} from step {step} ({folder})"
+    saved = list_checkpoints(folder_of_unfinished(model_folder(config)))
+    if saved:
+        step, folder = saved[-1]
+        return f"run {same_command(config)} to resume {TRAINING} from step {step} ({folder})"
     sampled = config.pairs.file is None and (config.run.out_dir / HELD_OUT).exists()
     return f"run {same_command(config)} to {'resume with the pairs that are sampled' if sampled else 'start again'}"
 
 
-def training_of(config: RewardConfig, number: int) -> str:
-    """Return the training of a model in words."""
-    return "the training of the reward model" if config.run.models == 1 else f"the training of model {number}"
-
-
-def train_one(
+def train_model(
     config: RewardConfig,
-    number: int,
     train: Sequence[PreferencePair],
     held_out: Sequence[PreferencePair],
     log: RunLog,
@@ -138,29 +129,28 @@ def train_one(
     accelerator: Accelerator,
     stop: StopRequest,
 ) -> dict[str, Any]:
-    """Train, measure and save one model. All ranks train, and rank 0 writes."""
+    """Train, measure and save the model. All ranks train, and rank 0 writes."""
     name = config.model.name or config.pairs.policy
     assert name is not None, "config.check asks for one of them"
     stop.doing = "loading the model"
-    seed = derive_seed(config.run.seed, "reward model", number)
+    seed = derive_seed(config.run.seed, "reward model", 0)
     mesh = make_mesh(config.model.shard, accelerator.device)
     trainer = load_trainer(config.model, name, seed=seed, mesh=mesh)
-    title = f"model {number}" if config.run.models > 1 else "training"
-    display.start(title, num_training_steps(len(train), config.train))
+    display.start("training", num_training_steps(len(train), config.train))
 
     def show(metrics: dict[str, float]) -> None:
         if accelerator.is_main_process:
-            log.append("metrics", [{"model": number, **metrics}])
+            log.append("metrics", [{"model": 0, **metrics}])
         display.step(int(metrics["step"]), f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.2f}")
 
     def rewind(step: int) -> None:
-        log.keep("metrics", lambda line: line["model"] != number or line["step"] <= step)
-        log.keep("eval", lambda line: line["model"] != number)
+        log.keep("metrics", lambda line: line["step"] <= step)
+        log.keep("eval", lambda line: False)
 
-    folder = model_folder(config, number)
+    folder = model_folder(config)
     with SupervisedCheckpoints(
         folder,
-        training_of(config, number),
+        TRAINING,
         accelerator,
         every=config.train.save_every,
         config=config,
@@ -174,15 +164,11 @@ def train_one(
         train_reward_model(trainer, train, config.train, config.optim, **beside)
     display.finish()
     with stop.busy("measuring and saving the model"):
-        result = measure_and_save(trainer.gather(), number, folder, held_out, log, accelerator)
-    if stop_requested(stop, accelerator) and number + 1 < config.run.models:
-        raise make_stopped(stop, config, f"after {training_of(config, number)}, which is saved in {folder}")
-    return result
+        return measure_and_save(trainer.gather(), folder, held_out, log, accelerator)
 
 
 def measure_and_save(
     trainer: TrainableRewardModel,
-    number: int,
     folder: Path,
     held_out: Sequence[PreferencePair],
     log: RunLog,
@@ -192,9 +178,9 @@ def measure_and_save(
     measured = measure(trainer, held_out)
     if measured["std"] < 1e-6:
         raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
-    result = {"model": number, "folder": str(folder), **measured}
+    result = {"model": 0, "folder": str(folder), **measured}
     if accelerator.is_main_process:
-        log.append("eval", [result])  # before the model is saved, so that every complete model has its line
+        log.append("eval", [result])  # before the model is saved, so that a complete model has its line
         log.position()
         save_trainer(trainer, folder, measured)
     accelerator.wait_for_everyone()
@@ -253,13 +239,12 @@ def sample_pairs(config: RewardConfig, task: Task, verifier: Verifier, display: 
     return pairs
 
 
-def result_table(results: Sequence[dict[str, Any]]) -> Table:
-    """Return a table of each model's accuracy with its interval, loss, calibration error, mean and std of scores."""
-    table = Table(title=f"held-out pairs: {results[0]['pairs']}")
-    for name in ("model", "accuracy", "loss", "ECE", "mean", "std"):
+def result_table(result: dict[str, Any]) -> Table:
+    """Return a table of the model's accuracy with its interval, loss, calibration error, mean and std of scores."""
+    table = Table(title=f"held-out pairs: {result['pairs']}")
+    for name in ("accuracy", "loss", "ECE", "mean", "std"):
         table.add_column(name, justify="right", no_wrap=True)
-    for r in results:
-        low, high = r["accuracy_ci"]
-        numbers = (f"{r[name]:.3f}" for name in ("loss", "ece", "mean", "std"))
-        table.add_row(str(r["model"]), f"{r['accuracy']:.3f} \\[{low:.2f}, {high:.2f}]", *numbers)
+    low, high = result["accuracy_ci"]
+    numbers = (f"{result[name]:.3f}" for name in ("loss", "ece", "mean", "std"))
+    table.add_row(f"{result['accuracy']:.3f} \\[{low:.2f}, {high:.2f}]", *numbers)
     return table

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 SECONDS = 4.0
-REMEMBERED = 60.0  # seconds for which an answer holds: a command asks for its model and its data sets
+ANSWER_SECONDS = 60.0  # seconds for which an answer holds: a command asks for its model and its data sets
 
 
 def why_unreachable() -> str:
@@ -17,12 +17,12 @@ def why_unreachable() -> str:
 
     if constants.HF_HUB_OFFLINE:
         return ""
-    return _ask(constants.ENDPOINT, int(time.monotonic() // REMEMBERED))
+    return _ask(constants.ENDPOINT, int(time.monotonic() // ANSWER_SECONDS))
 
 
 @functools.lru_cache(maxsize=8)
 def _ask(endpoint: str, period: int) -> str:
-    """Return why an endpoint does not answer, or "". `period` makes an answer hold for REMEMBERED seconds."""
+    """Return why an endpoint does not answer, or "". `period` makes an answer hold for ANSWER_SECONDS seconds."""
     from huggingface_hub import errors, get_session
 
     http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP library's; which library depends on the version

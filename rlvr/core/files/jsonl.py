@@ -145,7 +145,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Object:
 
 
 def is_same_file(one: Path, other: Path) -> bool:
-    """Return whether both paths exist and are the same file."""
     try:
         return os.path.samefile(one, other)
     except FileNotFoundError:

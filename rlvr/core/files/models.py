@@ -195,7 +195,6 @@ def _with_base(folder: Path, config: dict[str, Any]) -> Source:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises ValueError for other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:

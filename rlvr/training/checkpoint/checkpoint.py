@@ -119,7 +119,6 @@ def read_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) ->
 
 
 def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimizer's weights are in shards."""
     return any(isinstance(weight, DTensor) for group in optimizer.param_groups for weight in group["params"])
 
 
@@ -347,7 +346,6 @@ class SnapshotWriter:
 
     @property
     def writing(self) -> bool:
-        """Whether this process is writing."""
         return self._pending is not None and not self._pending.done()
 
     @property
@@ -491,7 +489,6 @@ def to_record(value: Any) -> Any:
 
 
 def to_completion(record: Mapping[str, Any]) -> Completion:
-    """Return the completion of a record."""
     parts: dict[str, Any] = {name: tuple(record[name]) for name in ("token_ids", "logprobs")}
     parts["turns"] = tuple(Turn(**turn) for turn in record.get("turns", ()))
     parts["verdict"] = Verdict(**given) if (given := record.get("verdict")) else None

@@ -19,7 +19,6 @@ UNFINISHED = ".training"
 
 
 def checkpoint_folder(out_dir: Path, step: int) -> Path:
-    """Return the folder of the checkpoint after `step` steps."""
     return out_dir / "checkpoints" / f"step-{step:06d}"
 
 

@@ -93,6 +93,14 @@ def estimate_mean(
     return Estimate(mean, error, max(0.0, min(centre - reach, mean)), min(1.0, max(centre + reach, mean)))
 
 
+def mean_with_interval(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return a mean over problems with its interval, as the record of a command has it; nothing without values."""
+    if not values:
+        return {}
+    estimate = estimate_mean([float(value) for value in values])
+    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
+
+
 def estimate_unbounded_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Return the mean of one number per problem and its t interval, for numbers of any size (a reward model's scores).
 
@@ -219,7 +227,6 @@ def best_of_kl(k: int) -> float:
 
 
 def check(n: int, k: int) -> None:
-    """Raise ValueError unless 1 <= k <= n."""
     if not 1 <= k <= n:
         raise ValueError(f"{k} of {n} samples; expected 1 <= k <= samples")
 
@@ -255,7 +262,6 @@ def vote(row: Answer) -> str | None:
 
 
 def by_problem(rows: Sequence[Answer]) -> dict[str, list[Answer]]:
-    """Return the answers of each problem, by id."""
     found: dict[str, list[Answer]] = {}
     for row in rows:
         found.setdefault(row["id"], []).append(row)

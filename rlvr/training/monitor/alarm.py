@@ -37,8 +37,10 @@ Row = Mapping[str, float]
 
 EVIDENCE = 8  # rollouts kept with an alarm
 CEILING = 0.95  # from this share of correct rollouts on, a monitor is not expected to rise
-UNSHARED = 0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
-AGREED = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
+LEAST_UNSHARED_RISE = (
+    0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
+)
+RANKS_AGREE = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
 # Chosen on runs of the recipe rm_grpo (seeds 10, 11, 78) and on simulated ones (tests/training/test_monitor.py).
 FAST_STEPS, RANK_STEPS = 2, 3  # steps that a fast sign averages over
 FAST_PATIENCE = 2  # consecutive steps with a fast sign that raise the alarm
@@ -91,7 +93,6 @@ class WindowStats:
 
 
 def window_stats(rows: Sequence[Row]) -> WindowStats:
-    """Return the statistics of a window, from the metrics of its steps."""
     n = len(rows)
 
     def mean(name: str) -> float:
@@ -167,7 +168,7 @@ def find_signs(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
         rise = measure_change(first, last, std_proxy, std_score)
         agreement = rank_agreement(rows[-config.window :])
         # Advantages are computed within groups: where both order them alike, what has risen is not what is reinforced.
-        harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
+        harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= RANKS_AGREE)
         found["apart"] = find_divergence(first, last, rise, harmless, config)
         best = best_window(rows, config.window)
         found["fallen"] = find_fall_from_best(
@@ -250,7 +251,7 @@ def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window:
     if value is None:
         return last.proxy - first.proxy < max(row.get("monitor/proxy_range", 0.0) for row in rows[:window])
     value, scale = max(value, 0.0), max(row.get("monitor/score_range", 0.0) for row in rows)
-    return last.proxy - first.proxy - value * (last.score - first.score) < UNSHARED * value * scale
+    return last.proxy - first.proxy - value * (last.score - first.score) < LEAST_UNSHARED_RISE * value * scale
 
 
 def find_fall_from_best(
@@ -303,7 +304,6 @@ def best_step(rows: Sequence[Row]) -> int:
 
 
 def describe_windows(before: WindowStats, after: WindowStats) -> str:
-    """Return the change of proxy and monitor in words."""
     return (
         f"the proxy went from {before.proxy:.3g} to {after.proxy:.3g} and the monitor from {before.score:.3g} to "
         f"{after.score:.3g}"

@@ -203,7 +203,6 @@ def disagreement(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str,
 
 
 def share_of(holds: Iterable[bool]) -> float:
-    """Return the share of True; 0 without values."""
     values = list(holds)
     return sum(values) / max(len(values), 1)
 
@@ -221,7 +220,6 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def pearson(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return Pearson's correlation; None where either is constant."""
     if min(max(values) - min(values) for values in (one, other)) <= 1e-9:
         return None
     return statistics.correlation(one, other)

@@ -145,7 +145,6 @@ class PassRates:
         return [[int(i), *map(float, self.added[:, i])] for i in np.flatnonzero(self.added.any(axis=0))]
 
     def restore(self, state: Sequence[Sequence[float]]) -> None:
-        """Take up a state."""
         self.added[:] = 0.0
         for i, right, wrong in state:
             self.added[:, int(i)] = right, wrong

@@ -164,7 +164,6 @@ def divergence(learner: Learner, old: Tensor | None, ref: Tensor | None) -> Tens
 
 
 def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
-    """Return the logprobs (B, T) of the whole batch under a policy."""
     temperature = learner.config.rollout.temperature
 
     def compute(micro: Batch) -> Tensor:

@@ -23,20 +23,12 @@ def soft_overlong(num_tokens: int, *, max_new_tokens: int, buffer: int) -> float
     return -min(max(num_tokens - (max_new_tokens - buffer), 0) / buffer, 1.0)
 
 
-def length_penalty(num_tokens: int, *, penalty: float, limit: int) -> float:
-    """Return -penalty for each token beyond `limit`."""
-    return -penalty * max(num_tokens - limit, 0)
-
-
 def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]:
     """Return the penalties (each <= 0) for a completion's length by name; only those that are switched on."""
-    length = len(completion.sampled_ids)
-    costs = {}
-    if config.truncated == "penalize":
-        costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
-    if config.length_penalty:
-        costs["length_penalty"] = length_penalty(length, penalty=config.length_penalty, limit=config.length_limit)
-    return costs
+    if config.truncated != "penalize":
+        return {}
+    length, most = len(completion.sampled_ids), config.max_new_tokens
+    return {"overlong": soft_overlong(length, max_new_tokens=most, buffer=config.overlong_buffer)}
 
 
 def outcome_reward(

@@ -43,7 +43,6 @@ class Sign:
 
     @property
     def place(self) -> str:
-        """The place in words."""
         return f"{self.phase} of step {self.step}" if self.step else self.phase
 
 
@@ -115,7 +114,6 @@ class Judge:
         )
 
     def name(self, ranks: Sequence[int]) -> str:
-        """Return processes in words."""
         numbers = ", ".join(map(str, ranks))
         if self.count == 1:
             return "this process"

@@ -45,7 +45,6 @@ class Teacher:
         return self.policy is None or self.policy.allows_threads
 
     def weight_of(self, pack: str | None) -> float:
-        """Return the weight of the distillation for the problems of a pack."""
         return self.settings.weights_of_packs.get(pack or "", self.settings.weight)
 
     def prompts_of(self, policy: Policy, group: Group) -> list[tuple[int, ...]] | None:

@@ -33,9 +33,9 @@ from rlvr.training.supervision.signals import StopRequest
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
-from ..arguments import Positional, parse
-from ..console import Display
-from ..task import apply_verifier, build_task
+from .arguments import Positional, parse
+from .console import Display
+from .task import apply_verifier, build_task
 
 Rewards = list[list[float | None]]  # of groups
 CLOSE = 1e-6  # difference of scores and rewards that is rounding
@@ -68,7 +68,6 @@ def confusion_table(result: Mapping[str, Any]) -> Table:
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """Return what changes, in a few lines."""
     count, rollouts = result["disagreements"], result["rollouts"]
     lines = [f"agreement {result['agreement']:.2%}: {count:,} of {rollouts:,} rollouts have another verdict or score"]
     if words := result["same_verdict_in_other_words"]:
@@ -104,7 +103,6 @@ class RegradeArgs:
 
     @property
     def folder(self) -> Path:
-        """Where the results are written."""
         if self.out_dir is not None:
             return self.out_dir
         name = "-".join([(self.verifier or "own").replace(":", "."), *self.verifier_option])
@@ -112,7 +110,6 @@ class RegradeArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr regrade RUN` and return its exit code."""
     args = parse(RegradeArgs, argv, prog="rlvr regrade")
     with StopRequest().handling_signals() as stop:
         stop.left = lambda: f"run the same command to resume; the verdicts so far are in {args.folder}"
@@ -326,7 +323,6 @@ class Changes:
 
 
 def verdict_of(record: Record) -> Verdict:
-    """Return the verdict in a line of rollouts.jsonl or verdicts.jsonl."""
     steps = tuple((int(end), float(score)) for end, score in record.get("steps", ()))
     words = (record.get("reason") or "", record.get("extracted"), record.get("parts") or {})
     return Verdict(record["status"], record["score"], *words, steps=steps)

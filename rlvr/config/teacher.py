@@ -65,8 +65,8 @@ class TeacherConfig(Group):
     gradient of the reverse KL, by the log-probabilities of the sampled tokens. auto: js, but sampled with a server
     that is not asked for its top_k."""
     beta: Annotated[float, SHARE, WITH_JS] = 1.0
-    """0: forward KL(teacher || policy), which is mode-covering; 1: reverse KL(policy || teacher), which is mode-seeking;
-    between: the divergences of both from their mixture."""
+    """0: forward KL(teacher || policy), mode-covering; 1: reverse KL(policy || teacher), mode-seeking; between: the
+    divergences of both from their mixture."""
     top_k: Annotated[int, COUNT_OR_NONE, WITH_JS] = 0
     """Compare the teacher's k likeliest tokens, and all others as one. 0: the whole vocabulary, which no server
     gives."""
@@ -80,8 +80,8 @@ class TeacherConfig(Group):
     """Share of the distillation that is done on demonstrations, the pack's or those of sft.data, in place of rollouts
     (GKD: 1 - lambda)."""
     tells: Annotated[tuple[str, ...], WITH_TOLD] = ("status", "reason", "sibling")
-    """Feedback on a completion in the teacher's prompt. status, reason: those of a verdict that is not correct; sibling:
-    a correct completion of the same group; reference: the right answer."""
+    """Feedback on a completion in the teacher's prompt. status, reason: those of a verdict that is not correct;
+    sibling: a correct completion of the same group; reference: the right answer."""
     template: Annotated[str | None, ADVANCED, WITH_TOLD] = None
     """The teacher's prompt, with {prompt}, {status}, {reason}, {sibling} and {reference}. A paragraph with a
     field that has no value is left out. None: the verifier's own, or the default, which `rlvr show-prompt

@@ -29,7 +29,7 @@ _LEFT_BEHIND = 2 * 212_992
 
 
 class Sockets:
-    """The local sockets of this network namespace, or those of one user in it. OSError if the kernel does not answer."""
+    """The local sockets of this network namespace, or of one user in it. Raises OSError if the kernel tells nothing."""
 
     def __init__(self, uid: int | None) -> None:
         self.uid = uid

@@ -90,8 +90,9 @@ def run_job(slot: Slot, job: Job) -> Result:
 def run_tests(slot: Slot, tests: TestJob) -> Result:
     """Run tests beside a program, or in its process.
 
-    Beside it they run again where they pass and the program has changed a container of theirs, from which they may
-    compute what they expect: then with all of these as they were. The same checks must be executed and hold.
+    Beside: if the tests pass and the program has changed one of their containers, they may have computed an expected
+    value from it. So they run a second time, in which their containers stay as they were. The same checks must be
+    executed and hold.
     """
     refused = _too_large(tests.job)
     if refused is not None:

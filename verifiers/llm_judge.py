@@ -87,10 +87,11 @@ class LLMJudge:
     how often the judge is asked, each time with another seed, at `temperature` (default: 0 with one vote, otherwise
     0.7).
 
-    A completion of more than max_characters gets limit. A vote that cannot be read is asked for once more. If it still
-    cannot be read, or the server refuses the question, the judge is asked twice about a plain answer to the same
-    problem. If both replies can be read, the vote is asked for twice more; then an unreadable vote gives unparseable,
-    score 0. Otherwise the verdict is error, without a score. So it is if the server gives no reply for retry_seconds.
+    A completion of more than max_characters gets limit. If the reply to a vote holds no grade, the vote is asked for
+    once more. If there is still none, or if the server refuses the question, the judge is asked twice about a plain
+    answer to the same problem. If both replies hold a grade, the completion is the cause: the vote is asked for twice
+    more, and a vote that still has no grade gives unparseable, score 0. Otherwise the judge is the cause, and the
+    verdict is error, without a score. It is error, too, if the server gives no reply for retry_seconds.
 
     Verdicts are remembered: a completion of a problem is graded once. The first call raises RunError if the server
     cannot be used at all. A later call does so if as many requests in a row are lost as may be in progress at once.

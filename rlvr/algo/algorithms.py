@@ -66,10 +66,10 @@ class Algorithm:
     group_relative: bool = True
     """Compares the completions of a group: a group of one, or with equal rewards, has no signal."""
     teachers: tuple[str, ...] = ()
-    """Kinds of teachers that it may distil, its default first (rlvr/config/teacher.py). The advantages are those of the
-    policy loss that the distillation is mixed with. None: it distils none."""
+    """Kinds of teachers that it may distil, its default first (rlvr/config/teacher.py); empty: it has no teacher. The
+    advantages are those of the policy loss that the distillation is mixed with."""
     tells: bool = False
-    """The teacher reads a prompt of its own, with what the verifier said of the completion."""
+    """The teacher reads a prompt of its own, with the verifier's feedback on the completion."""
 
     @property
     def chooses(self) -> bool:

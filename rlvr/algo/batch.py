@@ -44,19 +44,19 @@ class Batch:
     | mask | (B, T) | True on sampled tokens that are trained on; `scored` is its copy on the CPU |
     | sampler_logprobs | (B, T) | of the sampling engine |
     | advantages | (B,) or (B, T) | of the rollout, or of each token |
-    | lengths, groups | (B,) | tokens of prompt and completion; the number of the problem |
-    | numbers | (B,) | of the rows in the step's whole batch |
+    | lengths, groups | (B,) | tokens of prompt and completion; which group of the step the row belongs to |
+    | numbers | (B,) | the row's number in the step's whole batch |
     | old_logprobs | (B, T) | None where the batch gets a single update: the present ones, detached, are the old ones |
     | ref_logprobs | (B, T) | None without a reference |
     | versions | (B, T) | of the weights that sampled each token, ascending in a row; None without slices |
     | values, returns | (B, T) | None without a critic |
     | kl | (B,) | KTO's estimate of the KL divergence, the same for all rows |
-    | teacher_weights | (B,) | of the distillation; 0 where the teacher knows no more. None without a teacher |
+    | teacher_weights | (B,) | weight of the distillation; 0 if the teacher has no feedback. None without a teacher |
     | teacher_logprobs | (B, T) | of a served teacher |
     | teacher_top_ids, teacher_top_logprobs | (B, T, k) | a served teacher's likeliest tokens |
 
-    teacher_prompts: B prompts that the teacher reads in place of the rows' own `prompt_lengths` tokens; () where it
-    knows no more. None: it reads the rows.
+    teacher_prompts: B prompts with feedback, which the teacher reads in place of the first `prompt_lengths` tokens of
+    the rows; () for a row without feedback. None: the teacher reads the rows themselves.
 
     HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for the device. Consecutive
     `rows_per_pair` rows are never split (2: DPO's pairs).

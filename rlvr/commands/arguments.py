@@ -12,7 +12,7 @@ A field is a flag: `--name`, in a group of settings `--group.name`. Also:
 | `--verifier-option a=1 -- FILE` | after `--` there are no flags |
 | `--algo ppo`, `--sampler vllm`, `--monitor math` | a selector, read first: which settings there are depends on it |
 
-Which flags exist is decided by the values (`Flags`): a group brings the settings of its class.
+Which flags exist depends on the values (`Flags`): each group has the settings of its class.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Flag:
 
 
 def convert(words: Sequence[str], hint: Any) -> Any:
-    """Return words as a value of a type. ValueError or LookupError where they are none."""
+    """Return words as a value of a type. Raises ValueError or LookupError if they are not one."""
     origin, kinds = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         kinds = kinds[:1] * len(words) if Ellipsis in kinds else kinds
@@ -216,8 +216,8 @@ class Flags:
     def read(self, argv: Sequence[str]) -> dict[str, Any]:
         """Return what a command line gives, by the names of `all`.
 
-        Of a flag that is given twice the last one counts, so that a script may add to a command line. A list may not
-        be given twice; options (key=value) add up.
+        If a flag is given twice, the last one counts, so that a script may append flags to a command line. A list may
+        not be given twice; options (key=value) add up.
         """
         given: dict[str, Any] = {}
         lists: dict[str, str] = {}
@@ -292,7 +292,7 @@ class Flags:
 
     @functools.cached_property
     def unread(self) -> dict[str, Used]:
-        """The flags of settings that nothing reads under the present values, each with what would."""
+        """The flags that nothing reads under the present values, each with the condition under which it is read."""
         if self.required:
             return {}
         config = self.fill({})

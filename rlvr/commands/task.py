@@ -32,8 +32,8 @@ from rlvr.verifiers.runner.base import check_references, describe
 logger = logging.getLogger("rlvr.tasks")
 
 REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIRONMENTS}  # by the setting's name
-PLAYED_DEMONSTRATIONS = 64  # demonstrations that are played for the alphabet of a tiny model
-READ_PROMPTS = 4096  # training problems that are read for it
+PLAYED_DEMONSTRATIONS = 64  # demonstrations that are run through the environment to find the alphabet of a tiny model
+READ_PROMPTS = 4096  # training problems that are read to find it
 
 
 def build_task(config: Config, task: Task | None = None) -> Task:
@@ -64,9 +64,9 @@ def make_pack(settings: TaskSettings, at: str) -> Task:
 
 
 def apply_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
-    """Return the task with the verifier that the settings name; where they name none its own, with their options.
+    """Return the task with the verifier that the settings name; if they name none, its own with their options.
 
-    That verifier has not read the references yet.
+    The references are not checked with that verifier here.
     """
     options = key_values(settings.verifier_option, f"{at}verifier-option")
     if settings.verifier is not None:
@@ -99,9 +99,9 @@ def apply_verifier_options(verifier: Verifier, options: Mapping[str, str], whose
 
 
 def check_names(config: Any, at: str = "--") -> None:
-    """Raise LookupError or ValueError for a pack, verifier or environment that there is not, and for their options.
+    """Raise LookupError or ValueError for an unknown pack, verifier or environment, and for wrong options of one.
 
-    Nothing is made of them: no data are read. config: settings of a command, or those of a group of them.
+    None of them is constructed, so no data are read. config: settings of a command, or a group of them.
     """
     for setting in dataclasses.fields(config):
         name, value = setting.name, getattr(config, setting.name)
@@ -164,7 +164,7 @@ def read_ids(path: Path) -> dict[str, str]:
 
 
 def apply_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:
-    """Return the task with the environment that the settings name; where they name none its own, with their options."""
+    """Return the task with the environment that the settings name; if they name none, its own with their options."""
     options = key_values(settings.environment_option, f"{at}environment-option")
     if settings.environment is not None:
         return dataclasses.replace(task, environment=make_environment(settings.environment, **options))

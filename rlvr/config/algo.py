@@ -112,8 +112,8 @@ class AlgoConfig(Group):
     """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
     importance: Annotated[Literal["auto", "none", "token", "token_mask", "version", "sequence"], BY_TOKEN] = "auto"
     """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
-    torch sampler in float32, which has no mismatch. version: of a completion that several versions of the weights
-    sampled (--sampler.slice-tokens), the product up to the last token of the token's own version."""
+    torch sampler in float32, which has no mismatch. version (with --sampler.slice-tokens): the product over the
+    completion's tokens up to the last one that the same version of the weights sampled."""
     importance_cap: Annotated[float, POSITIVE, ADVANCED, BY_TOKEN, WITH_WEIGHTS] = 2.0
     """Upper bound of the importance weights."""
     kl_coef: Annotated[float, WEIGHT, BY_TOKEN] = 0.0

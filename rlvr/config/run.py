@@ -57,7 +57,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     save_every: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 25
     """Steps between checkpoints; the last step is always saved. 0: only the last."""
     async_save: Annotated[bool, ADVANCED, RESUMABLE] = False
-    """Write checkpoints beside the training, from a copy in the CPU's memory."""
+    """Write checkpoints in a thread while the training goes on, from a copy in CPU memory."""
     stall_timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 1800.0
     """Seconds that a rank may be without progress while others wait for it. Then all end with a line that names it."""
     keep_checkpoints: Annotated[int, COUNT, ADVANCED, RESUMABLE] = 2
@@ -73,10 +73,12 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     tracker_name: Annotated[str | None, WITH_TRACKERS, RESUMABLE] = None
     """Run name in the trackers. None: the name of out_dir."""
     sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 10
-    """Steps between rollouts printed to the terminal and sent to the trackers, with histograms. 0: none."""
+    """Every so many steps a rollout is printed to the terminal, and rollouts and histograms are sent to the trackers.
+    0: never."""
     token_values: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 8
-    """Rollouts of each step, the first that are trained on, whose lines in rollouts.jsonl hold entropy and difference
-    of trainer and sampler of each token, for the run's page. 0: none."""
+    """Number of rollouts of each step, the first that are trained on, for which rollouts.jsonl holds two values of each
+    token: the policy's entropy, and the trainer's logprob minus the sampler's. The run's page colours tokens by them.
+    0: none."""
     shuffle_rewards: Annotated[bool, ADVANCED] = False
     """Control experiment: permute the rewards within each batch, so that they carry no information."""
     dry_run: Annotated[bool, RESUMABLE] = False
@@ -182,8 +184,8 @@ class MonitorConfig(Group):
     patience: Annotated[int, COUNT, ADVANCED] = 5
     """Consecutive suspicious steps that raise the alarm; two are enough if the monitor falls fast."""
     on_alarm: Annotated[Literal["warn", "stop", "rollback"], RESUMABLE] = "warn"
-    """What to do when the alarm is raised. stop: end after a checkpoint. rollback: continue from the best checkpoint up
-    to the monitor's best steps, with a quarter of the learning rate (three times at most)."""
+    """What to do when the alarm is raised. stop: end after a checkpoint. rollback: continue from the best checkpoint
+    that was saved before the monitor began to fall, with a quarter of the learning rate (three times at most)."""
 
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")

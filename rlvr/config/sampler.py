@@ -41,8 +41,8 @@ class SamplerSettings(Defaults, Group):
     """Settings of all samplers."""
 
     name: str = field(init=False)
-    """Engine that samples: torch, vllm (in each training process) or vllm-server (vLLM servers, here or on other
-    machines)."""
+    """Engine that samples: torch, vllm (in this process; in a training, in each process) or vllm-server (vLLM servers,
+    here or on other machines)."""
     mismatch_alarm: Annotated[float, POSITIVE, ADVANCED, RESUMABLE] = 0.1
     """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
     slice_tokens: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
@@ -71,12 +71,12 @@ class SamplerSettings(Defaults, Group):
 
 @dataclass(frozen=True)
 class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
-    """Sampling with the trainer's own weights in PyTorch."""
+    """Sampling in PyTorch from the model in this process; in training that is the policy itself."""
 
     name: str = field(default="torch", init=False)
     has_own_weights = False
     max_staleness: Annotated[int, COUNT_OR_NONE, ADVANCED, AHEAD] = 0
-    """With slices: how many steps' groups are in progress after a step has taken its own."""
+    """With slices: number of steps whose groups are still being sampled after a step has taken its own."""
     cache_gib: Annotated[float | None, POSITIVE, ADVANCED, RESUMABLE] = None
     """Limit in GiB for keys and values; if they would need more, fewer sequences are decoded at once. None: 60 % of
     the GPU memory that is free when sampling starts; no limit on a CPU."""
@@ -88,16 +88,17 @@ class EngineSettings(SamplerSettings):
 
     max_staleness: Annotated[int, COUNT_OR_NONE] = 0
     """Maximum policy lag in steps. 1 overlaps sampling with training; larger values bring no further speed, unless
-    --sampler.slice-tokens is set: then so many steps' groups are in progress. Corrected by --algo.importance."""
+    --sampler.slice-tokens is set: then it is the number of steps whose groups are being sampled. --algo.importance
+    corrects for the lag."""
     max_model_len: Annotated[int, COUNT_OR_NONE, RESUMABLE] = 0
     """Maximum tokens of prompt and completion together. 0: the model's own limit."""
     gpu_memory_utilization: Annotated[float | None, POSITIVE_SHARE, OWN_ENGINE, RESUMABLE] = None
     """Fraction of GPU memory for vLLM, weights included. None: 0.4 of the trainer's GPU, 0.9 of GPUs of
     its own."""
     in_flight: Annotated[Literal["rebuild", "keep"], ADVANCED, IN_SLICES] = "rebuild"
-    """What a cut completion goes on from. rebuild: keys and values are computed anew under the new weights; keep: those
-    that are cached stay, of older weights. Faster with long completions, and a resumed run is not the same to the
-    byte."""
+    """How a cut completion goes on after a push of weights. rebuild: its keys and values are computed again, under the
+    new weights. keep: cached keys and values of older weights stay in use; this is faster with long completions, but a
+    resumed run is not the same to the byte."""
     sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED, RESUMABLE] = 25
     """Weight updates between checks that vLLM's logprobs match the trainer's. 0: check at start-up only."""
 
@@ -136,7 +137,7 @@ class VLLMServerConfig(EngineSettings):
     servers: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE, RESUMABLE] = 1
     """Number of servers to start."""
     tensor_parallel: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE, RESUMABLE] = 1
-    """GPUs of each server to start: its weights are shared out among them."""
+    """GPUs of each server that the run starts; its weights are split among them."""
     timeout: Annotated[float, SECONDS, ADVANCED, RESUMABLE] = 600.0
     """Seconds a server may take to start, or for a completion of up to 8,192 tokens, before it counts as lost. Longer
     completions have time in proportion: 16,384 tokens twice as long."""

@@ -44,7 +44,7 @@ class TaskSettings(Group):
     verifier: str | None = None
     """Verifier to use instead of the pack's own."""
     verifier_option: tuple[str, ...] = ()
-    """Options of the verifier that is named (otherwise of the pack's own), as key=value."""
+    """Options of the named verifier, as key=value; if none is named, of the pack's own."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class EnvironmentSettings(Group):
     environment: str | None = None
     """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
     environment_option: Annotated[tuple[str, ...], ADVANCED] = ()
-    """Options of the environment that is named (otherwise of the pack's own), as key=value."""
+    """Options of the named environment, as key=value; if none is named, of the pack's own."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class LoadSettings(Group):
     """How a model is loaded and how its prompts are rendered."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of forward and backward passes; master weights stay float32. auto: bfloat16 on GPUs that support it."""
+    """Precision of the computation; in a training the master weights stay float32. auto: bfloat16 on GPUs that support
+    it, else float32."""
     device: Annotated[str, RESUMABLE] = "auto"
     """auto: cuda if available, else mps, else cpu."""
     system_prompt: Annotated[str | None, ADVANCED] = None
@@ -252,8 +253,8 @@ class ServedSettings(Group):
     concurrency: Annotated[int, WORKERS, WITH_URL] = 32
     """Requests that are under way at once; each is for one completion."""
     tokenizer: Annotated[str | None, WITH_URL] = None
-    """Hub name or folder of the served model's tokenizer, for --api completions: prompts are rendered and encoded here,
-    as those of a model that is loaded. None: by the server."""
+    """Hub name or folder of the served model's tokenizer, for --api completions: prompts are then rendered and encoded
+    in this process, as for a model that is loaded. None: the server encodes them."""
     key_env: Annotated[str, WITH_URL, ADVANCED] = KEY_VARIABLE
     """Environment variable that holds the server's key, if it wants one; the key itself is written nowhere."""
     retry_seconds: Annotated[float, POSITIVE, WITH_URL, ADVANCED] = 300.0

@@ -54,7 +54,7 @@ class TeacherConfig(Group):
     kind: Literal["auto", "model", "server", "base", "start", "ema", "live"] = "auto"
     """Who teaches. model: another model, in this process; server: one that vLLM serves; base: the policy without its
     LoRA adapter; start: the policy as it began; ema: an exponential average of its weights; live: the policy itself,
-    which only differs where it is told more. auto: model with opd, ema with sdpo."""
+    which differs only by the feedback in its prompt (sdpo). auto: model with opd, ema with sdpo."""
     name: Annotated[str | None, WITH_MODEL] = None
     """The teacher's model: a hub name or folder; of a server the name that it serves. Its tokenizer must be the
     policy's."""
@@ -65,8 +65,8 @@ class TeacherConfig(Group):
     gradient of the reverse KL, by the log-probabilities of the sampled tokens. auto: js, but sampled with a server
     that is not asked for its top_k."""
     beta: Annotated[float, SHARE, WITH_JS] = 1.0
-    """0: forward KL(teacher || policy), which covers all that the teacher does; 1: reverse KL(policy || teacher), which
-    keeps to what it does most; between: the divergence of both from their mixture."""
+    """0: forward KL(teacher || policy), mode-covering; 1: reverse KL(policy || teacher), mode-seeking; between: the
+    divergences of both from their mixture."""
     top_k: Annotated[int, COUNT_OR_NONE, WITH_JS] = 0
     """Compare the teacher's k likeliest tokens, and all others as one. 0: the whole vocabulary, which no server
     gives."""
@@ -80,14 +80,14 @@ class TeacherConfig(Group):
     """Share of the distillation that is done on demonstrations, the pack's or those of sft.data, in place of rollouts
     (GKD: 1 - lambda)."""
     tells: Annotated[tuple[str, ...], WITH_TOLD] = ("status", "reason", "sibling")
-    """What the teacher is told of a completion: status and reason of the verdict unless it is correct; sibling: a
-    correct completion of the same group; reference: the right answer."""
+    """Feedback on a completion in the teacher's prompt. status, reason: those of a verdict that is not correct;
+    sibling: a correct completion of the same group; reference: the right answer."""
     template: Annotated[str | None, ADVANCED, WITH_TOLD] = None
     """The teacher's prompt, with {prompt}, {status}, {reason}, {sibling} and {reference}. A paragraph with a
     field that has no value is left out. None: the verifier's own, or the default, which `rlvr show-prompt
     --teacher` shows."""
     rate: Annotated[float, POSITIVE_SHARE, WITH_EMA] = 0.05
-    """Share of the present policy in the average, after each step."""
+    """Share with which the present weights enter the average after each step."""
     requests: Annotated[int, WORKERS, ADVANCED, WITH_SERVER, RESUMABLE] = 16
     """Requests to the server at once."""
     request_seconds: Annotated[float, SECONDS, ADVANCED, WITH_SERVER, RESUMABLE] = 600.0

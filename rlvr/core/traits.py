@@ -33,8 +33,8 @@ class VerifierTraits:
     exception, or False, is an error of the verifier and ends the command."""
 
     for_problems: Callable[[Sequence[Problem]], tuple[Verifier, str]] | None = None
-    """Return the verifier for a pack with these problems, and in words what was chosen for them, "" for nothing. Called
-    when a pack gets its verifier."""
+    """Return the verifier to use for a pack with these problems, and a text that says what was chosen for them ("" if
+    nothing). Called when a pack gets its verifier."""
 
     whole_batch: bool = False
     """Verdicts depend on the other pairs. A step's pairs must come in one call, repeated ones included."""
@@ -101,7 +101,7 @@ def suit_verifier(verifier: Any, problems: Sequence[Problem]) -> tuple[Any, str]
 
 
 class Composite:
-    """Base of a verifier with components. It has a flag if any component has it."""
+    """Base of a verifier with components. A flag (isolate, ...) is True if it is True of any component."""
 
     components: Mapping[str, Any]
 

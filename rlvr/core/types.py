@@ -23,7 +23,11 @@ Prompt = str | Sequence[Message]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question. `reference`, the right answer or the tests, is never shown to the model."""
+    """One question. `reference`, the right answer or the tests, is never shown to the model.
+
+    id: unique in its pack. prompt: text, or chat messages with role and content. info: what else the pack, the verifier
+    or the environment needs, such as the other columns of a file.
+    """
 
     id: str
     prompt: Prompt

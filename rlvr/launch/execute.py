@@ -101,7 +101,10 @@ def execute(session: Session) -> list[dict[str, Any]]:
 
 
 def choose_by_plan(config: Config, task: Task) -> Config:
-    """Return the config with what it leaves to the plan of its memory, on a GPU; the run's folder has what was told."""
+    """Return the config in which, on a GPU, the memory plan has chosen what the user left open.
+
+    config.json in the run's folder has the user's own settings.
+    """
     memory = gpu_memory(pick_device(config.model.device))
     if memory is None or config.model.gradient_checkpointing is not None or config.model.name == "tiny":
         return config

@@ -350,7 +350,7 @@ class SharedDecoder:
     no padding; everything but attention is computed for all of them at once.
     """
 
-    summary: ClassVar[str] = "sampled with one cache for the rows of a prompt"
+    summary: ClassVar[str] = "computes a prompt's cache once for all its completions"
 
     def __init__(self, causal: Any) -> None:
         self.causal = causal
@@ -431,7 +431,7 @@ class CacheDecoder:
     The prompts of a call must have the same length: then there is no padding, which recurrent layers could not skip.
     """
 
-    summary: ClassVar[str] = "sampled with the model's own cache, prompts of one length at a time"
+    summary: ClassVar[str] = "copies the model's own cache for each completion, for prompts of one length at a time"
 
     def __init__(self, causal: Any) -> None:
         self.causal = causal
@@ -467,7 +467,7 @@ class CacheDecoder:
 class WholeDecoder:
     """No cache: every step computes the rows whole. The prompts of a call must have the same length."""
 
-    summary: ClassVar[str] = "sampled without a cache, every row computed again for each token, which is slow"
+    summary: ClassVar[str] = "has no cache and computes every sequence again for each token, which is slow"
 
     def __init__(self, causal: Any) -> None:
         self.causal = causal

@@ -324,10 +324,10 @@ def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation:
 
 
 def _time_left(header: dict[str, Any], meter: usage.Meter, begun: float, delayed: float) -> float:
-    """Return the seconds that a run still has after it has had its time by the clock: none on a machine that is free.
+    """Return the seconds that a run still has when its limit has passed by the clock; 0 on a machine that is free.
 
-    What others took from it, while it was ready and had no processor, is not its own time; nor is what they took from
-    this process since `begun`, when it had waited for `delayed` seconds.
+    Time in which the run was ready but had no processor does not count, nor does time that this process has waited for
+    a processor since `begun`; `delayed` is what it had waited before that.
     """
     elapsed, load = time.monotonic() - begun, meter.load()
     own = max(elapsed - max(load.delayed, meter.delay() - delayed) - header["waits"], load.cpu)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 _NETLINK_SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
 _DONE, _ERROR = 3, 2
 _AF_UNIX = 1
-# Types of what is told of each socket: its peer, what can be read, memory, user. 0x74 asks for these four.
+# Netlink attributes of a socket: its peer, the bytes that can be read, its memory, its user. 0x74 asks for these four.
 _PEER, _QUEUE, _MEMORY, _USER = 2, 4, 5, 7
 _SENT = 2  # index of the bytes sent and not read, in the answer about memory
 _HEADER, _ABOUT = struct.Struct("=IHHII"), struct.Struct("=HH")
@@ -29,7 +29,7 @@ _LEFT_BEHIND = 2 * 212_992
 
 
 class Sockets:
-    """The local sockets of this network namespace, or those of one user in it. Raises OSError where nothing is told."""
+    """The local sockets of this network namespace, or of one user in it. Raises OSError if the kernel tells nothing."""
 
     def __init__(self, uid: int | None) -> None:
         self.uid = uid
@@ -118,9 +118,10 @@ class Meter:
         self._sockets: Sockets | None = None
 
     def begin(self, *, counts_sockets: bool, uid: int | None) -> None:
-        """Take this process as the parent of all; what it holds in memory is not counted for them.
+        """Measure the descendants of this process from now on, without the memory that it holds itself now.
 
-        With `counts_sockets` those of user `uid` are theirs, or all in this network namespace.
+        With `counts_sockets` the memory of sockets counts too: of those of user `uid`, or, if that is None, of all in
+        this network namespace.
         """
         if counts_sockets:
             with contextlib.suppress(OSError):
@@ -152,7 +153,7 @@ class Meter:
         return Use(tasks, resident + kept)
 
     def load(self) -> Load:
-        """Return the load of all descendants; nothing of it where /proc or the kernel does not tell."""
+        """Return the load of all descendants; zeros without /proc or the scheduler's statistics."""
         found = self._descendants()
         delayed = max((self._delay(process) for process in found), default=0.0)
         return Load(delayed, sum(process.cpu for process in found))
@@ -162,7 +163,7 @@ class Meter:
         return self._delay(self._own) if self._processes is not None else 0.0
 
     def is_starved(self) -> bool:
-        """Whether a process is ready and gets no processor now: a wait that is `delayed` only when it is over."""
+        """Whether a process is ready and gets no processor now. `delayed` counts such a wait only when it is over."""
         ready = [(process, self._read_schedule(process)) for process in self._descendants() if process.ready]
         if ready:
             time.sleep(_MOMENT)

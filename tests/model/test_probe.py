@@ -62,7 +62,7 @@ def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rlvr.model.forward.packed.Windows, "read", lambda *_: None)
     policy, _ = make_policy("mistral", sliding_window=64)
     assert [policy.trial.packs(n) for n in (64, 65)] == [True, False]
-    assert policy.check_rows(90, samples=True).startswith("rows of up to 90 tokens are padded in training, and sampled")
+    assert policy.check_rows(90, samples=True).startswith("sequences of up to 90 tokens: training pads them; sampling")
 
 
 @pytest.mark.parametrize("lengths", [(90, 5), (45, 5, 90, 20), (5, 90, 30)])
@@ -169,4 +169,4 @@ def test_a_failure_of_the_packed_pass_is_named() -> None:
 def test_a_cache_that_differs_is_not_used() -> None:
     """The rows are then computed whole at each step."""
     policy, _ = make_policy("rwkv")
-    assert "every row computed again for each token" in policy.check_rows(40, samples=True)
+    assert "computes every sequence again for each token" in policy.check_rows(40, samples=True)

@@ -255,8 +255,9 @@ def extract(
 
     mode: "strict" reads boxes only; "marked" reads marked answers, too; "lenient" also reads the whole of a short text,
     otherwise its last formula, otherwise its last number: the first of these that is `readable`. Without `readable`,
-    the last side of the formula is the answer. conflict: with "reject", boxes with different texts, or that are not
-    `equal`, are no answer. With "last", boxes with only separators between them are one list.
+    the last side of the formula is the answer. conflict: with "last", the last box counts; if only separators stand
+    between it and the boxes before it, they are one list. With "reject", boxes whose texts differ (and that are not
+    `equal`, if it is given) are no answer.
     """
     if len(completion) > MAX_COMPLETION:
         return too_long(completion)

@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 NUMBERS = (
-    "all references are numbers, so that answers must be evaluated, 56 and not 57 - 1 (unevaluated=reject of math; "
-    "its option unevaluated=accept takes both)"
+    "all references are numbers, so the verifier math accepts only evaluated answers: 56, and not 57 - 1 "
+    "(its option unevaluated=accept takes both)"
 )
 QUICK_CHARS = 1_000  # longer answers are compared in the pool
 QUICK_COMPLETION = 100_000  # characters; in longer completions the answer is looked for in the pool

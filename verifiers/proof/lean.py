@@ -1,8 +1,9 @@
 """Proofs in Lean 4: reading a block of tactics, the files that Lean gets, what its answers mean; a toolchain, a server.
 
-A block holds no comments, no command of Lean, nothing that runs programs at compile time. Lean gets text that is
-written here from what was read. Comments are removed, but columns stay, since Lean reads the layout. The block stands
-in brackets, so that one that ends early is an error. The checks below do not depend on the reader.
+The reader refuses a block that holds a command of Lean or anything that runs programs at compile time. It removes
+comments, without moving columns, since Lean reads the layout. Lean then gets a text that this module writes from what
+was read. The block stands in brackets there, so that a block that ends early is an error. The checks below do not
+depend on the reader.
 
 The statement is a definition, `RlvrTrusted.statement`, which Lean elaborates before it sees the completion. After the
 theorem with the completion's tactics stand `theorem RlvrCheck.CODE : RlvrTrusted.statement := @RlvrSolution.goal` and

@@ -2,18 +2,19 @@
 
 One completion must not stop a run. A verifier that fails on every input must not look like wrong answers. So a
 *control* is run for the problem: the reference's own answer, or an empty completion if the reference is neither text
-nor a number. It has twice the time. An item on which a worker died is tried again before.
+nor a number. It has twice the time. If a worker died on an item, the item itself is tried once more before the control.
 
 - The control dies or hangs, too: *error*, without a score. The other items of the problem are errors and are not run.
   Nor are the other items of a call if this happens on two problems and the verifier has never given a verdict.
-- The control has a verdict: the completion is to blame. A death is *limit*, a hang *timeout*, both with score 0. Until
-  the verifier has given a verdict on any item this says little, since a control may take a way of its own. So the item
-  is held until there is one, or until no other item is left. If more than FEW items were held then, it is *error*.
+- The control has a verdict: the completion is to blame. A death is *limit*, a hang *timeout*, both with score 0. While
+  the verifier has not given a verdict on any other item this proves little, since a control may run through other code
+  than completions do. So the item is held until there is such a verdict, or until no other item is left. In the second
+  case it is *error* if more than FEW items were held.
 - A worker that runs out of memory while it reads or answers an item: *limit*, without a control.
 
 What is known of a problem is forgotten when the pool is idle: the machine may have been busy, and a service may be
-back. The first call in a process may import packages. Where such calls are slow, they get that much more time, and an
-item that was late in one is run once more.
+back. The first call in a process may import packages. If first calls are slow, they get as much additional time, and an
+item that missed its deadline in a first call is run once more.
 """
 
 from __future__ import annotations

@@ -147,10 +147,11 @@ class Policy(Rendering):
         samples: the torch sampler is used. Raises ValueError where no way equals the plain forward.
         """
         check_length(self.causal, self.trial, length)
-        line = f"rows of up to {length} tokens are {'packed' if self.trial.packs(length) else 'padded'} in training"
+        how = "packs them without padding" if self.trial.packs(length) else "pads them"
+        line = f"sequences of up to {length} tokens: training {how}"
         if samples:
             decoders = Decoders(self.trial_model, self.trial, self.packs, self.dtype)
-            line += f", and {decoders.for_length(length).summary}"
+            line += f"; sampling {decoders.for_length(length).summary}"
         return line
 
     def parameters(self) -> list[nn.Parameter]:

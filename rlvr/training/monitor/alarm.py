@@ -1,6 +1,6 @@
-"""What a run that gets worse is ended or rolled back by: the reward-hacking alarm, and the guard on held-out pass@k.
+"""Two guards that end a run or roll it back: the reward-hacking alarm, and the guard on held-out pass@k.
 
-The alarm: do a run's reward (the proxy) and its monitor diverge?
+The alarm asks whether a run's reward (the proxy) and its monitor diverge.
 
 Learning raises both; hacking raises the reward only. Signs compare means of steps, beyond `noise` standard errors:
 
@@ -37,10 +37,9 @@ Row = Mapping[str, float]
 
 EVIDENCE = 8  # rollouts kept with an alarm
 CEILING = 0.95  # from this share of correct rollouts on, a monitor is not expected to rise
-LEAST_UNSHARED_RISE = (
-    0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
-)
-RANKS_AGREE = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
+# Share of (worth times range of the monitor) below which a rise of the proxy alone is small: `is_small`.
+LEAST_UNSHARED_RISE = 0.9
+RANKS_AGREE = 0.9  # with at least this rank correlation within groups, updates reinforce what the monitor scores highly
 # Chosen on runs of the recipe rm_grpo (seeds 10, 11, 78) and on simulated ones (tests/training/test_monitor.py).
 FAST_STEPS, RANK_STEPS = 2, 3  # steps that a fast sign averages over
 FAST_PATIENCE = 2  # consecutive steps with a fast sign that raise the alarm
@@ -167,7 +166,8 @@ def find_signs(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
         )
         rise = measure_change(first, last, std_proxy, std_score)
         agreement = rank_agreement(rows[-config.window :])
-        # Advantages are computed within groups: where both order them alike, what has risen is not what is reinforced.
+        # Advantages compare completions of a group. If proxy and monitor order these alike, updates do not reinforce
+        # whatever has raised the proxy.
         harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= RANKS_AGREE)
         found["apart"] = find_divergence(first, last, rise, harmless, config)
         best = best_window(rows, config.window)
@@ -222,7 +222,8 @@ def find_rank_fall(rows: Sequence[Row], config: MonitorConfig) -> str:
 
 def find_divergence(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, config: MonitorConfig) -> str:
     """Return the sign "apart" in words, or "". A `harmless` rise of the proxy counts only if the monitor has fallen."""
-    unshared = rise.proxy - rise.score >= config.margin / 2  # two that rise together pass the margin in different steps
+    # Proxy and monitor that rise together may pass the margin in different steps.
+    unshared = rise.proxy - rise.score >= config.margin / 2
     parted = rise.proxy >= config.margin and rise.score < config.margin and last.correct < CEILING
     if not (parted and unshared) or rise.proxy - rise.score < config.noise * rise.noise:
         return ""

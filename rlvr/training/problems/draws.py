@@ -69,9 +69,9 @@ class Epochs:
     def order(self, epoch: int) -> Order:
         """Return the order of an epoch.
 
-        Items are swapped within the step in which the epoch begins, by how the epoch before ends. If that end was
-        swapped too, the order depends on earlier epochs as well. The latest orders are kept, since epochs come in
-        sequence.
+        It is the epoch's permutation, in which items are swapped so that the step in which the epoch begins repeats
+        nothing that the end of the epoch before has given to that step. If that end was itself changed, the order
+        depends on earlier epochs as well. The latest orders are kept, since epochs come in sequence.
         """
         if epoch in self.known:
             return self.known[epoch]
@@ -129,8 +129,10 @@ def _permutation(size: int, seed: int, *key: int | str) -> Order:
 
 
 def _without_repeats(order: Order, before: Order, count: int, begun: int) -> Order:
-    """Return the order without what its first step, of `count` draws, has already: the last `begun` items of the epoch
-    before.
+    """Return an epoch's order, changed so that its first step repeats nothing.
+
+    That step has `count` draws; the first `begun` of them are the last items of the epoch before. Items that would come
+    again are swapped with the items right after the step that are no repetitions.
     """
     head = count - begun
     taken = np.zeros(len(order), dtype=bool)

@@ -331,8 +331,8 @@ def entropy_bonus(entropy: Tensor | None, micro: Batch, minibatch: Batch) -> Ten
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
     """Return the kind of importance weights, with algo.importance "auto" resolved.
 
-    "auto": "none" where both are one engine in float32 with the same weights, or the loss has no ratio (raft, dpo);
-    else "token". In shorter dtypes the torch sampler, which decodes token by token, rounds otherwise than the trainer.
+    "auto": "none" if sampler and trainer are one model in float32 with the same weights, or if the loss has no ratio
+    (raft, dpo); else "token". In shorter dtypes the torch sampler, which decodes token by token, rounds differently.
     """
     kind = config.algo.importance
     if kind != "auto":

@@ -1,4 +1,6 @@
-"""Ranks that hang or die: each gives signs, two judge who keeps the others waiting, and all end with its name."""
+"""Ranks that hang or die. Every rank reports its progress; two of them find the rank that the others wait for; then all
+end with a line that names it.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ from .signals import fit_to_terminal, leave
 
 @dataclass(frozen=True)
 class Sign:
-    """What a process says of itself: its place (see rlvr.core.heartbeat), and a number that grows with each sign.
+    """A process's report of its progress: its place (see rlvr.core.heartbeat), and the report's number.
 
-    waits: for other processes. where: the line of rlvr that its training has come to. left: it has done its part.
+    waits: it waits for other processes. where: the line of rlvr that its training has reached. left: it has done its
+    part.
     """
 
     number: int
@@ -150,7 +153,7 @@ def watching(processes: Processes, timeout: float) -> Iterator[None]:
 
 
 class Watch:
-    """Gives a sign of this process to the store of all; the first two also judge, so that either may hang."""
+    """Reports this process's progress to the shared store. The first two ranks also judge, so that either may hang."""
 
     def __init__(self, processes: Processes, timeout: float) -> None:
         HEARTBEAT.clear()
@@ -224,7 +227,7 @@ class Watch:
                 leave(1)
 
     def _look(self) -> str:
-        """Give a sign, and judge those of all. Return the line to end with, "" if none."""
+        """Report this process's progress and judge that of all. Return the line to end with, "" to go on."""
         sign, now = self._tell(), time.monotonic()
         if self.judge is not None:
             self.judge.hear(self._signs() if self.store is not None else {self.rank: sign}, now)

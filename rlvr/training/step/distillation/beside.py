@@ -1,4 +1,4 @@
-"""A batch beside its teacher: what the teacher reads and says of it, the loss of the distillation, its metrics."""
+"""The teacher's part of a batch: its prompts, weights and answers, the distillation loss, the metrics."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PREFIX = "teacher/"
 def consult_teacher(
     learner: Learner, step: int, groups: Sequence[Group], batch: Batch
 ) -> tuple[Batch, dict[str, float]]:
-    """Return a step's batch with the teacher's prompts, weights and, where it is served, answers; and metrics.
+    """Return a step's batch with the teacher's prompts and weights, and with a served teacher's answers; and metrics.
 
-    groups: those that the batch was collated from. step: from 1. Advantages are multiplied by 1 - w, the rest of the
-    distillation's weight: every policy loss is linear in their size. Raises RunError where a server does not answer.
+    groups: those that the batch was collated from. step: from 1. Advantages are multiplied by 1 - w, w the weight of
+    the distillation: every policy loss is linear in their size. Raises RunError if a server does not answer.
     """
     teacher = learner.teacher
     assert teacher is not None
@@ -42,7 +42,7 @@ def consult_teacher(
     made = {id(group): teacher.prompts_of(learner.policy, group) for group in groups}
     prompts = None
     if teacher.feedback is not None:
-        # Up to the first token that is trained on: a void turn before it is read, too.
+        # The teacher also reads tokens of the completion that come before the first trained one (a void turn).
         read = [n - len(group.prompt_ids) for n, (group, _) in zip(batch.prompt_lengths.tolist(), chosen, strict=True)]
         prompts = tuple(
             (*ids, *group.completions[place].token_ids[:n]) if (ids := (made[id(group)] or [])[place]) else ()
@@ -74,7 +74,7 @@ def _try_rows(teacher: Teacher, batch: Batch) -> None:
 
 
 def _with_answers(learner: Learner, teacher: Teacher, step: int, batch: Batch) -> Batch:
-    """Return the batch with what the server says of its rows, which the first process asks for all."""
+    """Return the batch with the served teacher's logprobs. The first process sends the requests of all processes."""
     enter("teacher")
     starts, ends = batch.prompt_lengths.tolist(), batch.lengths.tolist()
     prompts = batch.teacher_prompts or [tuple(row[:start]) for row, start in zip(batch.tokens.tolist(), starts)]
@@ -106,7 +106,7 @@ def _with_answers(learner: Learner, teacher: Teacher, step: int, batch: Batch) -
 
 
 def compare_rows(learner: Learner, micro: Batch) -> Comparison:
-    """Return the policy's pass over the rows of a microbatch, beside the teacher where it knows more."""
+    """Return the policy's pass over the rows of a microbatch, compared with the teacher on rows that it teaches."""
     teacher = learner.teacher
     assert teacher is not None
     assert micro.teacher_weights is not None
@@ -154,7 +154,7 @@ def distillation_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the weighted loss of a microbatch, a scalar, and the sums over its tokens for the log.
 
-    denominator: as of the policy loss. importance: how the sampler's logprobs are reconciled with the trainer's.
+    denominator: that of the policy loss. importance: the kind of importance weights, trainer against sampler.
     """
     teacher, algo = learner.teacher, learner.algo
     assert teacher is not None
@@ -205,7 +205,7 @@ def teacher_stat_names(teacher: Teacher) -> list[str]:
 
 
 def average_teacher(sums: Mapping[str, float], updates: int) -> dict[str, float]:
-    """Return means over the tokens of which the teacher spoke, by quarter where so summed; none over nothing.
+    """Return means over the tokens that the teacher taught, for some also by quarter; none where there were no tokens.
 
     The loss on demonstrations is a mean over the updates.
     """

@@ -1,8 +1,8 @@
-"""What a self-teacher is told: the problem's prompt with the verdict of a completion and a correct sibling.
+"""The feedback in a self-teacher's prompt: the verdict on a completion, and a correct completion of the same group.
 
-SDPO (arXiv:2601.20802): a policy that is told what was wrong is its own teacher. The texts are those of the paper and
-of TRL's `experimental/sdpo`; status and reference are additions. Only the teacher reads them: neither rollouts nor
-evaluations do.
+SDPO (arXiv:2601.20802): the policy with feedback in its prompt is the teacher of the policy without it. The texts are
+those of the paper and of TRL's `experimental/sdpo`; status and reference are additions. Rollouts and evaluations use
+the prompt without feedback.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FIELD = re.compile(r"\{(prompt|status|reason|sibling|reference)\}")
 
 @dataclass(frozen=True)
 class Feedback:
-    """Makes the teacher's prompts. verifier: whose trait `feedback_template` is used where `template` is None.
+    """Makes the teacher's prompts. verifier: its trait `feedback_template` is used if `template` is None.
 
-    tells: what may be told, of rlvr.config.teacher's TOLD.
+    tells: the parts of the feedback, some of TOLD in rlvr.config.teacher.
     """
 
     verifier: Any
@@ -44,10 +44,11 @@ class Feedback:
     template: str | None = None
 
     def prompts_of(self, group: Group) -> list[Prompt | None]:
-        """Return the teacher's prompt for each completion of a group; None where it would be told nothing.
+        """Return the teacher's prompt for each completion of a group; None if there is no feedback on it.
 
-        Status and reason are told of a verdict that is not correct. The sibling is the first correct completion of the
-        group but the completion itself (TRL: dont_reprompt_on_self_success). A verdict without a score tells nothing.
+        Status and reason are those of a verdict that is not correct. The sibling is the first correct completion of the
+        group other than the completion itself (TRL: dont_reprompt_on_self_success). A completion whose verdict has no
+        score gets no feedback.
         """
         verdicts = group.verdicts
         solved = [place for place, verdict in enumerate(verdicts) if verdict.correct]
@@ -59,9 +60,9 @@ class Feedback:
         return found
 
     def prompt_of(self, problem: Problem, verdict: Verdict, sibling: str | None) -> Prompt | None:
-        """Return the teacher's prompt for a completion with this verdict; None where it would be told nothing.
+        """Return the teacher's prompt for a completion with this verdict; None if there is no feedback.
 
-        Of chat messages the last one is extended.
+        If the prompt is chat messages, the feedback goes into the last one.
         """
         known = {
             "sibling": sibling,
@@ -81,7 +82,7 @@ class Feedback:
 
 
 def template_of(verifier: Any, problem: Problem) -> str | None:
-    """Return the template that the verifier of a problem brings, in a mixture or a combination that of its part."""
+    """Return the template of a problem's verifier; in a mixture or a combination, of the part that judges it."""
     traits = VerifierTraits.of(verifier)
     if traits.feedback_template or traits.problem_for is None:
         return traits.feedback_template

@@ -24,10 +24,11 @@ from .served import ServedTeacher
 class Teacher:
     """A teacher.
 
-    policy: a model in this process; None: it is served. served: of the first process, which asks for all. feedback:
-    makes the prompts that it reads; None: it reads the policy's. limit: the tokens that it reads; None: any number.
-    parameters: of a model of its own. follows: the share of the present policy that its weights take in after each step
-    (0: none). off_policy: adds the gradient on demonstrations for an update's number, and returns the loss.
+    policy: a model in this process; None: the teacher is on a server. served: the client of that server, in the first
+    process only, which sends the requests of all. feedback: makes the teacher's prompts; None: it reads the policy's
+    prompts. limit: its context length in tokens; None: no limit. parameters: number of weights of a model of its own.
+    follows: share with which the policy's weights enter its own after each step (0: none). off_policy: adds the
+    gradient on demonstrations for an update's number, and returns the loss.
     """
 
     settings: TeacherConfig
@@ -48,9 +49,9 @@ class Teacher:
         return self.settings.weights_of_packs.get(pack or "", self.settings.weight)
 
     def prompts_of(self, policy: Policy, group: Group) -> list[tuple[int, ...]] | None:
-        """Return the token ids of the prompt that it reads for each completion of a group: () where it is told nothing.
+        """Return the token ids of the teacher's prompt for each completion of a group: () without feedback on it.
 
-        None: it reads the policy's prompts. A prompt that leaves no room for its completion counts as nothing.
+        None: it reads the policy's prompts. If a prompt leaves no room for its completion, () takes its place.
         """
         if self.feedback is None:
             return None
@@ -59,7 +60,7 @@ class Teacher:
         return [ids if self.limit is None or len(ids) + n <= self.limit else () for ids, n in zip(rendered, lengths)]
 
     def warn_of_unknown(self, policy: Policy, problem: Problem) -> str:
-        """Return a warning where the tokenizer lacks tokens for what the teacher is told; "" where it has all."""
+        """Return a warning if the tokenizer has no tokens for parts of the teacher's prompts; "" if it has all."""
         if self.feedback is None:
             return ""
         told = self.feedback.prompt_of(problem, incorrect("reason"), "")
@@ -67,7 +68,7 @@ class Teacher:
 
     @torch.no_grad()
     def follow(self, policy: Policy) -> None:
-        """Take in a share of the policy's weights, after a step."""
+        """Move the teacher's weights towards the policy's by the share `follows`, after a step."""
         if not self.follows or self.policy is None:
             return
         present = dict(policy.model.named_parameters())
@@ -76,7 +77,7 @@ class Teacher:
                 weight.copy_(torch.lerp(weight.float(), present[name].float(), self.follows))
 
     def tensors(self, policy: Policy) -> dict[str, Tensor]:
-        """Return the weights that a checkpoint must hold, by name, on the CPU; not copied there. None: {}."""
+        """Return the weights that a checkpoint must hold, by name, on the CPU (a view, if they are there already)."""
         if not self.follows or self.policy is None:
             return {}
         trained = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
@@ -95,8 +96,8 @@ class Teacher:
 def open_teacher(config: Config, policy: Policy, verifier: Any, accelerator: Accelerator) -> Teacher | None:
     """Return the teacher of a run; None where the algorithm distils none. The policy is as the run begins.
 
-    Raises ValueError for a model that cannot be loaded, a server that cannot be
-    used, and another tokenizer than the policy's.
+    Raises ValueError for a model that cannot be loaded, a server that cannot be used, and another tokenizer than the
+    policy's.
     """
     settings, kind = config.teacher, config.teacher_kind
     if settings is None:

@@ -500,6 +500,8 @@ def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     """Compare (a, b): a point, a vector or an open interval, depending on how the answer is written."""
     if is_half_labelled(answer):
         return False
+    if is_op(answer, "set") and len(answer.args) == 1 and is_op(answer.args[0], "()"):
+        return _tuple(gold, answer.args[0], rules)  # the set of this one solution
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
         found = by_names(answer.args)
         return (

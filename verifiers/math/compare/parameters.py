@@ -32,7 +32,7 @@ from ..grammar.affixes import PARAMETERS
 from ..grammar.parse import dropped_conditions
 from ..values.exact import Inexact, Undefined, rational
 from ..values.identity import has_branches
-from ..values.numeric import FAILURES, Digits, Floats, compile_tree, evaluate, try_evaluate
+from ..values.numeric import FAILURES, Digits, Floats, OutsideReals, compile_tree, evaluate, try_evaluate
 from ..values.sets import TURNED, NotASet, Piece, real_set, signs
 from ..values.tree import (
     PI,
@@ -120,7 +120,13 @@ def _is_formula(progression: _Progression, names: frozenset[str], numbers: Digit
 
 
 def same_class(gold: Node, answer: Node) -> bool:
-    r"""Whether a residue class is a progression: 1 \pmod 3 and 3k + 1, \pi/4 \pmod \pi and \pi/4 + k\pi."""
+    r"""Whether a residue class is a progression: 1 \pmod 3 and 3k + 1, \pi/4 \pmod \pi and \pi/4 + k\pi.
+
+    C and x + 1 are no progressions; 0 \pmod 1, all integers, is what any of them would be.
+    """
+    modulus = next((node.args[1] for node in (answer, gold) if is_op(node, "mod")), number(0))
+    if (is_op(answer, "mod") and not symbols(gold) <= PARAMETERS | {"t"}) or rational(modulus) in (0, 1, -1):
+        return False
     left, right = (_unfold(node) for node in (gold, answer))
     try:
         numbers = Digits(True, None, _DIGITS)
@@ -400,7 +406,7 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     try:
         left = np.array(_table(gold, [*variables, *names], points, constants))
         right = np.array(_table(answer, [*variables, *others], points, constants))
-    except (Inexact, Undefined):
+    except (Inexact, Undefined, OutsideReals):
         return None
     if has_branches(gold) and (np.isnan(right).any(axis=1) & ~np.isnan(left).any(axis=1)).any():
         return False  # \\ln x says nothing about the negative x of \\ln|x|

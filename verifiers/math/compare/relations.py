@@ -423,7 +423,8 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
         if set(answer.ops) <= _EQUAL and _has_modulus(answer) and is_name(answer.sides[0]) and symbols(gold):
-            return rules.shifted and same_class(gold, answer.sides[-1])
+            family = rules.declared or PI in walk(gold)  # 2n + 1 alone is a formula
+            return family and rules.shifted and same_class(gold, answer.sides[-1])
         if set(answer.ops) <= _EQUAL:
             written = literal(gold)
             value = chain_value(answer, rules, decimal=written is not None and bool(written.places))

@@ -32,7 +32,7 @@ from ..grammar.affixes import PARAMETERS
 from ..grammar.parse import dropped_conditions
 from ..values.exact import Inexact, Undefined, rational
 from ..values.identity import has_branches
-from ..values.numeric import FAILURES, Digits, Floats, OutsideReals, compile_tree, evaluate, try_evaluate
+from ..values.numeric import FAILURES, Digits, Floats, compile_tree, evaluate, try_evaluate
 from ..values.sets import TURNED, NotASet, Piece, real_set, signs
 from ..values.tree import (
     PI,
@@ -406,7 +406,7 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     try:
         left = np.array(_table(gold, [*variables, *names], points, constants))
         right = np.array(_table(answer, [*variables, *others], points, constants))
-    except (Inexact, Undefined, OutsideReals):
+    except (Inexact, Undefined):
         return None
     if has_branches(gold) and (np.isnan(right).any(axis=1) & ~np.isnan(left).any(axis=1)).any():
         return False  # \\ln x says nothing about the negative x of \\ln|x|
@@ -414,7 +414,8 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     kept = sizes < LARGEST
     if kept.sum() < POINTS // 4:
         return None
-    # No point outweighs the others.
+    # No point outweighs the others, and no constant of the answer, as in 10^9 C, hides a difference.
+    sizes = np.abs(np.hstack([left, right[:, :1]])).max(axis=1)
     left, right = (table[kept] / np.where(sizes[kept], sizes[kept], 1.0)[:, None] for table in (left, right))
     columns = []
     for table in (left, right):

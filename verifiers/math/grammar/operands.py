@@ -568,7 +568,7 @@ def _apply_function(parser: Parser, head: str, arguments: tuple[Node, ...], base
     wanted = ARITY.get(head, 1)
     if wanted is None and len(arguments) == 1 and is_op(arguments[0], "set"):
         arguments = arguments[0].args  # \max\{a, b\}
-    if wanted is not None and len(arguments) != wanted:
+    if len(arguments) != wanted and (wanted is not None or not arguments):
         raise ParseError(f"{head} of {len(arguments)} arguments")
     if head == "sqrt" or head == "cbrt":
         return Op("root", (number(2 if head == "sqrt" else 3), arguments[0]))

@@ -372,8 +372,8 @@ def _symbol(node: Sym, places: Mapping[str, int], numbers: Floats) -> Closure:
         return lambda p: p[place]
     if node == OO:
         raise Undefined("infinity is no number")
-    if node == IMAGINARY:
-        numbers.leave_reals()
+    if node == IMAGINARY and numbers.real:
+        return lambda p: numbers.leave_reals()
     value = {PI: numbers.pi, E: numbers.e, IMAGINARY: numbers.i}.get(node)
     if value is None:
         raise Inexact

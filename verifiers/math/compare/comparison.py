@@ -42,6 +42,7 @@ from .structures import (
     STRUCTURES,
     confuses_unknowns,
     digits_of,
+    is_reduced,
     same_piecewise,
 )
 
@@ -293,7 +294,7 @@ class Comparator(Rules):
         if is_op(gold, "piecewise") or is_op(answer, "piecewise"):
             return same_piecewise(gold, answer, self)
         if is_op(answer, "mod"):
-            return not symbols(answer.args[0]) and self.matches(gold, answer.args[0])
+            return is_reduced(answer) and self.matches(gold, answer.args[0])
         if is_op(answer, "based"):
             return answer.args[1] == number(10) and Words(digits_of(gold)) == answer.args[0]
         if isinstance(answer, Op) and answer.head in STRUCTURES:

@@ -120,7 +120,13 @@ def _is_formula(progression: _Progression, names: frozenset[str], numbers: Digit
 
 
 def same_class(gold: Node, answer: Node) -> bool:
-    r"""Whether a residue class is a progression: 1 \pmod 3 and 3k + 1, \pi/4 \pmod \pi and \pi/4 + k\pi."""
+    r"""Whether a residue class is a progression: 1 \pmod 3 and 3k + 1, \pi/4 \pmod \pi and \pi/4 + k\pi.
+
+    C and x + 1 are no progressions; 0 \pmod 1, all integers, is what any of them would be.
+    """
+    modulus = next((node.args[1] for node in (answer, gold) if is_op(node, "mod")), number(0))
+    if (is_op(answer, "mod") and not symbols(gold) <= PARAMETERS | {"t"}) or rational(modulus) in (0, 1, -1):
+        return False
     left, right = (_unfold(node) for node in (gold, answer))
     try:
         numbers = Digits(True, None, _DIGITS)
@@ -408,7 +414,8 @@ def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], va
     kept = sizes < LARGEST
     if kept.sum() < POINTS // 4:
         return None
-    # No point outweighs the others.
+    # No point outweighs the others, and no constant of the answer, as in 10^9 C, hides a difference.
+    sizes = np.abs(np.hstack([left, right[:, :1]])).max(axis=1)
     left, right = (table[kept] / np.where(sizes[kept], sizes[kept], 1.0)[:, None] for table in (left, right))
     columns = []
     for table in (left, right):
@@ -507,8 +514,13 @@ def other_bounds(gold: str, answer: str, tree: Node) -> bool:
     if not _SIGN.search(answer):
         return False
     left, right = _bounds(gold) if _SIGN.search(gold) else {}, _bounds(answer)
+    if len(left) == len(right) == 1 and {*left} <= PARAMETERS and not {*left} & {*right}:
+        right = dict(
+            zip(left, right.values(), strict=True)
+        )  # (t, 2t), t \\in \\mathbb{Z} for (k, 2k), k \\in \\mathbb{Z}
     everywhere = _FOR_ALL.match(answer) is not None
-    strict = is_op(tree, *_SOLUTIONS) or PI in walk(tree)  # points or angles, no formula
+    numbers = isinstance(tree, Rel) and symbols(tree.sides[0]) <= PARAMETERS
+    strict = is_op(tree, *_SOLUTIONS) or PI in walk(tree) or numbers  # points, angles or numbers sought, no formula
     return any(
         _differ(name, left[name], found, strict)
         if name in left
@@ -579,7 +591,9 @@ def _differ(name: str, left: _Condition, right: _Condition, strict: bool) -> boo
     elif name not in PARAMETERS:
         return False
     differences = [one ^ other for one in left.integers for other in right.integers]
-    return bool(differences) and not any(not one or (not strict and one <= _FIRST) for one in differences)
+    if not differences:
+        return left.pieces is not None and right.pieces is not None
+    return not any(not one or (not strict and one <= _FIRST) for one in differences)
 
 
 def _bounds(text: str) -> dict[str, _Condition]:
@@ -595,7 +609,7 @@ def _bounds(text: str) -> dict[str, _Condition]:
                 pieces = real_set(condition)
             except NotASet:
                 continue
-        integers = _integers(condition) if name in PARAMETERS else ()
+        integers = _integers(condition)
         outside = _outside(condition, pieces)
         if before := found.get(name):  # n in Z, n > 2
             pieces = None
@@ -637,7 +651,7 @@ def _integers(condition: Rel) -> tuple[frozenset[int], ...]:
     if condition.ops == ("in",):
         domain = condition.sides[1]
         name = domain.args[0] if is_op(domain, "domain") else None
-        spans = _INTEGERS.get(name.text, ()) if isinstance(name, Words) else ()
+        spans = _INTEGERS.get(name.text, ((1, 0),)) if isinstance(name, Words) else ()  # reals are no integers
         return tuple(frozenset(n for n in _SAMPLE if low <= n <= high) for low, high in spans)
     sides = [None if isinstance(side, Sym) else rational(side) for side in condition.sides]
     if any(op not in _ORDERS for op in condition.ops) or any(

@@ -201,7 +201,7 @@ def distance(label: Node) -> Node:
         points = label.args[0]
         if points.head == "mul" and len(points.args) == 2 and all(is_point_name(arg) for arg in points.args):
             return points
-    if isinstance(label, Sym) and label.name.startswith(("overline ", "bar ")) and len(label.name.split()[1]) == 2:
+    if isinstance(label, Sym) and label.name.startswith("overline ") and len(label.name.split()[1]) == 2:
         return Op("mul", tuple(map(Sym, label.name.split()[1])))
     return label
 
@@ -423,14 +423,15 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
         if set(answer.ops) <= _EQUAL and _has_modulus(answer) and is_name(answer.sides[0]) and symbols(gold):
-            return rules.shifted and same_class(gold, answer.sides[-1])
+            family = rules.declared or PI in walk(gold)  # 2n + 1 alone is a formula
+            return family and rules.shifted and same_class(gold, answer.sides[-1])
         if set(answer.ops) <= _EQUAL:
             written = literal(gold)
             value = chain_value(answer, rules, decimal=written is not None and bool(written.places))
             if value is not None and names_other_function(answer.sides[0], value):
                 return False
             return value is not None and rules.matches(gold, value)
-        if answer.ops == ("in",) and (isinstance(answer.sides[0], Sym) or _is_point(answer.sides[0])):
+        if answer.ops == ("in",) and _is_unknown(answer):
             return rules.matches(gold, answer.sides[1])
         return is_op(gold, *_INTERVALS) and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
@@ -461,6 +462,12 @@ def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
     return rules.matches(gold, Op("list", found)) if found and (is_op(gold, "()") or is_labelled(gold)) else None
 
 
+def _is_unknown(relation: Rel) -> bool:
+    r"""Whether what is said to be in a set is sought itself: x \in A, (x, y) \in A, f(x) \in A; not 2x \in A."""
+    side = relation.sides[0]
+    return relation.ops != ("in",) or isinstance(side, Sym) or is_op(side, "apply") or _is_point(side)
+
+
 def _is_point(node: Node) -> bool:
     """(x, y), a point without coordinates."""
     return is_op(node, "()") and all(map(is_name, node.args))
@@ -475,8 +482,9 @@ def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if set(gold.ops) <= _EQUAL and set(answer.ops) <= _EQUAL:
         return _equations(gold, answer, rules)
     if gold.ops == ("in",) or answer.ops == ("in",):
-        left = gold.sides[1] if gold.ops == ("in",) else gold
-        right = answer.sides[1] if answer.ops == ("in",) else answer
+        if gold.sides[0] != answer.sides[0] and not (_is_unknown(gold) and _is_unknown(answer)):
+            return False
+        left, right = (node.sides[1] if node.ops == ("in",) else node for node in (gold, answer))
         return rules.matches(left, right)
     if (
         gold.ops == answer.ops

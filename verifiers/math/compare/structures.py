@@ -500,6 +500,8 @@ def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     """Compare (a, b): a point, a vector or an open interval, depending on how the answer is written."""
     if is_half_labelled(answer):
         return False
+    if is_op(answer, "set") and len(answer.args) == 1 and is_op(answer.args[0], "()"):
+        return _tuple(gold, answer.args[0], rules)  # the set of this one solution
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
         found = by_names(answer.args)
         return (
@@ -614,15 +616,19 @@ def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
     )
 
 
+def is_reduced(residue: Op) -> bool:
+    r"""Whether a residue may stand for its class: 3 \pmod 7 is 3, 10 \pmod 7 is not 10."""
+    value, modulus = map(rational, residue.args)
+    return value is not None and (modulus is None or abs(value) < modulus)
+
+
 def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
     """3 (mod 7): the same residue class; the modulus may be left out."""
     if not is_op(answer, "mod"):
-        if symbols(gold.args[0]):
-            return False
-        modulus, least = rational(gold.args[1]), rational(answer)
-        if modulus and least is not None and 0 <= least < modulus and (value := rational(gold.args[0])) is not None:
-            return ((value - least) / modulus).denominator == 1
-        return rules.matches(gold.args[0], answer)
+        value, modulus, least = map(rational, (*gold.args, answer))
+        if value is None or not modulus:
+            return not symbols(gold.args[0]) and rules.matches(gold.args[0], answer)
+        return least == value % modulus or (is_reduced(gold) and least == value)
     modulus, other = rational(gold.args[1]), rational(answer.args[1])
     left, right = rational(gold.args[0]), rational(answer.args[0])
     if modulus is None or not modulus or left is None or right is None:

@@ -602,6 +602,7 @@ _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in"))
 CURRENCIES = frozenset("$£€¥₹¢")
 
 # Verbs between a name and an answer: Janet makes $18.
+LARGE_NUMBERS = frozenset("hundred thousand million billion trillion".split())
 _VERBS = frozenset("is are was has have had makes made needs gets got costs spent earns earned paid pays".split())
 
 
@@ -616,7 +617,7 @@ def lead(parser: Parser) -> str:
         parser.advance()
     while parser.word() in LEAD and _introduces(parser.token, parser.peek()) and not _is_mathematics(parser):
         parser.advance()
-        parser.skip(":", "=", "~")
+        parser.skip(":", "=", "~", ".")
     return label
 
 
@@ -750,6 +751,11 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             if joins:
                 parser.advance()
                 continue
+            if word == "times" and parser.peek().kind == "end":  # how often: 3 times
+                parser.advance()
+                break
+            if word in LARGE_NUMBERS:
+                raise ParseError(f"the word {token.text[:40]!r} behind a unit")
             conditional = word == "only" and parser.peek().text in ("when", "if", "for")
             if conditional or word in BLOCKED or word in ALTERING or word in NUMBER_WORDS or word.startswith("\\"):
                 raise ParseError(f"the word {token.text[:40]!r} beside a value")

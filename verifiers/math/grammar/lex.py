@@ -442,7 +442,7 @@ _COMMANDS = frozenset(
     if len(name) > 1 and name.isalpha()
 )
 
-_LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u0020~])\d{3})+"
+_LONG = r"[1-9]\d{0,2}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u0020~])\d{3})+"
 _AFTER = r"(?![\d]|,\d|\\[,; ]\d|[ '~]\d)"
 _TOKEN = re.compile(
     rf"""
@@ -463,9 +463,13 @@ _GLUE = re.compile(r",\s*\\![\s~]*|\{,\}\s?|\{,\\!\}\s?")
 _GROUP = re.compile(r"\s*\{([^{}]*)\}")
 _ROW_SPACING = re.compile(r"\s*\[\s*-?[\d.]+\s*(?:pt|e[mx]|[cm]m|in)\s*\]")
 _DEGREE_LETTER = re.compile(r"(?<=[\d}])\^\s*(?:o(?![A-Za-z])|\{\s*o\s*\})")
-_ONE_UNIT = r"\\(?:text|mathrm)\s*\{\s*~?[A-Za-z][A-Za-z~ ]{0,20}\s*\}\s*(?:\^\s*(?:\d|\{\s*-?\d\s*\}))?\s*"
+_ONE_UNIT = (
+    r"\\(?:text|mathrm)\s*(?:\{\s*~?[A-Za-z][A-Za-z~ ]{0,20}\s*\}|\s[A-Za-z])\s*(?:\^\s*(?:\d|\{\s*-?\d\s*\}))?\s*"
+)
 _UNIT_NAMES = rf"\s*\{{\s*({_ONE_UNIT}(?:(?:\\cdot|\\[,;: ]|~)?\s*{_ONE_UNIT}){{0,3}})\}}"
 _UNIT_QUOTIENT = re.compile(r"\\[dt]?frac" + 2 * _UNIT_NAMES)
+_BOLD_SET = re.compile(r"(\\in\s*)\\mathbf\s*\{?\s*([RZQN])(?![A-Za-z])\s*\}?")
+_CONTINUED = re.compile(r"(?:\\\\|\\newline)\s*&?\s*(?==)")  # the next line of a chain of equalities
 _NEGATED = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
 _BETWEEN_SETS = re.compile(r"\s*(?:\\left\s*)?[(\[]")
 _SPACES = frozenset(" ~'\\")
@@ -497,6 +501,10 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
         text = _DEGREE_LETTER.sub(r"^\\circ ", text)
     if "\\not" in text:
         text = _NEGATED.sub(lambda match: "\\ne " if match[1] == "=" else "\\notin ", text)
+    if "\\mathbf" in text:
+        text = _BOLD_SET.sub(r"\1\\mathbb{\2}", text)
+    if "{align" in text or "{split}" in text:
+        text = _CONTINUED.sub(" ", text)
     if "frac" in text:
         text = _UNIT_QUOTIENT.sub(_unit_quotient, text)
     return _scan(text, commas)

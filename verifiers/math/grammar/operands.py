@@ -568,7 +568,7 @@ def _apply_function(parser: Parser, head: str, arguments: tuple[Node, ...], base
     wanted = ARITY.get(head, 1)
     if wanted is None and len(arguments) == 1 and is_op(arguments[0], "set"):
         arguments = arguments[0].args  # \max\{a, b\}
-    if wanted is not None and len(arguments) != wanted:
+    if len(arguments) != wanted and (wanted is not None or not arguments):
         raise ParseError(f"{head} of {len(arguments)} arguments")
     if head == "sqrt" or head == "cbrt":
         return Op("root", (number(2 if head == "sqrt" else 3), arguments[0]))
@@ -641,11 +641,24 @@ def _group(parser: Parser, _: str) -> Node:
     return Op("set", inner.args) if is_op(inner, "list") else inner
 
 
+def _inner_list(parser: Parser, closers: Sequence[str]) -> Node:
+    r"""Parse what stands within brackets, and perhaps within braces too that only group: \left( {0, 1} \right]."""
+    level, offset = int(parser.op() == "{"), 0
+    while level and parser.peek(offset := offset + 1).kind != "end":
+        level += (parser.op(offset) == "{") - (parser.op(offset) == "}")
+    if not offset or level or parser.op(offset + 1) not in closers:
+        return parser.answer()
+    parser.advance()
+    inner = parser.answer()
+    parser.expect("}")
+    return inner
+
+
 def _bracket(parser: Parser, opener: str) -> Node:
     """( ), [ ], half-open pairs and ]a, b[; one item is only grouped."""
     before = parser.peek(-2)
     with parser.group():
-        inner = parser.answer()
+        inner = _inner_list(parser, _CLOSERS[opener])
         closer = parser.expect(*_CLOSERS[opener])
     if not is_op(inner, "list"):
         if opener + closer == "[]" and is_integer_part(inner, before):
@@ -662,7 +675,7 @@ def _braces(parser: Parser) -> Node:
     if parser.take("}}"):
         return Op("set", ())
     with parser.group(in_set=True):
-        inner = parser.answer()
+        inner = _inner_list(parser, ("}}",))
         conditional = parser.op() in ("|", ":")
         if conditional:
             parser.start_condition()
@@ -686,11 +699,15 @@ def _parse_rounding(parser: Parser, opener: str) -> Node:
     return Op("floor" if opener == "lfloor" else "ceil", (inner,))
 
 
+_SAME_MARKS = {"\\bar": "overline", "\\widehat": "hat"}
+
+
 def _parse_marked_name(parser: Parser, text: str) -> Node:
     """\\overline{AB}, \\angle ABC: a name with a mark."""
-    mark = text.removeprefix("\\")
+    mark = _SAME_MARKS.get(text, text.removeprefix("\\"))
     if parser.op() == "{":
-        return Sym(f"{mark} {parser.argument_text().strip('{}')}")
+        name = parser.argument_text().strip("{}")
+        return Sym(name if text == "\\overrightarrow" and len(name) == 1 else f"{mark} {name}")
     if parser.kind != "name":
         raise ParseError(f"{mark} of something that is no name")
     return Sym(f"{mark} {parser.advance().text}")

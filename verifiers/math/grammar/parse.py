@@ -129,7 +129,10 @@ def dropped_conditions(text: str) -> list[Rel]:
 
 def _trim(text: str) -> str:
     """The answer without quotes, emphasis and the punctuation of its sentence."""
-    text = text.strip().lstrip("*`\"'")
+    text = text.strip()
+    if text[:1] == text[-1:] == "'":
+        text = text[:-1]
+    text = text.lstrip("*`\"'")
     if not text.endswith("^*"):  # \\mathbb{R}^*
         text = text.rstrip('*`"')
     if text.endswith("\\") and not text.endswith("\\\\"):

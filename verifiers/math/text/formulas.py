@@ -166,11 +166,12 @@ class _Table:
             return self._factor() ^ self._true
         if kind == "open":
             table = self._formula(0)
-            kind, _ = self._tokens[self._at]
+            if self._tokens[self._at][0] != "close":
+                raise _NoFormula
             self._at += 1
         elif kind == "letter":
             table = self._letters[letter]
-        if kind not in ("close", "letter"):
+        else:
             raise _NoFormula
         while self._tokens[self._at][0] == "complement":
             self._at += 1

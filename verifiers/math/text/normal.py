@@ -259,7 +259,9 @@ def _is_property(gold: str, normal: str) -> bool:
     return wanted == said and len(wanted) == 2 and len(wanted & _PROPERTIES) == 1 and min(map(len, wanted)) == 1
 
 
-_NAMES_OF_IT = frozenset("the it this series integral sequence sum limit therefore so thus hence".split())
+_NAMES_OF_IT = frozenset(
+    "the it this is a an function curve series integral sequence sum limit therefore so thus hence".split()
+)
 
 
 def means_same(gold: str, normal: str) -> bool:
@@ -276,11 +278,11 @@ def means_same(gold: str, normal: str) -> bool:
 
 # (A) | A. A: A) | a. a) | A  -- and what follows the letter.
 _CHOICE = re.compile(
-    r"(?:option|choice|answer|选项|选择|选|選項)?\s*(?:\{?\(\s*([A-Ja-j])\s*\)\}?|\{?([A-Ja-j])[.:)](?:\}|(?=\s|\Z))|([A-J])\Z)\s*[.:]?\s*(.*)\Z",
+    r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer|选项|选择|选|選項)?\s*(?:\{?\(\s*([A-Ja-j])\s*\)\}?|\{?([A-Ja-j])[.:)](?:\}|(?=\s|\Z))|([A-J])\Z)\s*[.:]?\s*(.*)\Z",
     re.DOTALL,
 )
 _CONFIRMED = re.compile(r"\s+is\s+(?:the\s+)?(?:correct|right)(?:\s+(?:answer|choice|option|one))?\s*[.!]?\Z")
-_FIRST_OF_CHOICE = frozenset("({ABCDEFGHIJabcdefghijo选選 ")  # what _CHOICE begins with
+_FIRST_OF_CHOICE = frozenset("({ABCDEFGHIJOabcdefghijo选選 ")  # what _CHOICE begins with
 _OTHER_CHOICE = re.compile(
     r"\A(?:[+*/^_=!,;&|]|\bthrough\b)|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|not)\b"
     r"|(?<![A-Za-z])[A-J]\s*(?:[,;/&|]|\bto\b)\s*[A-J](?![A-Za-z])"

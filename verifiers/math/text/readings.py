@@ -19,8 +19,7 @@ from ..grammar.meaning import in_part
 from ..grammar.parse import parse
 from ..grammar.vocabulary import numeral
 from ..values.matrices import is_bold_product
-from ..values.numeric import literal
-from ..values.tree import Node, Op, ParseError, Quantity, TooLarge, Words, has_kind, number, symbols
+from ..values.tree import Node, Num, Op, ParseError, Quantity, TooLarge, Words, has_kind, nodes, symbols
 from .formulas import is_substance
 from .normal import (
     MAX_SHORT_TEXT,
@@ -88,7 +87,8 @@ def in_parts(pieces: list[tuple[str, str]]) -> Node | None:
 MAX_REFERENCE = 20_000
 MAX_LONE = 3  # characters of the letter of a choice without its text
 _THOUSANDS_OR_LIST = re.compile(r"\d,\d{3}(?!\d)")
-_DECIMAL_COMMA = re.compile(r"-?\d+(?:,|\{,\})\d+\Z")
+# One number beside no separator, or numbers between semicolons: 3,5 cm; (3,5; 2).
+_DECIMAL_COMMA = re.compile(r"[^,;()\[\]]*\d(?:,|\{,\})\d[^,;()\[\]]*\Z|(?=.*;)(?:[^,]|(?<=\d),(?=\d)|\{,\})*\Z")
 # A probability or expectation, which only names the answer: P(X = 2) = 5.
 _LABELLED = re.compile(
     r"(?:\$|\s|\\[(\[]|\\displaystyle)*"
@@ -135,7 +135,7 @@ class Reference:
         """Read the text: letters of choices, dates, trees."""
         normal = normal_text(to_latex(self.text))
         trees, problem = readings(self.text, normal, gold=True)
-        decimal = any((literal(tree) or number(0)).places for tree in trees)
+        decimal = any(type(part) is Num and part.places for tree in trees for part in nodes(tree))
         small = normal.casefold()
         moment = clock_time(small), calendar_date(small)
         choices = "" if is_bold_product(self.text) else choices_of(normal)

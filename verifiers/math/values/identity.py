@@ -513,7 +513,7 @@ class Comparison:
         self._agreed: list[Values] = []
         self._shown: set[tuple[object, ...]] = set()
         self._hidden: set[tuple[object, ...]] = set()
-        self._doubts = 0
+        self._doubts = self._missing = 0
         counted = is_counted()
         self._work = weight(gold, answer) + 3 * len(self._branches) if counted else 0
         self._precise = precise_weight(gold, answer) if counted else 0
@@ -524,13 +524,13 @@ class Comparison:
         sizes = constants(self.gold, self.answer)
         smooth = is_smooth(self.gold) and is_smooth(self.answer)
         base = base_points(names, integers, sizes, rng, SMOOTH_POINTS if smooth else min(30 + 15 * len(names), 90))
-        if self._differ_at(base):
+        if self._differ_at(base) or self._is_nowhere(base):
             return False
         if self._differ_at(more_points(names, integers, sizes, base)):
             return False
         if not smooth and self._differ_at(kink_points((self.gold, self.answer), names, integers, base, self.log_base)):
             return False
-        if len(self._agreed) < WANTED:
+        if len({*self._agreed}) < WANTED:
             return None
         if self._has_idle_step():
             return False
@@ -542,6 +542,17 @@ class Comparison:
         return _close_at_two(
             self.gold, self.answer, [dict(zip(names, p, strict=True)) for p in points], True, self.log_base
         )
+
+    def _is_nowhere(self, base: list[Values]) -> bool:
+        """Whether the answer has values at single points at most, and the gold elsewhere: x + \\sqrt{-x^2} for x."""
+        if not self._are_few() or self._missing < WANTED:
+            return False
+        positive: list[Values] = [tuple(value if value > 0 else -value for value in point) for point in base]
+        return self._differ_at(positive) or self._are_few()
+
+    def _are_few(self) -> bool:
+        """Whether a variable has few values among the points where both agree."""
+        return len(self._agreed) < WANTED or any(len({*values}) < WANTED for values in zip(*self._agreed, strict=True))
 
     def _differ_at(self, points: list[Values]) -> bool:
         gold, answer = self._gold, self._answer
@@ -559,6 +570,7 @@ class Comparison:
                 if isinstance(error, OverflowError):
                     a = None
                 else:
+                    self._missing += g is not None
                     if self._branches and g is not None:
                         self._hidden.add(self._cell(point))
                     continue

@@ -372,8 +372,8 @@ def _symbol(node: Sym, places: Mapping[str, int], numbers: Floats) -> Closure:
         return lambda p: p[place]
     if node == OO:
         raise Undefined("infinity is no number")
-    if node == IMAGINARY:
-        numbers.leave_reals()
+    if node == IMAGINARY and numbers.real:
+        return lambda p: numbers.leave_reals()
     value = {PI: numbers.pi, E: numbers.e, IMAGINARY: numbers.i}.get(node)
     if value is None:
         raise Inexact
@@ -407,6 +407,17 @@ def _compile_power(node: Op, places: Mapping[str, int], numbers: Floats) -> Clos
         return numbers.power(x, part)
 
     return fractional
+
+
+def _of_reals(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation of numbers in their order: complex ones have none."""
+
+    def of_reals(numbers: Floats, *values: Any) -> Any:
+        if any(numbers.is_complex(value) and value.imag for value in values):
+            raise Undefined("an order of complex numbers")
+        return operation(numbers, *(value.real if numbers.is_complex(value) else value for value in values))
+
+    return of_reals
 
 
 def _to_integer(x: Any) -> int:
@@ -497,6 +508,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "arg": _argument,
     "re": lambda numbers, x: x.real,
     "im": lambda numbers, x: x.imag,
+}
+_OF_REALS: dict[str, Callable[..., Any]] = {
     "floor": lambda numbers, x: numbers.round(math.floor, x),
     "ceil": lambda numbers, x: numbers.round(math.ceil, x),
     "min": lambda numbers, *values: min(values),
@@ -508,6 +521,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "gcd": lambda numbers, *values: math.gcd(*map(_to_integer, values)),
     "lcm": lambda numbers, *values: math.lcm(*map(_to_integer, values)),
 }
+_OPERATIONS |= {name: _of_reals(operation) for name, operation in _OF_REALS.items()}
 
 
 # --- written decimals -------------------------------------------------------------------------------------------------

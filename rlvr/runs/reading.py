@@ -6,7 +6,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +143,7 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 class RolloutReader:
-    """The rollouts of a run by step, while they are written. A compressed part is read only when a step needs it."""
+    """The rollouts of a run by step, as far as they are written. A compressed part is read when a step needs it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -160,7 +159,7 @@ class RolloutReader:
         """The number of damaged lines among those that were asked for."""
         return sum(self._damaged.values())
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """Read what has been written since the last call."""
         again, lines, place = self._tail.read()
         if again:
@@ -173,6 +172,7 @@ class RolloutReader:
 
     def latest(self) -> int | None:
         """Return the last step with rollouts; None without any."""
+        self._refresh()
         if self._places:
             return max(self._places)
         for part in reversed(parts_of(self.folder)):
@@ -184,6 +184,7 @@ class RolloutReader:
 
     def has(self, step: int) -> bool:
         """Return whether there are rollouts of a step."""
+        self._refresh()
         if step not in self._places:
             for part in reversed(parts_of(self.folder)):
                 if step in self._in_parts:
@@ -239,14 +240,6 @@ def answer_files(folder: Path) -> dict[int, Path]:
 def parts_of(folder: Path) -> list[Path]:
     """Return the compressed earlier parts of a run's rollouts, oldest first."""
     return sorted(folder.glob("rollouts-????.jsonl.gz"))
-
-
-def raw_rollouts(folder: Path) -> Iterator[bytes]:
-    """Yield the lines of a run's rollouts as they are, as far as they can be read."""
-    for part in parts_of(folder):
-        yield from part_lines(part)
-    with suppress(FileNotFoundError), (folder / "rollouts.jsonl").open("rb") as lines:
-        yield from lines
 
 
 def part_lines(part: Path) -> Iterator[bytes]:

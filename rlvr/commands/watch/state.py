@@ -62,7 +62,6 @@ class WatchedRun:
             held[name].extend(row for row in new if is_number(row.get("step")))
             if name == "metrics" and again:
                 self.arrived.clear()
-        self.rollouts.refresh()
         if self.metrics and (not self.arrived or self.arrived[-1][0] != self.step):
             self.arrived = [*self.arrived, (self.step, self.clock())][-RECENT - 1 :]
         self.settings = self._settings()

@@ -151,7 +151,7 @@
 
   function merge(content, place) {
     const run = runs[place] ??= { number: place, generation: -1, metrics: {}, rows: 0, index: emptyIndex(),
-      texts: new Map(), lower: new Map(), orders: new Map(), derived: null };
+      texts: new Map(), lower: new Map(), keys: new Map(), derived: null };
     if (content.generation !== run.generation) {
       Object.assign(run, { metrics: {}, rows: 0, index: emptyIndex(), texts: new Map(), lower: new Map() });
     }
@@ -182,7 +182,7 @@
     [index.problems, index.statuses, index.count] = [found.names.problem, found.names.status, index.step.length];
     index.right = index.statuses.indexOf("correct");
     run.derived = null;
-    run.orders = new Map();
+    run.keys = new Map();
     return true;
   }
 
@@ -780,17 +780,27 @@
     longest: ["longest", ({ tokens }) => tokens.map((value) => value ?? 0)],
   };
 
-  // All rows in an order, which is made once.
-  function ordered(run, name) {
-    const [, keysOf, lastFirst] = SORTS[name], { index } = run;
-    if (!run.orders.has(name)) {
-      const rows = index.step.map((_, row) => row), keys = keysOf?.(index);
-      run.orders.set(name, keys ? rows.sort((a, b) => keys[b] - keys[a] || (lastFirst ? index.step[b] - index.step[a] : a - b)) : rows);
-    }
-    return run.orders.get(name);
+  // Compares rows by an order, whose keys are made once.
+  function comparing(run, name) {
+    const [, keysOf, lastFirst] = SORTS[name in SORTS ? name : "interest"], { step } = run.index;
+    if (!keysOf) return (a, b) => a - b;
+    if (!run.keys.has(name)) run.keys.set(name, keysOf(run.index));
+    const keys = run.keys.get(name);
+    return (a, b) => keys[b] - keys[a] || (lastFirst ? step[b] - step[a] : a - b);
   }
 
-
+  // The first rows by an order. Few of many are found without sorting all.
+  function firstOf(rows, compare, size) {
+    if (size > 10 * PER_PAGE) return rows.sort(compare).slice(0, size);
+    const first = [];
+    for (const row of rows) {
+      if (first.length === size && compare(row, first[size - 1]) > 0) continue;
+      const at = first.findIndex((one) => compare(row, one) < 0);
+      first.splice(at < 0 ? first.length : at, 0, row);
+      if (first.length > size) first.pop();
+    }
+    return first;
+  }
 
   function filterRows(run, asked, withText) {
     const index = run.index, range = stepRange(asked.step), found = [];
@@ -798,7 +808,7 @@
     const name = (asked.problem ?? "").toLowerCase(), exact = index.problems.includes(asked.problem);
     const names = index.problems.map((own) => exact ? own === asked.problem : own.toLowerCase().includes(name));
     const status = asked.status ? index.statuses.indexOf(asked.status) : -1, flag = DATA.flags[asked.flag] ?? 0, all = range[0] === -Infinity;
-    for (const row of ordered(run, asked.order in SORTS ? asked.order : "interest")) {
+    for (let row = 0; row < index.count; row += 1) {
       if ((all || (index.step[row] >= range[0] && index.step[row] <= range[1])) && names[index.problem[row]]
         && (!asked.status || index.status[row] === status) && (!flag || index.flags[row] & flag)
         && advantageFits(index.advantage[row], asked.advantage) && (!withText || withText[row])) found.push(row);
@@ -847,11 +857,12 @@
       } finally { busy = false; }
     };
     const paint = async ({ found, whole }, isOld) => {
-      const rows = filterRows(run, asked, found), page = Number(asked.page ?? 0), part = rows.slice(page * PER_PAGE, (page + 1) * PER_PAGE);
+      const rows = filterRows(run, asked, found), total = rows.length, page = Number(asked.page ?? 0);
+      const part = firstOf(rows, comparing(run, asked.order), (page + 1) * PER_PAGE).slice(page * PER_PAGE);
       const texts = await textsOf(run, part);
       if (isOld()) return false;
       const problem = run.index.problems.includes(asked.problem) && describeHistory(run, asked.problem);
-      place.replaceChildren(...[problem, pager(page, PER_PAGE, rows.length, whole ? "rollout" : "rollout so far", (next) => { asked.page = next; replace("rollouts", asked); list(); }),
+      place.replaceChildren(...[problem, pager(page, PER_PAGE, total, whole ? "rollout" : "rollout so far", (next) => { asked.page = next; replace("rollouts", asked); list(); }),
         el("div", { class: "cards" }, part.map((row, i) => card(run, row, texts[i])))].filter(Boolean));
       if (asked.tint) tint(root, asked.tint);
       return true;
@@ -881,9 +892,8 @@
       return;
     }
     const right = rows.filter((row) => index.status[row] === index.right).length, mean = rows.reduce((sum, row) => sum + (index.reward[row] ?? 0), 0) / rows.length;
-    const here = groups.indexOf(rows[0]), wanted = new Set(rows), shownRows = ordered(run, "interest").filter((row) => wanted.has(row));
-    const texts = await textsOf(run, shownRows), [packed] = texts;
-    const cards = shownRows.map((row, i) => card(run, row, texts[i], { group: true, chosen: String(index.sample[row]) === asked.sample }));
+    const here = groups.indexOf(rows[0]), texts = await textsOf(run, rows.sort(comparing(run, "interest"))), [packed] = texts;
+    const cards = rows.map((row, i) => card(run, row, texts[i], { group: true, chosen: String(index.sample[row]) === asked.sample }));
     const turn = (by) => {
       const row = groups[here + by];
       if (row !== undefined) go("rollouts", { run: run.label, step: index.step[row], problem: index.problems[index.problem[row]], sample: "", tint: asked.tint });

@@ -48,7 +48,7 @@
   }
 
   const number = (value, digits = 3) => value === null || value === undefined ? "" :
-    Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits + 1)).toString();
+    Number.isInteger(value) || Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(digits + 1)).toString();
   const signed = (value) => value === null || value === undefined ? "none" : `${value < 0 ? "" : "+"}${value.toFixed(3)}`;
   const percent = (share) => `${Math.round(100 * share)} %`;
   const count = (n, thing) => `${n.toLocaleString("en")} ${n === 1 ? thing : thing.replace(/^\S+/, "$&s")}`;
@@ -508,7 +508,7 @@
   function changesAt(run, step) {
     const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length, found = [];
     for (const [name, column] of Object.entries(run.metrics)) {
-      if (name === "step" || name === "path" || name.startsWith("memory/")) continue;
+      if (/^(step|path|tokens_per_second|(memory|seconds|idle)\/.*)$/.test(name)) continue;
       const filled = name.startsWith("status/") ? column.map((value) => value ?? 0) : column;
       const [before, after] = [[step - WINDOW, step], [step, step + WINDOW]].map(([from, to]) =>
         filled.filter((value, i) => value !== null && run.metrics.step[i] > from && run.metrics.step[i] <= to));
@@ -522,10 +522,19 @@
   const placeOf = (run, name, step) => name.startsWith("status/") && run.rollouts
     ? link("rollouts", { run: run.label, status: name.slice(7), step: `${step + 1}-${step + WINDOW}` }, name) : name;
 
+  // Links to what there is to read of the steps before and after one.
+  function aroundStep(run, step) {
+    const [before, after] = [run.answers.filter((at) => at < step).pop(), run.answers.find((at) => at > step)];
+    const rollouts = (from) => run.rollouts > 0 && link("rollouts", { run: run.label, step: `${Math.max(1, from)}-${from + WINDOW - 1}`, order: "last" }, `rollouts of steps ${Math.max(1, from)} to ${from + WINDOW - 1}`);
+    const answers = before !== undefined && after !== undefined && link("held-out", { a: `${run.label}@${before}`, b: `${run.label}@${after}`, kind: "regressed" },
+      `held-out problems that regressed from step ${before} to ${after}`);
+    return el("p", { class: "around" }, [rollouts(step - WINDOW + 1), rollouts(step + 1), answers].filter(Boolean).flatMap((one, i) => i ? [" · ", one] : [one]));
+  }
+
   function changesView(asked) {
     const step = Number(asked.at), said = runs.flatMap((run) => run.events.filter((event) => Math.abs(Number(event.step) - step) <= 2).map((event) =>
       el("p", {}, el("b", {}, `after step ${event.step}, ${event.kind}`), `: ${event.message}`)));
-    const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
+    const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), aroundStep(run, step), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
     return asked.at && Number.isFinite(step) ? [...said, ...tables.flat().filter(Boolean)] : [];
   }
 
@@ -681,7 +690,7 @@
   function viewProblems(root, asked) {
     const run = runOf(asked), all = histories(run), packs = [...new Set(all.map((problem) => problem.pack))];
     const kinds = Object.keys(KINDS).map((kind) => [kind, `${KINDS[kind]} (${all.filter((p) => !kind || p.kind === kind).length})`]);
-    const order = asked.order in ORDERS ? asked.order : "change", page = Number(asked.page ?? 0);
+    const order = asked.order in ORDERS ? asked.order : all.some((problem) => problem.visits.length > 1) ? "change" : "hardest", page = Number(asked.page ?? 0);
     const found = all.filter((p) => (!asked.kind || p.kind === asked.kind) && (!asked.pack || p.pack === asked.pack)
       && p.name.toLowerCase().includes((asked.name ?? "").toLowerCase())).sort(ORDERS[order]);
     const part = found.slice(page * PROBLEMS_PER_PAGE, (page + 1) * PROBLEMS_PER_PAGE), set = (values) => go("problems", { ...asked, page: 0, ...values });
@@ -737,7 +746,8 @@
     const side = (one, held) => el("div", {}, el("h3", {}, `${runs.length > 1 ? `${one.run.label}, ` : ""}after step ${one.step}: ${percent(held.rate)} right`),
       held.answers.map((answer) => el("div", {}, el("div", { class: "label" }, statusOf(answer.status), answer.reason ? ` (${answer.reason})` : "", `, ${count(answer.tokens, "token")}`),
         (answer.parts ?? []).map((part) => partOf(part, answer.extracted)))));
-    const made = el("details", { class: "card", open: asked.problem === row.name }, el("summary", {}, el("b", {}, row.name), ` ${percent(row.a.rate)} → ${percent(row.b.rate)}`));
+    const made = el("details", { class: "card", open: asked.problem === row.name }, el("summary", {}, el("b", {}, row.name), ` ${percent(row.a.rate)} → ${percent(row.b.rate)} `,
+      el("span", { class: "soft" }, row.a.prompt.map(([, , text]) => text).pop()?.slice(-80))));
     const fill = () => {
       if (made.childElementCount > 1) return;
       made.append(el("p", {}, link("held-out", { ...asked, a: a.key, b: b.key, problem: row.name }, "link to this")),

@@ -495,7 +495,8 @@ def hostile(tmp_path_factory) -> Path:
         )
         for i, text in enumerate(HOSTILE)
     ]
-    write_run(folder, rows, metrics=[{"step": 1, "reward": 0.5} | {f"status/{text[:2000]}": 0.1 for text in HOSTILE}])
+    names = {f"status/{text[:2000]}": 0.1 for text in HOSTILE} | {"__proto__": 1.0, "constructor": 1.0}
+    write_run(folder, rows, metrics=[{"step": 1, "reward": 0.5} | names])
     write_lines(
         folder / "events.jsonl",
         [{"time": text[:2000], "step": 1, "kind": text[:2000], "message": text} for text in HOSTILE],
@@ -540,6 +541,17 @@ def test_hostile_text_stays_text(hostile, page, number):
     assert page.evaluate("window.errors") == []
     assert page.evaluate("document.title").startswith("rlvr: hostile")
     assert {url.partition(":")[0] for url in page.requested} <= {"file", "data"}
+
+
+@pytest.mark.parametrize(
+    "hash",
+    ["#__proto__", "#constructor", "#held-out?kind=__proto__", "#rollouts?order=__proto__", "#problems?order=toString"],
+)
+def test_a_link_with_a_name_that_every_object_has(run, page, hash):
+    """It is a name that the page does not know: the view is there, and no script fails."""
+    show(page, write_report(run), hash)
+    assert len(page.evaluate("document.querySelector('main').textContent")) > 100
+    assert page.evaluate("window.errors") == []
 
 
 def big_run(folder: Path, count: int = 100_000, steps: int = 2000) -> None:

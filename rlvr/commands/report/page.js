@@ -150,10 +150,10 @@
     tokens: [], flags: [], chunk: [], problems: [], statuses: [], rows: new Map() });
 
   function merge(content, place) {
-    const run = runs[place] ??= { number: place, generation: -1, metrics: {}, rows: 0, index: emptyIndex(),
+    const run = runs[place] ??= { number: place, generation: -1, metrics: Object.create(null), rows: 0, index: emptyIndex(),
       texts: new Map(), lower: new Map(), keys: new Map(), derived: null };
     if (content.generation !== run.generation) {
-      Object.assign(run, { metrics: {}, rows: 0, index: emptyIndex(), texts: new Map(), lower: new Map() });
+      Object.assign(run, { metrics: Object.create(null), rows: 0, index: emptyIndex(), texts: new Map(), lower: new Map() });
     }
     const added = content.metrics.step?.length ?? 0;
     for (const name of new Set([...Object.keys(run.metrics), ...Object.keys(content.metrics)])) {
@@ -331,7 +331,7 @@
 
   function marks() {
     return runs.flatMap((run) => [
-      ...run.events.filter((event) => event.kind in MARKS).map((event) => ({ ...event, step: Number(event.step) })),
+      ...run.events.filter((event) => Object.hasOwn(MARKS, event.kind)).map((event) => ({ ...event, step: Number(event.step) })),
       ...run.alarms.filter((alarm) => !run.events.some((e) => e.kind === "alarm" && Number(e.step) === alarm.step))
         .map((alarm) => ({ step: alarm.step, kind: "alarm", message: Object.keys(alarm.signs).join(", ") })),
       ...run.evaluations.map((row) => ({ step: row.step, kind: "evaluation", message: "" })),
@@ -690,7 +690,7 @@
   function viewProblems(root, asked) {
     const run = runOf(asked), all = histories(run), packs = [...new Set(all.map((problem) => problem.pack))];
     const kinds = Object.keys(KINDS).map((kind) => [kind, `${KINDS[kind]} (${all.filter((p) => !kind || p.kind === kind).length})`]);
-    const order = asked.order in ORDERS ? asked.order : all.some((problem) => problem.visits.length > 1) ? "change" : "hardest", page = Number(asked.page ?? 0);
+    const order = Object.hasOwn(ORDERS, asked.order) ? asked.order : all.some((problem) => problem.visits.length > 1) ? "change" : "hardest", page = Number(asked.page ?? 0);
     const found = all.filter((p) => (!asked.kind || p.kind === asked.kind) && (!asked.pack || p.pack === asked.pack)
       && p.name.toLowerCase().includes((asked.name ?? "").toLowerCase())).sort(ORDERS[order]);
     const part = found.slice(page * PROBLEMS_PER_PAGE, (page + 1) * PROBLEMS_PER_PAGE), set = (values) => go("problems", { ...asked, page: 0, ...values });
@@ -730,7 +730,7 @@
     const both = [...first.values()].filter((row) => second.has(row.problem)).map((row) => ({ name: row.problem, a: row, b: second.get(row.problem) }));
     const change = (row) => row.b.rate - row.a.rate;
     const groups = { "": both, improved: both.filter((row) => change(row) > 0), regressed: both.filter((row) => change(row) < 0), equal: both.filter((row) => change(row) === 0) };
-    const found = [...groups[asked.kind in groups ? asked.kind : ""]].filter((row) => row.name.toLowerCase().includes((asked.name ?? "").toLowerCase()))
+    const found = [...groups[Object.hasOwn(groups, asked.kind) ? asked.kind : ""]].filter((row) => row.name.toLowerCase().includes((asked.name ?? "").toLowerCase()))
       .sort((x, y) => Math.abs(change(y)) - Math.abs(change(x)));
     const page = Number(asked.page ?? 0), options = kept.map(({ key, run, step }) => [key, `${runs.length > 1 ? `${run.label}, ` : ""}after step ${step}`]);
     root.append(el("div", { class: "controls" }, choice("a", options, a.key, (value) => set({ a: value, page: 0 }), "left"), choice("b", options, b.key, (value) => set({ b: value, page: 0 }), "right"),
@@ -792,7 +792,7 @@
 
   // Compares rows by an order, whose keys are made once.
   function comparing(run, name) {
-    const [, keysOf, lastFirst] = SORTS[name in SORTS ? name : "interest"], { step } = run.index;
+    const [, keysOf, lastFirst] = SORTS[Object.hasOwn(SORTS, name) ? name : "interest"], { step } = run.index;
     if (!keysOf) return (a, b) => a - b;
     if (!run.keys.has(name)) run.keys.set(name, keysOf(run.index));
     const keys = run.keys.get(name);
@@ -1063,7 +1063,7 @@
   async function render() {
     if (location.hash === shownHash && update) return;
     [shownHash, drawn] = [location.hash, shape()];
-    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : Object.keys(VIEWS)[0];
+    const [name, query] = location.hash.slice(1).split("?"), view = Object.hasOwn(VIEWS, name) ? name : Object.keys(VIEWS)[0];
     if (!DATA.views) nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
     for (const held of curves.charts) held.chart?.destroy();
     curves.charts.clear();

@@ -49,7 +49,7 @@ test-all: test
 # The peers to compare with are installed into the same environment. bench leaves out LONG_BENCHMARKS, which take more
 # than two minutes each; bench-all runs them too. Scripts that train for hours are in benchmarks/training: run them by
 # name. A script that cannot run on this machine exits with code 2, which is no failure.
-LONG_BENCHMARKS := $(addprefix benchmarks/,long_rows.py memory_plan.py sharded_memory.py)
+LONG_BENCHMARKS := $(addprefix benchmarks/,kept.py long_rows.py memory_plan.py sharded_memory.py)
 bench: BENCHMARKS := $(filter-out $(LONG_BENCHMARKS),$(wildcard benchmarks/*.py))
 bench-all: BENCHMARKS := $(wildcard benchmarks/*.py)
 bench bench-all: setup

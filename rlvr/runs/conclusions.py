@@ -51,21 +51,24 @@ def conclusions(metrics: Sequence[Record], evaluations: Sequence[Record]) -> lis
 
 
 def ended_below(evaluations: Sequence[Record], what: str = "The run ended") -> str:
-    """Return a sentence where the last evaluation is below the first by pass@k of the smallest k; else "".
-
-    The sentence says whether the difference may be noise.
+    """Return a sentence where the last evaluation is below the first by pass@k of the smallest k, or below the interval
+    of the best; else "". It says whether a difference from the first may be noise.
     """
     if len(evaluations) < 2:
         return ""
     first, last = evaluations[0], evaluations[-1]
     name = measured_name(first)
-    if not is_number(last.get(name)) or last[name] >= first[name]:
+    if not is_number(last.get(name)):
         return ""
-    ends = interval(first, name)
-    noise = ", which may be noise" if ends is not None and last[name] >= ends[0] else ""
+    best = max((row for row in evaluations if is_number(row.get(name))), key=lambda row: row[name])
+    other, word = (first, "start") if last[name] < first[name] else (best, "best")
+    ends = interval(other, name)
+    noise = ends is not None and last[name] >= ends[0]
+    if word == "best" and (noise or ends is None):
+        return ""
     return (
-        f"{what} below its start: held-out {name} {with_interval(last, name)} at step {last['step']}, and "
-        f"{with_interval(first, name)} at step {first['step']}{noise}."
+        f"{what} below its {word}: held-out {name} {with_interval(last, name)} at step {last['step']}, and "
+        f"{with_interval(other, name)} at step {other['step']}{', which may be noise' if noise else ''}."
     )
 
 

@@ -44,7 +44,7 @@ class RunLog:
         path = self.path(stream)
         with name_in_errors(path, SAFE), path.open("a", encoding="utf-8") as file:
             for record in records:
-                file.write(json.dumps(with_nulls(record), ensure_ascii=False, allow_nan=False) + "\n")
+                file.write(line_of(record))
         if stream == "rollouts" and path.stat().st_size > self.rotate_bytes:
             self._rotate()
 
@@ -52,7 +52,7 @@ class RunLog:
         """Write the held-out answers of the evaluation after a step: a compressed file of its own, a line for each
         problem. Raises RunError with one line where the disk is full or the like.
         """
-        lines = "".join(json.dumps(with_nulls(row), ensure_ascii=False, allow_nan=False) + "\n" for row in records)
+        lines = "".join(map(line_of, records))
         packed = gzip.compress(lines.encode("utf-8", "surrogatepass"), 6, mtime=0)
         write_whole(self.out_dir / f"answers-{step:06d}.jsonl.gz", packed, SAFE)
 
@@ -127,6 +127,14 @@ class RunLog:
         part = self._part(len(self._parts()))
         write_whole(part, gzip.compress(self.path("rollouts").read_bytes(), mtime=0), SAFE)
         self.path("rollouts").unlink()
+
+
+def line_of(record: Mapping[str, Any], default: Callable[[Any], str] | None = None) -> str:
+    """Return a record as a line of JSON, with null for NaN and infinity. default: writes what JSON has no form for."""
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False, default=default) + "\n"
+    except ValueError:  # seldom: to look for such numbers first takes twice as long
+        return json.dumps(with_nulls(record), ensure_ascii=False, allow_nan=False, default=default) + "\n"
 
 
 def with_nulls(value: Any) -> Any:
@@ -225,10 +233,9 @@ def append_event(folder: Path, step: int, kind: str, message: str, **details: An
         "message": message,
         **details,
     }
-    line = json.dumps(with_nulls(row), ensure_ascii=False, allow_nan=False, default=str) + "\n"
     with name_in_errors(path, SAFE), path.open("a+b") as file:
         drop_cut_line(file)
-        file.write(line.encode())
+        file.write(line_of(row, str).encode())
 
 
 def drop_cut_line(file: Any) -> None:

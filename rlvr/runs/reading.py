@@ -6,7 +6,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +137,7 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 class RolloutReader:
-    """The rollouts of a run by step, while they are written. A compressed part is read only when a step needs it."""
+    """The rollouts of a run by step, as far as they are written. A compressed part is read when a step needs it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -148,7 +147,7 @@ class RolloutReader:
         self._parts_read: set[Path] = set()
         self._unpacked: tuple[Path | None, dict[int | None, list[bytes]]] = (None, {})  # the part that was read last
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """Read what has been written since the last call."""
         again, lines, place = self._tail.read()
         if again:
@@ -160,6 +159,8 @@ class RolloutReader:
             place += len(line)
 
     def has(self, step: int) -> bool:
+        """Return whether there are rollouts of a step."""
+        self._refresh()
         if step not in self._places:
             for part in reversed(parts_of(self.folder)):
                 if step in self._in_parts:
@@ -232,7 +233,6 @@ class LiveLogs:
             if again:
                 held.clear()
             held.extend(row for row in new if is_number(row.get("step")))
-        self.rollouts.refresh()
         self.running = is_locked(self.folder)
 
 
@@ -247,14 +247,6 @@ def answer_files(folder: Path) -> dict[int, Path]:
 def parts_of(folder: Path) -> list[Path]:
     """Return the compressed earlier parts of a run's rollouts, oldest first."""
     return sorted(folder.glob("rollouts-????.jsonl.gz"))
-
-
-def raw_rollouts(folder: Path) -> Iterator[bytes]:
-    """Yield the lines of a run's rollouts as they are, as far as they can be read."""
-    for part in parts_of(folder):
-        yield from part_lines(part)
-    with suppress(FileNotFoundError), (folder / "rollouts.jsonl").open("rb") as lines:
-        yield from lines
 
 
 def part_lines(part: Path) -> Iterator[bytes]:

@@ -157,22 +157,31 @@ def test_curves_zoom_pan_and_switches(run, page):
 
 
 def test_what_changed_at_a_step(tmp_path, page):
-    """Means before and after, the largest change first; a verdict that was not there counts as 0; events say more."""
+    """Means before and after, the largest change first, without times; a verdict that was not there counts as 0; events
+    say more, and links lead to the rollouts and the held-out answers before and after.
+    """
     metrics = [
-        {"step": i, "reward": 0.9 if i <= 40 else 0.2, "noise": i % 7, "status/correct": 0.5} for i in range(1, 61)
+        {"step": i, "reward": 0.9 if i <= 40 else 0.2, "noise": i % 7, "seconds/sample": 1.0} for i in range(1, 61)
     ]
     for row in metrics[40:]:
-        row["status/timeout"] = 0.5
+        row |= {"status/timeout": 0.5, "seconds/sample": 9.0, "tokens_per_second": 1234.5}
     folder = write_run(tmp_path, [log_sample(45, 0, "timeout")], metrics=metrics)
     event = {"time": "now", "step": 40, "kind": "changed", "message": "rollout.timeout 10.0 -> 0.03"}
     write_lines(folder / "events.jsonl", [event])
+    for step, rights in ((0, "11"), (40, "10"), (60, "00")):
+        write_answers(folder, step, {"a": rights, "b": "11"})
     show(page, write_report(folder), "#overview")
     page.evaluate("[...document.querySelectorAll('td a')].find((e) => e.textContent === '40').click()")
     page.until("document.body.dataset.shown === '#curves?at=40'")
     rows = texts(page, "table:not(.u-legend) tbody tr")
     assert {row.split("0")[0] for row in rows[:2]} == {"reward", "status/timeout"}
     assert next(row for row in rows if row.startswith("status/timeout")).startswith("status/timeout00.5rollouts with")
-    assert not any(row.startswith("status/correct") for row in rows)
+    assert len(rows) == 3
+    assert texts(page, ".around a") == [
+        "rollouts of steps 31 to 40",
+        "rollouts of steps 41 to 50",
+        "held-out problems that regressed from step 0 to 60",
+    ]
     assert "after step 40, changed: rollout.timeout 10.0 -> 0.03" in texts(page, "#view-curves > p")
     page.evaluate("document.querySelector('[name=at]').value = '20'")
     page.evaluate("document.querySelector('[name=at]').dispatchEvent(new Event('change'))")
@@ -182,10 +191,16 @@ def test_what_changed_at_a_step(tmp_path, page):
     page.evaluate("[...document.querySelectorAll('td a')].find((e) => e.textContent === 'status/timeout').click()")
     page.until("document.body.dataset.view === 'rollouts'")
     assert [text.split(":")[0] for text in texts(page, ".card h3")] == ["step 45, p0, sample 0"]
+    go(page, "#curves?at=40")
+    page.evaluate("[...document.querySelectorAll('.around a')].pop().click()")
+    page.until("document.body.dataset.view === 'held-out'")
+    assert texts(page, ".card summary") == ["a 100 % → 0 % What is a?"]
 
 
 def test_problems_are_sorted_by_what_became_of_them(tmp_path, page):
-    """never, learned, forgotten; the table, the heat map, and the way to a problem's rollouts."""
+    """never, learned, forgotten; the table, the heat map, and the way to a problem's rollouts. Where no problem came
+    twice, the hardest are first.
+    """
     marks = {"never": "0000", "learned": "0011", "forgotten": "1100", "always": "1111"}
     rows = [
         log_sample(step + 1, i, "correct" if marks[name][step] == "1" else "incorrect", problem=name)
@@ -206,6 +221,9 @@ def test_problems_are_sorted_by_what_became_of_them(tmp_path, page):
     assert page.evaluate("location.hash") == f"#rollouts?run={tmp_path.name}&step=1&problem=forgotten"
     assert texts(page, ".history a") == ["step 1: 2/2", "step 2: 2/2", "step 3: 0/2", "step 4: 0/2"]
     assert len(texts(page, ".card")) == 2
+    once = [log_sample(1, i, ("correct", "incorrect")[i // 4]) for i in range(8)]
+    show(page, write_report(write_run(tmp_path / "once", once)), "#problems")
+    assert texts(page, "tbody td:nth-child(2)") == ["never solved", "always solved"]
 
 
 def test_two_evaluations_side_by_side(run, page):
@@ -477,7 +495,8 @@ def hostile(tmp_path_factory) -> Path:
         )
         for i, text in enumerate(HOSTILE)
     ]
-    write_run(folder, rows, metrics=[{"step": 1, "reward": 0.5} | {f"status/{text[:2000]}": 0.1 for text in HOSTILE}])
+    names = {f"status/{text[:2000]}": 0.1 for text in HOSTILE} | {"__proto__": 1.0, "constructor": 1.0}
+    write_run(folder, rows, metrics=[{"step": 1, "reward": 0.5} | names])
     write_lines(
         folder / "events.jsonl",
         [{"time": text[:2000], "step": 1, "kind": text[:2000], "message": text} for text in HOSTILE],
@@ -522,6 +541,17 @@ def test_hostile_text_stays_text(hostile, page, number):
     assert page.evaluate("window.errors") == []
     assert page.evaluate("document.title").startswith("rlvr: hostile")
     assert {url.partition(":")[0] for url in page.requested} <= {"file", "data"}
+
+
+@pytest.mark.parametrize(
+    "hash",
+    ["#__proto__", "#constructor", "#held-out?kind=__proto__", "#rollouts?order=__proto__", "#problems?order=toString"],
+)
+def test_a_link_with_a_name_that_every_object_has(run, page, hash):
+    """It is a name that the page does not know: the view is there, and no script fails."""
+    show(page, write_report(run), hash)
+    assert len(page.evaluate("document.querySelector('main').textContent")) > 100
+    assert page.evaluate("window.errors") == []
 
 
 def big_run(folder: Path, count: int = 100_000, steps: int = 2000) -> None:

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from rlvr.commands.report import server as page_server
+from rlvr.commands.report import texts
 from rlvr.commands.report.page import live_page
 from rlvr.commands.report.server import PageServer, find_runs, is_local, open_server
 from rlvr.launch import launch
@@ -58,8 +58,15 @@ def ask(server: PageServer, path: str, **query: Any) -> Any:
     return json.loads(text)
 
 
+def search(server: PageServer, text: str) -> list[int]:
+    """Return the numbers of the rollouts that a search finds."""
+    status, found = get(server, "/search", run=0, text=text)
+    assert (status, set(found) <= {"\0", "\1"}) == (200, True)
+    return [number for number, mark in enumerate(found) if mark == "\1"]
+
+
 def test_what_was_written_since_is_given(tmp_path):
-    """Metrics from a row on, rollouts from a number on; the texts of a step, the answers of an evaluation."""
+    """Metrics from a row on, rollouts from a number on; the texts of rollouts, the answers of an evaluation."""
     folder = write_run(tmp_path, [log_sample(1, i) for i in range(4)])
     write_answers(folder, 0, {"a": "10"})
     with serving(folder) as server:
@@ -72,7 +79,7 @@ def test_what_was_written_since_is_given(tmp_path):
         (run,) = ask(server, "/runs", have=json.dumps([[run["generation"], 1]]))
         assert run["metrics"] == {"step": [2], "reward": [0.75], "kl": [1]}
         assert ask(server, "/rollouts", run=0, number=4)["columns"]["step"] == [2]
-        assert ask(server, "/texts", run=0, number=2)[0][2][-1][2] == "the second"
+        assert [row[2][-1][2] for row in ask(server, "/texts", run=0, numbers="4,0")] == ["the second", "2"]
         assert [row["problem"] for row in ask(server, "/answers", run=0, number=0)] == ["a"]
         assert ask(server, "/answers", run=0, number=7) == []
 
@@ -93,22 +100,24 @@ def test_lines_that_are_taken_back_begin_anew(tmp_path):
 
 
 def test_rollouts_of_compressed_parts_and_damaged_lines(tmp_path):
-    """Texts of a step in a part; a damaged line is left out, and the numbers that a search finds fit the others."""
+    """Texts in a part; a damaged line is left out, and the numbers that a search finds fit the others."""
     folder = write_run(tmp_path, [log_sample(2, i, completion=f'Say "{i}"') for i in range(3)])
     write_lines(folder / "rollouts-0000.jsonl.gz", [log_sample(1, i, completion=f"first {i}") for i in range(3)])
     lines = (folder / "rollouts.jsonl").read_text().splitlines(keepends=True)
     (folder / "rollouts.jsonl").write_text("".join([lines[0], "{damaged\n", *lines[1:]]))
     with serving(folder) as server:
         assert len(ask(server, "/rollouts", run=0, number=0)["columns"]["step"]) == 6
-        assert [row[2][-1][2] for row in ask(server, "/texts", run=0, number=1)] == ["first 0", "first 1", "first 2"]
-        assert ask(server, "/search", run=0, text='say "1"') == [4]
-        assert ask(server, "/search", run=0, text="FIRST") == [0, 1, 2]
-        assert ask(server, "/search", run=0, text="completion") == []  # a name of the log is no text
+        found = ask(server, "/texts", run=0, numbers="2,4,0")
+        assert [row[2][-1][2] for row in found] == ["first 2", 'Say "1"', "first 0"]
+        assert search(server, 'say "1"') == [4]
+        assert search(server, "FIRST") == [0, 1, 2]
+        assert search(server, "completion") == []  # a name of the log is no text
 
 
 OTHERS = [
     "/etc/passwd", "/../secret", "/..%2fsecret", "//etc/passwd", "/report.html", "/config.json", "/texts", "/runs",
-    "/texts?run=0&number=../../secret", "/texts?run=1&number=1", "/texts?run=-1&number=1", "/answers?run=0&number=..",
+    "/texts?run=0&numbers=../../secret", "/texts?run=1&numbers=0", "/texts?run=-1&numbers=0", "/texts?run=0&numbers=1",
+    "/texts?run=0&numbers=-1", "/answers?run=0&number=..",
     "/rollouts?run=x&number=0", "/runs?have=[[0]]", "/runs?have={", "/search?run=0",
 ]  # fmt: skip
 
@@ -260,18 +269,21 @@ def test_a_new_run_keeps_the_others_in_their_places(tmp_path):
         assert len(ask(server, "/runs", have="[]")) == 3
 
 
-def test_a_search_beyond_what_is_held_reads_the_files(tmp_path, monkeypatch):
-    """The same rollouts either way."""
-    rows = [log_sample(1 + i, 0, completion=f"Said {i}", prompt=f"ask{i}") for i in range(30)]
-    for held in (10**9, 100):
-        monkeypatch.setattr(page_server, "SEARCHABLE", held)
-        with serving(write_run(tmp_path / str(held), rows)) as server:
-            assert ask(server, "/search", run=0, text="SAID 2") == [2, *range(20, 30)]
-            assert ask(server, "/search", run=0, text="ask29") == [29]
-            with (tmp_path / str(held) / "rollouts.jsonl").open("a") as file:
-                file.write(json.dumps(log_sample(31, 0, completion="the last")) + "\n")
-            ask(server, "/runs", have="[]")
-            assert ask(server, "/search", run=0, text="the last") == [30]
+@pytest.mark.parametrize("held", [10**9, 4000, -1])
+def test_a_search_finds_the_same_however_much_is_held(tmp_path, monkeypatch, held):
+    """Texts that are held and texts that are not, in full blocks and in the last one; none across two rollouts."""
+    monkeypatch.setattr(texts, "SEARCHABLE", held)
+    rows = [log_sample(1 + i, 0, completion=f"Said {i}", prompt=f"ask{i}") for i in range(3 * texts.BLOCK)]
+    with serving(write_run(tmp_path, rows)) as server:
+        assert search(server, "SAID 2") == [i for i in range(len(rows)) if str(i).startswith("2")]
+        assert search(server, "ask300") == [300]
+        assert search(server, "d") == list(range(len(rows)))
+        assert search(server, "0ask") == []
+        with (tmp_path / "rollouts.jsonl").open("a") as file:
+            file.write(json.dumps(log_sample(31, 0, completion="the last")) + "\n")
+        ask(server, "/runs", have="[]")
+        assert search(server, "the last") == [len(rows)]
+        assert ask(server, "/texts", run=0, numbers=str(len(rows)))[0][2][-1][2] == "the last"
 
 
 def test_the_command_prints_its_url_and_ends_at_an_interrupt(tmp_path):

@@ -24,13 +24,20 @@ def step(**row: float) -> dict:
 
 
 def test_a_run_below_its_start_says_so():
-    """With both figures; and that it may be noise, where the last one is within the start's interval."""
+    """With both figures; and that it may be noise, where the last one is within the start's interval. So does one that
+    fell below the interval of its best.
+    """
     assert ended_below([START, evaluation_of(0.02)]) == (
         "The run ended below its start: held-out pass@1 0.020 [0.010, 0.030] at step 10, and 0.130 [0.090, 0.180] at "
         "step 0."
     )
     assert ended_below([START, evaluation_of(0.12)]).endswith("at step 0, which may be noise.")
     assert not ended_below([START, evaluation_of(0.02), evaluation_of(0.13)])
+    assert ended_below([START, evaluation_of(0.9), {**START, "step": 20}]) == (
+        "The run ended below its best: held-out pass@1 0.130 [0.090, 0.180] at step 20, and 0.900 [0.890, 0.910] at "
+        "step 10."
+    )
+    assert not ended_below([{**START, "pass@1": 0.1}, START, {**evaluation_of(0.12), "step": 20}])
     assert not ended_below([START])
     assert not ended_below([])
 

@@ -86,7 +86,6 @@ def test_damaged_lines_are_left_out(folder):
 def test_rollouts_of_compressed_parts(folder):
     """Found by step wherever they are; a part that is cut off gives what can be read."""
     reader = RolloutReader(folder)
-    reader.refresh()
     found = [[row["step"] for row in reader.rollouts(step)] for step in (1, 2, 3, 4, 5)]
     assert found == [[1, 1], [2, 2], [3, 3], [4, 4], []]
     part = folder / "rollouts-0000.jsonl.gz"

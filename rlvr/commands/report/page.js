@@ -7,7 +7,7 @@
     unjudged: "not judged", void: "void turn", cut: "cut off", same: "same text as another", dropped: "dropped", values: "values of its tokens" };
   const INTEREST = { flagged: 6, near: 5, unjudged: 4, repetitive: 3, void: 2, cut: 1, same: -100 };
   const WINDOW = 10, MOST_CHANGED = 15;
-  const PER_PAGE = 20, PROBLEMS_PER_PAGE = 60, POLL = 2000;
+  const PER_PAGE = 20, PROBLEMS_PER_PAGE = 60, MOST_HELD = 5000, POLL = 2000;
   const runs = [];
 
   // ---------- Text and elements
@@ -48,15 +48,15 @@
   }
 
   const number = (value, digits = 3) => value === null || value === undefined ? "" :
-    Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits + 1)).toString();
+    Number.isInteger(value) || Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(digits + 1)).toString();
   const signed = (value) => value === null || value === undefined ? "none" : `${value < 0 ? "" : "+"}${value.toFixed(3)}`;
   const percent = (share) => `${Math.round(100 * share)} %`;
   const count = (n, thing) => `${n.toLocaleString("en")} ${n === 1 ? thing : thing.replace(/^\S+/, "$&s")}`;
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  function debounced(action, milliseconds = 40) {
+  function debounced(action) {
     let timer;
-    return () => { clearTimeout(timer); timer = setTimeout(action, milliseconds); };
+    return () => { clearTimeout(timer); timer = setTimeout(action, 60); };
   }
 
   function copy(text, button) {
@@ -68,12 +68,13 @@
 
   // ---------- Data: from this file or, live, from the server that the page came from
 
-  async function ask(path, values) {
-    const query = new URLSearchParams(TOKEN ? { ...values, token: TOKEN } : values);
-    const answer = await fetch(`${path}?${query}`);
+  async function request(path, values) {
+    const answer = await fetch(`${path}?${new URLSearchParams(TOKEN ? { ...values, token: TOKEN } : values)}`);
     if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
-    return answer.json();
+    return answer;
   }
+
+  const ask = async (path, values) => (await request(path, values)).json();
 
   async function unpack(block) {
     const packed = atob(block.textContent), bytes = new Uint8Array(packed.length);
@@ -88,47 +89,48 @@
     return block ? unpack(block) : [];
   }
 
-  async function textsOf(run, row) {
-    const chunk = run.index.chunk[row], place = run.index.place[row];
-    if (chunk < 0) return null;
-    let held = await (run.texts.get(chunk) ?? []);
-    if (held.length <= place) {
-      const asked = read("texts", run.number, chunk);
-      run.texts.set(chunk, asked);
-      held = await asked;
+  // The texts of rollouts, null where the page has none.
+  async function textsOf(run, rows) {
+    const { texts, index } = run, missing = rows.filter((row) => !texts.has(row) && index.chunk[row] >= 0);
+    const hold = (found, packed) => found.forEach((row, i) => texts.set(row, packed[i]));
+    if (DATA.live) {
+      if (texts.size > MOST_HELD) texts.clear();
+      const asked = rows.filter((row) => !texts.has(row));
+      if (asked.length) hold(asked, await ask("texts", { run: run.number, numbers: asked.join() }));
+    } else {
+      const chunks = new Set(rows.filter((row) => !texts.has(row)).map((row) => index.chunk[row]));
+      for (const chunk of chunks) if (chunk >= 0) hold(index.rows.get(chunk), await read("texts", run.number, chunk));
     }
-    return held[place] ?? null;
+    return rows.map((row) => texts.get(row) ?? null);
   }
 
-  // Yields the rows with a text: those of a first page as soon as they are found, then all of them.
+  // Yields which rows have a text, a byte for each: as soon as those of a first page are known, then for all of them.
   async function* rowsWithText(run, text) {
-    const asked = text.toLowerCase(), found = new Set();
-    if (DATA.live) for (const row of await ask("search", { run: run.number, text })) found.add(row);
-    else {
-      let first = true;
-      for (const [chunk, rows] of run.index.rows) {
-        if (chunk < 0) continue;
-        const { all, ends } = run.lower.get(chunk) ?? await lowerCase(run, rows);
-        for (let at = all.indexOf(asked), i = 0; at >= 0; at = all.indexOf(asked, ends[i])) {
-          while (ends[i] <= at) i += 1;
-          found.add(rows[i]);
-        }
-        if (first && found.size >= PER_PAGE) { first = false; yield { found, whole: false }; }
+    if (DATA.live) {
+      const answer = await request("search", { run: run.number, text });
+      yield { found: new Uint8Array(await answer.arrayBuffer()), whole: true };
+      return;
+    }
+    const asked = text.toLowerCase(), found = new Uint8Array(run.index.count);
+    let number = 0, first = true;
+    for (const [chunk, rows] of run.index.rows) {
+      if (chunk < 0) continue;
+      const { all, ends } = run.lower.get(chunk) ?? await lowerCase(run, rows);
+      for (let at = all.indexOf(asked), i = 0; at >= 0; at = all.indexOf(asked, ends[i])) {
+        while (ends[i] <= at) i += 1;
+        found[rows[i]] = 1;
+        number += 1;
       }
+      if (first && number >= PER_PAGE) { first = false; yield { found, whole: false }; }
     }
     yield { found, whole: true };
   }
 
   // The texts of a chunk in lower case, as one, and where that of each rollout ends.
   async function lowerCase(run, rows) {
-    const parts = [], ends = [];
     let end = 0;
-    for (const row of rows) {
-      const packed = await textsOf(run, row), text = packed ? `${packed[2].map((part) => part[2]).join("\0").toLowerCase()}\0` : "\0";
-      parts.push(text);
-      ends.push(end += text.length);
-    }
-    const made = { all: parts.join(""), ends };
+    const parts = (await textsOf(run, rows)).map((packed) => `${packed ? packed[2].map((part) => part[2]).join("\0").toLowerCase() : ""}\0`);
+    const made = { all: parts.join(""), ends: parts.map((text) => end += text.length) };
     run.lower.set(run.index.chunk[rows[0]], made);
     return made;
   }
@@ -145,13 +147,13 @@
   }
 
   const emptyIndex = () => ({ count: 0, step: [], problem: [], sample: [], status: [], reward: [], advantage: [],
-    tokens: [], flags: [], chunk: [], place: [], problems: [], statuses: [], rows: new Map() });
+    tokens: [], flags: [], chunk: [], problems: [], statuses: [], rows: new Map() });
 
   function merge(content, place) {
-    const run = runs[place] ??= { number: place, generation: -1, metrics: {}, rows: 0, index: emptyIndex(),
-      texts: new Map(), lower: new Map(), derived: null };
+    const run = runs[place] ??= { number: place, generation: -1, metrics: Object.create(null), rows: 0, index: emptyIndex(),
+      texts: new Map(), lower: new Map(), keys: new Map(), derived: null };
     if (content.generation !== run.generation) {
-      Object.assign(run, { metrics: {}, rows: 0, index: emptyIndex(), texts: new Map(), lower: new Map() });
+      Object.assign(run, { metrics: Object.create(null), rows: 0, index: emptyIndex(), texts: new Map(), lower: new Map() });
     }
     const added = content.metrics.step?.length ?? 0;
     for (const name of new Set([...Object.keys(run.metrics), ...Object.keys(content.metrics)])) {
@@ -174,14 +176,13 @@
     for (const [name, column] of Object.entries(found.columns)) index[name] = index[name].concat(column);
     for (let row = held; row < index.step.length; row += 1) {
       const chunk = index.chunk[row], rows = index.rows.get(chunk) ?? [];
-      index.place.push(rows.length);
       index.rows.set(chunk, rows);
       rows.push(row);
     }
     [index.problems, index.statuses, index.count] = [found.names.problem, found.names.status, index.step.length];
     index.right = index.statuses.indexOf("correct");
     run.derived = null;
-    run.interests = null;
+    run.keys = new Map();
     return true;
   }
 
@@ -330,7 +331,7 @@
 
   function marks() {
     return runs.flatMap((run) => [
-      ...run.events.filter((event) => event.kind in MARKS).map((event) => ({ ...event, step: Number(event.step) })),
+      ...run.events.filter((event) => Object.hasOwn(MARKS, event.kind)).map((event) => ({ ...event, step: Number(event.step) })),
       ...run.alarms.filter((alarm) => !run.events.some((e) => e.kind === "alarm" && Number(e.step) === alarm.step))
         .map((alarm) => ({ step: alarm.step, kind: "alarm", message: Object.keys(alarm.signs).join(", ") })),
       ...run.evaluations.map((row) => ({ step: row.step, kind: "evaluation", message: "" })),
@@ -483,13 +484,13 @@
   }
 
   function curveControls(asked) {
-    const redraw = () => { for (const view of curves.charts) if (view.chart) view.draw(); };
+    const redraw = () => { for (const view of curves.charts) if (view.chart) view.draw(); }, later = debounced(redraw);
     const check = (name, label) => el("label", {}, el("input", { type: "checkbox", name, checked: curves[name],
       change: (event) => { curves[name] = event.target.checked; redraw(); } }), ` ${label}`);
     const button = (name, label, action) => el("button", { type: "button", title: label, "aria-label": label, click: action }, name);
     return el("div", { class: "controls" },
       el("label", {}, "smoothing ", el("input", { type: "range", name: "smoothing", min: 0, max: 50, value: curves.smoothing,
-        input: (event) => { curves.smoothing = Number(event.target.value); debouncedRedraw(redraw); } })),
+        input: (event) => { curves.smoothing = Number(event.target.value); later(); } })),
       check("log", "logarithmic"), check("events", "events"),
       el("span", {}, button("+", "zoom in", KEYS["+"]), button("−", "zoom out", KEYS["-"]), button("←", "earlier", KEYS.ArrowLeft),
         button("→", "later", KEYS.ArrowRight), button("all", "all steps", KEYS[0])),
@@ -497,9 +498,6 @@
         change: (event) => go("curves", { at: event.target.value }) })),
       el("span", { class: "soft" }, "Drag to zoom, shift and drag to pan, double click for all."));
   }
-
-  let redrawTimer;
-  function debouncedRedraw(redraw) { clearTimeout(redrawTimer); redrawTimer = setTimeout(redraw, 60); }
 
   function groupView(group) {
     const panels = panelsOf(group);
@@ -510,7 +508,7 @@
   function changesAt(run, step) {
     const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length, found = [];
     for (const [name, column] of Object.entries(run.metrics)) {
-      if (name === "step" || name === "path" || name.startsWith("memory/")) continue;
+      if (/^(step|path|tokens_per_second|(memory|seconds|idle)\/.*)$/.test(name)) continue;
       const filled = name.startsWith("status/") ? column.map((value) => value ?? 0) : column;
       const [before, after] = [[step - WINDOW, step], [step, step + WINDOW]].map(([from, to]) =>
         filled.filter((value, i) => value !== null && run.metrics.step[i] > from && run.metrics.step[i] <= to));
@@ -524,10 +522,19 @@
   const placeOf = (run, name, step) => name.startsWith("status/") && run.rollouts
     ? link("rollouts", { run: run.label, status: name.slice(7), step: `${step + 1}-${step + WINDOW}` }, name) : name;
 
+  // Links to what there is to read of the steps before and after one.
+  function aroundStep(run, step) {
+    const [before, after] = [run.answers.filter((at) => at < step).pop(), run.answers.find((at) => at > step)];
+    const rollouts = (from) => run.rollouts > 0 && link("rollouts", { run: run.label, step: `${Math.max(1, from)}-${from + WINDOW - 1}`, order: "last" }, `rollouts of steps ${Math.max(1, from)} to ${from + WINDOW - 1}`);
+    const answers = before !== undefined && after !== undefined && link("held-out", { a: `${run.label}@${before}`, b: `${run.label}@${after}`, kind: "regressed" },
+      `held-out problems that regressed from step ${before} to ${after}`);
+    return el("p", { class: "around" }, [rollouts(step - WINDOW + 1), rollouts(step + 1), answers].filter(Boolean).flatMap((one, i) => i ? [" · ", one] : [one]));
+  }
+
   function changesView(asked) {
     const step = Number(asked.at), said = runs.flatMap((run) => run.events.filter((event) => Math.abs(Number(event.step) - step) <= 2).map((event) =>
       el("p", {}, el("b", {}, `after step ${event.step}, ${event.kind}`), `: ${event.message}`)));
-    const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
+    const tables = runs.map((run) => [runs.length > 1 && el("h3", {}, run.label), aroundStep(run, step), table(["metric", `${WINDOW} steps before`, `${WINDOW} steps after`, "meaning"], changesAt(run, step), [0, 3])]);
     return asked.at && Number.isFinite(step) ? [...said, ...tables.flat().filter(Boolean)] : [];
   }
 
@@ -683,7 +690,7 @@
   function viewProblems(root, asked) {
     const run = runOf(asked), all = histories(run), packs = [...new Set(all.map((problem) => problem.pack))];
     const kinds = Object.keys(KINDS).map((kind) => [kind, `${KINDS[kind]} (${all.filter((p) => !kind || p.kind === kind).length})`]);
-    const order = asked.order in ORDERS ? asked.order : "change", page = Number(asked.page ?? 0);
+    const order = Object.hasOwn(ORDERS, asked.order) ? asked.order : all.some((problem) => problem.visits.length > 1) ? "change" : "hardest", page = Number(asked.page ?? 0);
     const found = all.filter((p) => (!asked.kind || p.kind === asked.kind) && (!asked.pack || p.pack === asked.pack)
       && p.name.toLowerCase().includes((asked.name ?? "").toLowerCase())).sort(ORDERS[order]);
     const part = found.slice(page * PROBLEMS_PER_PAGE, (page + 1) * PROBLEMS_PER_PAGE), set = (values) => go("problems", { ...asked, page: 0, ...values });
@@ -723,7 +730,7 @@
     const both = [...first.values()].filter((row) => second.has(row.problem)).map((row) => ({ name: row.problem, a: row, b: second.get(row.problem) }));
     const change = (row) => row.b.rate - row.a.rate;
     const groups = { "": both, improved: both.filter((row) => change(row) > 0), regressed: both.filter((row) => change(row) < 0), equal: both.filter((row) => change(row) === 0) };
-    const found = [...groups[asked.kind in groups ? asked.kind : ""]].filter((row) => row.name.toLowerCase().includes((asked.name ?? "").toLowerCase()))
+    const found = [...groups[Object.hasOwn(groups, asked.kind) ? asked.kind : ""]].filter((row) => row.name.toLowerCase().includes((asked.name ?? "").toLowerCase()))
       .sort((x, y) => Math.abs(change(y)) - Math.abs(change(x)));
     const page = Number(asked.page ?? 0), options = kept.map(({ key, run, step }) => [key, `${runs.length > 1 ? `${run.label}, ` : ""}after step ${step}`]);
     root.append(el("div", { class: "controls" }, choice("a", options, a.key, (value) => set({ a: value, page: 0 }), "left"), choice("b", options, b.key, (value) => set({ b: value, page: 0 }), "right"),
@@ -739,7 +746,8 @@
     const side = (one, held) => el("div", {}, el("h3", {}, `${runs.length > 1 ? `${one.run.label}, ` : ""}after step ${one.step}: ${percent(held.rate)} right`),
       held.answers.map((answer) => el("div", {}, el("div", { class: "label" }, statusOf(answer.status), answer.reason ? ` (${answer.reason})` : "", `, ${count(answer.tokens, "token")}`),
         (answer.parts ?? []).map((part) => partOf(part, answer.extracted)))));
-    const made = el("details", { class: "card", open: asked.problem === row.name }, el("summary", {}, el("b", {}, row.name), ` ${percent(row.a.rate)} → ${percent(row.b.rate)}`));
+    const made = el("details", { class: "card", open: asked.problem === row.name }, el("summary", {}, el("b", {}, row.name), ` ${percent(row.a.rate)} → ${percent(row.b.rate)} `,
+      el("span", { class: "soft" }, row.a.prompt.map(([, , text]) => text).pop()?.slice(-80))));
     const fill = () => {
       if (made.childElementCount > 1) return;
       made.append(el("p", {}, link("held-out", { ...asked, a: a.key, b: b.key, problem: row.name }, "link to this")),
@@ -755,16 +763,6 @@
   const statusOf = (status) => el("span", { class: `status ${/^[a-z_]+$/.test(status) ? status : ""}` }, status);
   const flagsOf = (bits) => Object.keys(DATA.flags).filter((name) => bits & DATA.flags[name]);
 
-  // What makes a rollout worth a look: its flags and, among equals, its length. Of all rollouts, once.
-  function interests(run) {
-    const { flags, tokens, count } = run.index;
-    if (run.interests?.length === count) return run.interests;
-    const longest = tokens.reduce((a, b) => Math.max(a, b ?? 0), 1), known = new Map();
-    const weigh = (bits) => known.get(bits) ?? known.set(bits, flagsOf(bits).reduce((sum, name) => sum + (INTEREST[name] ?? 0), 0)).get(bits);
-    run.interests = Float64Array.from(flags, (bits, row) => weigh(bits) + (tokens[row] ?? 0) / longest);
-    return run.interests;
-  }
-
   function stepRange(asked) {
     const match = /^\s*(\d+)\s*(?:-\s*(\d+))?\s*$/.exec(asked ?? "");
     if (!match) return (asked ?? "").trim() ? null : [-Infinity, Infinity];
@@ -777,18 +775,42 @@
     return asked === "0" ? value === 0 : asked === "+" ? value > 0 : value < 0;
   }
 
+  // What makes a rollout worth a look: its flags and, among equals, its length.
+  function interests({ flags, tokens }) {
+    const longest = tokens.reduce((a, b) => Math.max(a, b ?? 0), 1), known = new Map();
+    const weigh = (bits) => known.get(bits) ?? known.set(bits, flagsOf(bits).reduce((sum, name) => sum + (INTEREST[name] ?? 0), 0)).get(bits);
+    return flags.map((bits, row) => weigh(bits) + (tokens[row] ?? 0) / longest);
+  }
+
+  // By what rollouts are sorted, largest first; among equals the last step, or as they were logged.
   const SORTS = {
-    interest: (run) => {
-      const held = interests(run), { step } = run.index;
-      return (a, b) => held[b] - held[a] || step[b] - step[a];
-    },
-    logged: () => (a, b) => a - b,
-    last: (run) => (a, b) => run.index.step[b] - run.index.step[a],
-    high: (run) => (a, b) => (run.index.advantage[b] ?? -Infinity) - (run.index.advantage[a] ?? -Infinity) || a - b,
-    low: (run) => (a, b) => (run.index.advantage[a] ?? Infinity) - (run.index.advantage[b] ?? Infinity) || a - b,
-    longest: (run) => (a, b) => (run.index.tokens[b] ?? 0) - (run.index.tokens[a] ?? 0),
+    interest: ["most interesting", interests, true], logged: ["as logged", null], last: ["last step first", ({ step }) => step],
+    high: ["highest advantage", ({ advantage }) => advantage.map((value) => value ?? -Infinity)],
+    low: ["lowest advantage", ({ advantage }) => advantage.map((value) => value === null ? -Infinity : -value)],
+    longest: ["longest", ({ tokens }) => tokens.map((value) => value ?? 0)],
   };
-  const SORT_WORDS = [["interest", "most interesting"], ["logged", "as logged"], ["last", "last step first"], ["high", "highest advantage"], ["low", "lowest advantage"], ["longest", "longest"]];
+
+  // Compares rows by an order, whose keys are made once.
+  function comparing(run, name) {
+    const [, keysOf, lastFirst] = SORTS[Object.hasOwn(SORTS, name) ? name : "interest"], { step } = run.index;
+    if (!keysOf) return (a, b) => a - b;
+    if (!run.keys.has(name)) run.keys.set(name, keysOf(run.index));
+    const keys = run.keys.get(name);
+    return (a, b) => keys[b] - keys[a] || (lastFirst ? step[b] - step[a] : a - b);
+  }
+
+  // The first rows by an order. Few of many are found without sorting all.
+  function firstOf(rows, compare, size) {
+    if (size > 10 * PER_PAGE) return rows.sort(compare).slice(0, size);
+    const first = [];
+    for (const row of rows) {
+      if (first.length === size && compare(row, first[size - 1]) > 0) continue;
+      const at = first.findIndex((one) => compare(row, one) < 0);
+      first.splice(at < 0 ? first.length : at, 0, row);
+      if (first.length > size) first.pop();
+    }
+    return first;
+  }
 
   function filterRows(run, asked, withText) {
     const index = run.index, range = stepRange(asked.step), found = [];
@@ -799,7 +821,7 @@
     for (let row = 0; row < index.count; row += 1) {
       if ((all || (index.step[row] >= range[0] && index.step[row] <= range[1])) && names[index.problem[row]]
         && (!asked.status || index.status[row] === status) && (!flag || index.flags[row] & flag)
-        && advantageFits(index.advantage[row], asked.advantage) && (!withText || withText.has(row))) found.push(row);
+        && advantageFits(index.advantage[row], asked.advantage) && (!withText || withText[row])) found.push(row);
     }
     return found;
   }
@@ -808,7 +830,7 @@
     const counts = new Map();
     for (const status of run.index.status) counts.set(status, (counts.get(status) ?? 0) + 1);
     const input = (name, label, hint, more) => el("label", {}, `${label} `, el("input", { name, placeholder: hint, size: 14, value: asked[name] ?? "",
-      input: debounced(() => set(values())), ...more }));
+      input: () => set(values()), ...more }));
     const pick = (name, label, options) => choice(name, options, asked[name], () => set(values()), label);
     const form = el("form", { class: "controls", submit: (event) => event.preventDefault() }, runPicker("rollouts", asked),
       input("step", "step", "all, or 3, or 10-20", { inputmode: "numeric", class: stepRange(asked.step) ? null : "wrong" }),
@@ -816,7 +838,7 @@
       pick("status", "verdict", [["", "all"], ...run.index.statuses.map((name, i) => [name, `${name} (${(counts.get(i) ?? 0).toLocaleString("en")})`])]),
       pick("advantage", "advantage", [["", "any"], ["+", "above 0"], ["-", "below 0"], ["0", "0"], ["none", "none: not trained on"]]),
       pick("flag", "what", [["", "anything"], ...Object.entries(FLAG_WORDS)]),
-      pick("order", "order", SORT_WORDS), input("text", "text", "in prompt or completion", { type: "search", size: 20 }));
+      pick("order", "order", Object.entries(SORTS).map(([name, [words]]) => [name, words])), input("text", "text", "in prompt or completion", { type: "search", size: 20 }));
     const values = () => Object.fromEntries(new FormData(form));
     return form;
   }
@@ -824,27 +846,36 @@
   async function viewRollouts(root, asked) {
     const run = runOf(asked);
     if (asked.sample !== undefined) return viewGroup(root, run, asked);
-    const place = el("div", {}), state = { asked };
-    const set = (values) => { Object.assign(state.asked, values, { page: 0 }); replace("rollouts", state.asked); list(); };
+    const place = el("div", {});
+    const set = (values) => { Object.assign(asked, values, { page: 0 }); replace("rollouts", asked); return list(); };
+    let changes = 0, busy = false;
+    // Shows the list that is asked for, one at a time: what is asked for meanwhile comes next, without what came between.
     const list = async () => {
-      const own = state.asked, turn = state.turn = {};
-      state.begun = performance.now();
-      if (!own.text) return paint(own, turn, null, true);
-      for await (const { found, whole } of rowsWithText(run, own.text)) {
-        if (state.turn !== turn) return;
-        await paint(own, turn, found, whole);
-      }
+      changes += 1;
+      if (busy) return;
+      busy = true;
+      try {
+        for (let shown = 0; shown !== changes;) {
+          await new Promise((resolve) => { setTimeout(resolve); });
+          shown = changes;
+          const begun = performance.now(), found = asked.text ? rowsWithText(run, asked.text) : [{ found: null, whole: true }];
+          for await (const part of found) {
+            if (!await paint(part, () => shown !== changes)) break;
+            root.dataset[part.whole ? "whole" : "first"] = Math.round(performance.now() - begun);
+          }
+        }
+      } finally { busy = false; }
     };
-    const paint = async (own, turn, withText, whole) => {
-      const rows = filterRows(run, own, withText).sort(SORTS[own.order in SORTS ? own.order : "interest"](run));
-      const page = Number(own.page ?? 0), part = rows.slice(page * PER_PAGE, (page + 1) * PER_PAGE);
-      const cards = await Promise.all(part.map((row) => card(run, row)));
-      if (state.turn !== turn) return;
-      const problem = run.index.problems.includes(own.problem) && describeHistory(run, own.problem);
-      place.replaceChildren(...[problem, pager(page, PER_PAGE, rows.length, whole ? "rollout" : "rollout so far", (next) => { own.page = next; replace("rollouts", own); list(); }),
-        el("div", { class: "cards" }, cards)].filter(Boolean));
-      if (own.tint) tint(root, own.tint);
-      root.dataset[whole ? "whole" : "first"] = Math.round(performance.now() - state.begun);
+    const paint = async ({ found, whole }, isOld) => {
+      const rows = filterRows(run, asked, found), total = rows.length, page = Number(asked.page ?? 0);
+      const part = firstOf(rows, comparing(run, asked.order), (page + 1) * PER_PAGE).slice(page * PER_PAGE);
+      const texts = await textsOf(run, part);
+      if (isOld()) return false;
+      const problem = run.index.problems.includes(asked.problem) && describeHistory(run, asked.problem);
+      place.replaceChildren(...[problem, pager(page, PER_PAGE, total, whole ? "rollout" : "rollout so far", (next) => { asked.page = next; replace("rollouts", asked); list(); }),
+        el("div", { class: "cards" }, part.map((row, i) => card(run, row, texts[i])))].filter(Boolean));
+      if (asked.tint) tint(root, asked.tint);
+      return true;
     };
     root.append(filterForm(run, asked, set), el("p", { class: "soft" }, run.note), el("p", { class: "soft scale" }), place);
     root.querySelector("form").append(tintPicker(root, asked));
@@ -871,9 +902,8 @@
       return;
     }
     const right = rows.filter((row) => index.status[row] === index.right).length, mean = rows.reduce((sum, row) => sum + (index.reward[row] ?? 0), 0) / rows.length;
-    rows.sort((a, b) => interests(run)[b] - interests(run)[a]);
-    const cards = await Promise.all(rows.map((row) => card(run, row, { group: true, chosen: String(index.sample[row]) === asked.sample })));
-    const packed = await textsOf(run, rows[0]), here = groups.indexOf(Math.min(...rows));
+    const here = groups.indexOf(rows[0]), texts = await textsOf(run, rows.sort(comparing(run, "interest"))), [packed] = texts;
+    const cards = rows.map((row, i) => card(run, row, texts[i], { group: true, chosen: String(index.sample[row]) === asked.sample }));
     const turn = (by) => {
       const row = groups[here + by];
       if (row !== undefined) go("rollouts", { run: run.label, step: index.step[row], problem: index.problems[index.problem[row]], sample: "", tint: asked.tint });
@@ -958,8 +988,8 @@
     return choice("tint", options, asked.tint, (kind) => { asked.tint = kind; replace("rollouts", asked); tint(root, kind); }, "colour by");
   }
 
-  async function card(run, row, { group = false, chosen = false } = {}) {
-    const index = run.index, packed = await textsOf(run, row), status = index.statuses[index.status[row]], problem = index.problems[index.problem[row]];
+  function card(run, row, packed, { group = false, chosen = false } = {}) {
+    const index = run.index, status = index.statuses[index.status[row]], problem = index.problems[index.problem[row]];
     const here = { run: run.label, step: index.step[row], problem, sample: index.sample[row] };
     const words = packed ? (packed[0].startsWith(status) ? packed[0].slice(status.length) : ` ${packed[0]}`) :
       `, reward ${signed(index.reward[row])}, advantage ${signed(index.advantage[row])}`;
@@ -1033,7 +1063,7 @@
   async function render() {
     if (location.hash === shownHash && update) return;
     [shownHash, drawn] = [location.hash, shape()];
-    const [name, query] = location.hash.slice(1).split("?"), view = name in VIEWS ? name : Object.keys(VIEWS)[0];
+    const [name, query] = location.hash.slice(1).split("?"), view = Object.hasOwn(VIEWS, name) ? name : Object.keys(VIEWS)[0];
     if (!DATA.views) nav.replaceChildren(...Object.keys(VIEWS).map((one, i) => el("a", { href: `#${one}`, "aria-current": one === view ? "page" : null, title: `key ${i + 1}` }, one)));
     for (const held of curves.charts) held.chart?.destroy();
     curves.charts.clear();

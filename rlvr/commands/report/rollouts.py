@@ -7,7 +7,7 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,12 @@ class RolloutIndex:
     def __len__(self) -> int:
         return len(self.columns["step"])
 
-    def add(self, records: Iterable[Record], chunk_of: Callable[[int, Record], int]) -> None:
-        """Append rollouts. chunk_of: returns the chunk of a rollout, given its number and its record."""
+    def add(self, records: Iterable[Record], chunk: int = 0) -> None:
+        """Append rollouts, whose texts are in this chunk."""
         for _, group in groupby(records, key=lambda record: (record.get("step"), record.get("problem"))):
             rows = list(group)
             for record, flags in zip(rows, flags_of_group(rows)):
-                self._append(record, flags, chunk_of(len(self), record))
+                self._append(record, flags, chunk)
 
     def _append(self, record: Record, flags: int, chunk: int) -> None:
         values = {
@@ -259,8 +259,7 @@ def pack_run(folder: Path, masks: Masks, budget: int = BUDGET) -> tuple[RolloutI
         if number in chosen and held >= CHUNK:
             chunks.append([])
             held = 0
-        chunk = len(chunks) - 1 if number in chosen else -1
-        index.add(rows, lambda _, row, chunk=chunk: chunk)  # type: ignore[misc]
+        index.add(rows, len(chunks) - 1 if number in chosen else -1)
         if number in chosen:
             chunks[-1].append(pack_texts(rows, masks))
             held += sizes[number]

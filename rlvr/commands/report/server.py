@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
@@ -31,17 +30,16 @@ from rlvr.runs.reading import (
     check_run,
     part_lines,
     parts_of,
-    raw_rollouts,
     read_object,
 )
-from rlvr.runs.records import Masks, masks_of, parts_of_rollout
+from rlvr.runs.records import masks_of
 
 from ..arguments import Positional, parse
 from .content import Logs, content_of
 from .page import Source, live_page
 from .rollouts import RolloutIndex, pack_answers, pack_texts
+from .texts import HeldRollouts
 
-SEARCHABLE = 2**30  # bytes of a run's texts that are held for the search; beyond, each search reads its files
 LOGS = ("metrics.jsonl", "eval.jsonl", "config.json")
 COMPRESSED = 1000  # bytes from which on an answer is sent compressed
 
@@ -90,12 +88,6 @@ def is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in LOGS)
 
 
-def step_as_chunk(number: int, record: Record) -> int:
-    """Return the step of a rollout; -1 where it has none, since its texts cannot be asked for then."""
-    step = record.get("step")
-    return step if isinstance(step, int) else -1
-
-
 class LiveRun:
     """A run that is followed: its logs, and the index of its rollouts. `refresh` reads what was written since."""
 
@@ -103,10 +95,8 @@ class LiveRun:
         self.source = source
         self.state = LiveLogs(source.folder)
         self.events: list[dict[str, Any]] = []
-        self.index = RolloutIndex()
         self._events, self._rollouts = Tail(source.folder / EVENTS), Tail(source.folder / "rollouts.jsonl")
-        self._num_lines, self._damaged, self._indexed_anew = 0, set[int](), -1
-        self._texts, self._size = list[bytes](), 0
+        self._indexed_anew = -1
         self._begin_index()
         self.refresh()
 
@@ -116,34 +106,16 @@ class LiveRun:
         return self.state.generation + self._indexed_anew
 
     def _begin_index(self) -> None:
-        self.index = RolloutIndex()
-        self._num_lines, self._damaged = 0, set()
-        self._texts, self._size = [], 0
+        self.index, self.held = RolloutIndex(), HeldRollouts()
         self._indexed_anew += 1
         for part in parts_of(self.source.folder):
-            self._add(part_lines(part))
-
-    def _add(self, lines: Iterable[bytes]) -> None:
-        """Append rollouts. The texts of a step are one chunk, since a step is what the log is read by."""
-        self.index.add(self._records(lines), step_as_chunk)
+            self.index.add(self._records(part_lines(part)))
 
     def _records(self, lines: Iterable[bytes]) -> Iterator[Record]:
         for line in lines:
-            record = read_object(line)
-            if record is None:
-                self._damaged.add(self._num_lines)
-            else:
-                self._hold(record)
+            if (record := read_object(line)) is not None:
+                self.held.add(line, record)
                 yield record
-            self._num_lines += 1
-
-    def _hold(self, record: Record) -> None:
-        """Hold the texts of a rollout in lower case, unless those of the run are too many."""
-        if self._size <= SEARCHABLE:
-            self._texts.append(lower_case(record))
-            self._size += len(self._texts[-1])
-        else:
-            self._texts = []
 
     def refresh(self) -> None:
         """Read what has been written since the last call."""
@@ -153,7 +125,7 @@ class LiveRun:
         again, lines, _ = self._rollouts.read()
         if again:
             self._begin_index()
-        self._add(lines)
+        self.index.add(self._records(lines))
 
     def content(self, generation: int, first: int) -> dict[str, Any]:
         """Return what the page holds of the run, with the metrics that it lacks: all where lines were taken back."""
@@ -164,29 +136,14 @@ class LiveRun:
         named = {"label": self.source.label, "condition": self.source.condition}
         return held | named | {"note": "", "rollouts": len(self.index), "generation": self.generation}
 
-    def texts(self, step: int) -> str:
-        """Return the texts of a step's rollouts as JSON."""
-        return f"[{pack_texts(self.state.rollouts.rollouts(step), masks_of(self.source.folder))}]"
+    def texts(self, numbers: Sequence[int]) -> str:
+        """Return the texts of rollouts as JSON. Raise IndexError for a number that there is not."""
+        return f"[{pack_texts(self.held.records(numbers), masks_of(self.source.folder))}]"
 
     def answers(self, step: int) -> str:
         """Return the held-out answers after a step as JSON, an empty list where none were kept."""
         file = answer_files(self.source.folder).get(step)
         return "[]" if file is None else pack_answers(file, masks_of(self.source.folder))
-
-    def search(self, text: str) -> str:
-        """Return the numbers of the rollouts with a text in a prompt, completion or turn, as JSON; in any case."""
-        asked = text.encode("utf-8", "surrogatepass")
-        texts: Iterable[bytes] = self._texts
-        if len(self._texts) < len(self.index):
-            lines = enumerate(islice(raw_rollouts(self.source.folder), self._num_lines))
-            texts = (lower_case(read_object(line) or {}) for place, line in lines if place not in self._damaged)
-        return json.dumps([number for number, held in enumerate(texts) if asked in held])
-
-
-def lower_case(record: Record) -> bytes:
-    """Return what a search reads of a rollout: prompt, completion and turns in lower case."""
-    text = "\0".join(part.text for part in parts_of_rollout(record, Masks()))
-    return text.lower().encode("utf-8", "surrogatepass")
 
 
 class PageServer(ThreadingHTTPServer):
@@ -211,14 +168,15 @@ class PageServer(ThreadingHTTPServer):
         name = f"[{host}]" if ":" in host else host
         self.url = f"http://{name}:{self.server_port}/" + (f"?token={self.token}" if self.token else "")
 
-    def answer(self, path: str, asked: dict[str, str]) -> tuple[str, str] | None:
-        """Return the kind and the text of an answer; None for anything that there is not."""
+    def answer(self, path: str, asked: dict[str, str]) -> tuple[str, str | bytes] | None:
+        """Return the kind and the content of an answer; None for anything that there is not."""
         if path == "/":
             name = ", ".join(run.source.label for run in self.runs)
             return "text/html", live_page(name, {"live": True, "runs": []})
         try:
             with self.lock:
-                return "application/json", self._data(path, asked)
+                found = self._data(path, asked)
+            return "application/json" if isinstance(found, str) else "application/octet-stream", found
         except (LookupError, ValueError):
             return None
 
@@ -227,7 +185,7 @@ class PageServer(ThreadingHTTPServer):
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
-    def _data(self, path: str, asked: dict[str, str]) -> str:
+    def _data(self, path: str, asked: dict[str, str]) -> str | bytes:
         if path == "/runs":
             have = read_have(asked["have"])
             for run in self.runs:
@@ -235,15 +193,14 @@ class PageServer(ThreadingHTTPServer):
             self._add_new()
             have += [(0, 0)] * (len(self.runs) - len(have))
             return json.dumps([run.content(*held) for run, held in zip(self.runs, have, strict=True)])
-        number = int(asked["run"])
-        if number < 0:
-            raise LookupError(number)
-        run = self.runs[number]
+        run = self.runs[whole_number(asked["run"])]
         if path == "/rollouts":
-            return json.dumps(run.index.after(max(int(asked["number"]), 0)))
+            return json.dumps(run.index.after(whole_number(asked["number"])))
         if path == "/search":
-            return run.search(asked["text"].lower())
-        return {"/texts": run.texts, "/answers": run.answers}[path](int(asked["number"]))
+            return run.held.search(asked["text"])
+        if path == "/texts":
+            return run.texts([whole_number(number) for number in asked["numbers"].split(",")])
+        return {"/answers": run.answers}[path](whole_number(asked["number"]))
 
     def _add_new(self) -> None:
         """Follow the runs that have appeared in the folders. Those that are known keep place and label."""
@@ -253,6 +210,13 @@ class PageServer(ThreadingHTTPServer):
                 if source.folder not in known:
                     label = str(source.folder) if source.label in known.values() else source.label
                     self.runs.append(LiveRun(Source(source.folder, label, label)))
+
+
+def whole_number(text: str) -> int:
+    """Return a number that is not negative. Raise ValueError for anything else."""
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
 
 
 def read_have(text: str) -> list[tuple[int, int]]:
@@ -306,8 +270,8 @@ class Handler(BaseHTTPRequestHandler):
             return hmac.compare_digest(asked.get("token", "").encode(), self.server.token.encode())
         return is_local(urlsplit(f"//{self.headers.get('Host', '')}").hostname or "")
 
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        body = text.encode("utf-8", "surrogatepass")
+    def _send(self, status: HTTPStatus, kind: str, content: str | bytes) -> None:
+        body = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         self.send_response(status)
         if len(body) > COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", ""):
             body = gzip.compress(body, 1)

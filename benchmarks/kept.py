@@ -1,7 +1,7 @@
 """What a run pays for what it keeps for people to look at: rollouts, values of tokens, held-out answers.
 
     python benchmarks/kept.py                      # the model of tiny_math
-    python benchmarks/kept.py --sizes 25M          # one of 25M parameters: hours beside other work
+    python benchmarks/kept.py --sizes 25M          # one of 25M parameters: much longer
 
 Pairs of a step (and of an evaluation) do the same work twice, in turns with and without what is kept; weights do not
 change. The figures are processor time of the process, which other work disturbs less than the clock: the median ratio

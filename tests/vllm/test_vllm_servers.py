@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -14,10 +13,7 @@ import pytest
 from tests.helpers.served import ENVIRONMENT, rlvr, serve_command, torchrun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
-try:
-    importlib.import_module("vllm")
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 PACK = "--run.task-option num_train=64 num_test=16 num_demonstrations=1024 --model.device cpu --sft.steps 300".split()
 

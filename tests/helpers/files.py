@@ -45,6 +45,11 @@ def cases(name: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in lines(GOLDEN / f"{name}.jsonl")]
 
 
+def read_program(name: str) -> str:
+    """Return a program of tests/golden/programs, which a test runs elsewhere, or a module of a user's."""
+    return (GOLDEN / "programs" / f"{name}.txt").read_text(encoding="utf-8")
+
+
 def find_blocks(path: Path, language: str = "python") -> list[str]:
     """Return the fenced blocks of a language in a Markdown file."""
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ import pytest
 
 from rlvr.sandbox import Call, Job, Limits, Pool, RunStatus, TestJob
 from rlvr.sandbox.wire.values import Opaque
-from tests.helpers.files import GOLDEN
+from tests.helpers.files import read_program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -138,7 +138,7 @@ def test_tests_run_together_with_the_program(pool: Pool):
     assert not pool.run(TestJob(Job("import os\nos._exit(0)"), "assert True", together=True)).tests_passed
 
 
-LIAR = (GOLDEN / "programs" / "liar.txt").read_text("utf-8")
+LIAR = read_program("liar")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from rlvr.verifiers.unit_tests import UnitTests
-from tests.helpers.files import GOLDEN
+from tests.helpers.files import read_program
 
-SOURCE = (GOLDEN / "programs" / "user_verifiers.txt").read_text("utf-8")
+SOURCE = read_program("user_verifiers")
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ from rlvr.core.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.sandbox import level
 from rlvr.sandbox import run as sandbox_run
 from rlvr.verifiers.runner import Runner
-from tests.helpers.files import GOLDEN, ROOT
+from tests.helpers.files import ROOT, read_program
 
 X = Problem("1", "", "x")
 PAIRS = [(X, "x"), (X, "loop"), (X, "y")]
 EXPECTED = [Status.CORRECT, Status.TIMEOUT, Status.INCORRECT]
 
 # Each verifier of DEFINED calls what is right "x" and never comes back from "loop".
-SCRIPT = (GOLDEN / "programs" / "script_of_verifiers.txt").read_text("utf-8")
+SCRIPT = read_program("script_of_verifiers")
 RUN = """
 from rlvr.verifiers import Runner
 problem = Problem("1", "", "x", {"gold": Gold()})

@@ -98,7 +98,8 @@ def generate_task(
 
     propose: draws an item and its key (see `draw`). problem, demonstrate: make a problem, or a problem with a
     completion, from an id, an item and the item's random stream. sizes: of train, test, and demonstrations if any.
-    draws: the name in the seed of the draws, by default the pack's. store: make all items once, if that is slow.
+    draws: the name in the seed of the draws, by default the pack's. The items of a part that were made last are kept
+    (RECENT); store: make all of them at once, if that is slow.
     options: of `build_task`. References are not checked, since the pack made them.
     """
 

@@ -35,6 +35,7 @@ Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
 MOST_GENERATED = 10_000_000  # all are made once, for the fingerprint
+RECENT = 32_768  # items of a part that are kept, since a run reads each several times: some 20 MB
 # Upper bounds in percent of a hash of the problem's key. So parts share no problem, whatever their seeds and sizes.
 PARTS = {"demonstrations": 50, "train": 90, "test": 100}
 
@@ -97,7 +98,8 @@ def generate_task(
 
     propose: draws an item and its key (see `draw`). problem, demonstrate: make a problem, or a problem with a
     completion, from an id, an item and the item's random stream. sizes: of train, test, and demonstrations if any.
-    draws: the name in the seed of the draws, by default the pack's. store: make all items once, if that is slow.
+    draws: the name in the seed of the draws, by default the pack's. The items of a part that were made last are kept
+    (RECENT); store: make all of them at once, if that is slow.
     options: of `build_task`. References are not checked, since the pack made them.
     """
 
@@ -115,7 +117,7 @@ def generate_task(
         functools.partial(make, "test"),
         demonstration,
     ]
-    parts: list[Any] = [Generated(size, maker) for size, maker in zip(sizes, makers)]
+    parts: list[Any] = [Generated(size, functools.lru_cache(RECENT)(maker)) for size, maker in zip(sizes, makers)]
     train, test, *demonstrations = [list(part) for part in parts] if store else parts
     shown = demonstrations[0] if demonstrations else ()
     return build_task(name, train=train, test=test, demonstrations=shown, check_references=False, **options)

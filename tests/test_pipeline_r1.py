@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
+from rlvr.tasks.generated.bilingual_sums import bilingual_sums, notes
 from rlvr.training.sft.demonstrations import read_demonstrations
 from tests.helpers.pipelines import QUICK
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One seed's folder, after the run."""
+    """One seed's folder, after the run. Each of its stages makes the packs, which are smaller here."""
     out = tmp_path_factory.mktemp("r1")
-    assert main(["pipeline", "r1", "--out-dir", str(out), "--set", *QUICK["r1"]]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        for pack in (bilingual_sums, notes):
+            for size in {"num_train": 200, "num_test": 40, "num_demonstrations": 200}.items():
+                patch.setitem(pack.__kwdefaults__, *size)
+        assert main(["pipeline", "r1", "--out-dir", str(out), "--set", *QUICK["r1"]]) == 0
     return out / "seed-0"
 
 

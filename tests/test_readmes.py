@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import runpy
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.cli import COMMANDS
+from rlvr.core.registry import TASKS, VERIFIERS
+from rlvr.core.traits import VerifierTraits
+from rlvr.tasks import BUILT_IN
 from tests.helpers.files import ROOT, find_blocks
 from tests.helpers.printed_commands import Printed, complaint
 
@@ -153,3 +158,58 @@ def test_every_folder_is_named():
     text = (ROOT / "tests" / "README.md").read_text()
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert [name for name in sorted(folders) if f"`{name}`" not in text and f"`{name}/`" not in text] == []
+
+
+def test_every_file_of_the_sandbox_is_named():
+    """The table of files is complete."""
+    tables = "".join((ROOT / "sandbox" / path / "README.md").read_text() for path in (".", "wire"))
+    named = set(re.findall(r"(\w+\.py)`", tables))
+    assert {path.name for path in (ROOT / "sandbox").rglob("*.py")} - {"__init__.py"} - named == set()
+
+
+def test_every_verifier_and_folder_is_named():
+    """The tables are complete, and name nothing that is not there."""
+    rows = [line for line in (ROOT / "verifiers" / "README.md").read_text().splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`([\w/.]+)`", " ".join(row.split("|")[1] for row in rows)))
+    folders = {f"{path.name}/" for path in (ROOT / "verifiers").iterdir() if (path / "__init__.py").exists()}
+    ours = {name for name in VERIFIERS.names() if VERIFIERS.get(name).__module__.startswith("rlvr.verifiers")}
+    assert ours | folders == named
+
+
+def test_traits_that_the_page_names_are_declared():
+    """Those of a verifier's own; the components of `combine` are left to rlvr/core/types.py."""
+    page = (ROOT / "docs" / "how-to" / "verifier.md").read_text()
+    listed = re.search(r"Optional attributes \((.*?)\)\s+are\s+declared", page, re.DOTALL)
+    named = re.findall(r"`(\w+)`", listed[1])
+    assert named == [item.name for item in fields(VerifierTraits)][: len(named)]
+    assert len(named) == 9
+
+
+TASK_FILES = ROOT / "tasks"
+
+
+def test_every_pack_and_file_is_named():
+    """The table is complete, and each pack is in the file, or one of the files, of its row."""
+    found = re.findall(
+        r"^\| (`[\w/]+\.py`(?:, `[\w/]+\.py`)*) \| (.*) \|$", (TASK_FILES / "README.md").read_text(), re.MULTILINE
+    )
+    rows = [(name, text) for names, text in found for name in re.findall(r"`([\w/]+)\.py`", names)]
+    files = {path.relative_to(TASK_FILES).with_suffix("") for path in TASK_FILES.rglob("*.py")}
+    assert {name for name, _ in rows} == {file.as_posix() for file in files if file.name != "__init__"}
+    ours = {name: TASKS.get(name).__module__ for name in TASKS.names()}
+    modules = {name: f"rlvr.tasks.{name.replace('/', '.')}" for name, _ in rows}
+    places: dict[str, str] = {}
+    for name, text in rows:
+        for pack in re.findall(r"`(\w+)`", text):
+            if pack in ours and places.get(pack) != ours[pack]:
+                places[pack] = modules[name]
+    assert places == {name: module for name, module in ours.items() if module.startswith("rlvr.tasks")}
+
+
+def test_every_pack_is_built_in():
+    """What a module of this folder registers is found by its name before the module is imported."""
+    for file in TASK_FILES.rglob("*.py"):
+        importlib.import_module(".".join(("rlvr.tasks", *file.relative_to(TASK_FILES).with_suffix("").parts)))
+    registered = {name: made.__module__ for name, made in TASKS._entries.items()}
+    inside = {name: module for name, module in registered.items() if module.startswith("rlvr.tasks.")}
+    assert inside == {name: f"rlvr.tasks.{module}" for name, module in BUILT_IN.items()}

@@ -348,7 +348,7 @@ class Rollout:
         """End the environment. An exception is only logged, since the rollout has ended."""
         turns, self._turns = self._turns, None
         if turns is not None:
-            _, failure = call_guarded(self.pack.environment, turns.close)
+            _, failure = call_guarded(self.pack.environment, lambda: turns.close())
             if failure is not None:
                 log_failure(failure)
 

@@ -17,8 +17,9 @@ from rlvr.adapters import trl as trl_adapter
 from rlvr.adapters import verl as verl_adapter
 from rlvr.adapters.judges import Rollout, completion_text, read_prompt, to_plain
 from rlvr.core.registry import make_verifier
-from rlvr.core.types import Problem, Reply, Status, Verdict, correct, error, incorrect
+from rlvr.core.types import Problem, Reply, Status, Verdict, correct, incorrect
 from rlvr.verifiers import VerifierErrors
+from tests.helpers.environments import FAILING
 
 PROBLEM = Problem("p", "Guess.", "7")
 
@@ -27,44 +28,7 @@ def make_judge_of(environment):
     return Judge(make_verifier("exact"), [PROBLEM], environment=environment)
 
 
-def fails_at_once(problem, rng):
-    raise OSError("no sandbox")
-    yield
-
-
-def fails_at_a_turn(problem, rng):
-    yield
-    raise OSError("no sandbox")
-
-
-def yields_no_reply(problem, rng):
-    yield
-    yield "text"
-
-
-def yields_bare(problem, rng):
-    yield
-    yield
-
-
-def begins_with_a_reply(problem, rng):
-    yield Reply("hello")
-
-
-def returns_no_verdict(problem, rng):
-    yield
-    return "right"
-
-
-def says_error(problem, rng):
-    yield
-    return error("no sandbox")
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [fails_at_once, fails_at_a_turn, yields_no_reply, yields_bare, begins_with_a_reply, returns_no_verdict, says_error],
-)
+@pytest.mark.parametrize("environment", [environment for environment, _ in FAILING.values()], ids=FAILING)
 def test_an_environment_that_fails_gives_no_score(environment):
     """The model is not to blame: the rollout ends, and its reward is None, not that of the last text."""
     pack = make_judge_of(environment)

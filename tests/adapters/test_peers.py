@@ -17,6 +17,7 @@ from rlvr.adapters import Judge, Unscored, judge
 from rlvr.core.registry import make_task, make_verifier
 from rlvr.core.types import Problem, Reply, Status, bad_reference, correct, incorrect
 from rlvr.verifiers import Runner
+from tests.helpers.files import read_program
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -587,33 +588,7 @@ def test_trl_trains_in_an_environment(tmp_path):
     pack.close()
 
 
-TOYS = """
-import verifiers.v1 as vf
-
-class Data(vf.TaskData):
-    answer: str
-
-class Toy(vf.Task[Data]):
-    @vf.reward
-    async def right(self, trace) -> float:
-        if trace.last_reply == "broken":
-            raise OSError("no service")
-        return float(trace.last_reply == self.data.answer)
-
-    @vf.reward(weight=0.5)
-    async def short(self, trace) -> float:
-        return float(len(trace.last_reply) < 10)
-
-class Config(vf.TasksetConfig):
-    count: int = 40
-
-class Sums(vf.Taskset[Toy, Config]):
-    def load(self):
-        for i in range(self.config.count):
-            yield Toy(Data(prompt=f"{i}+{i}?", answer=str(2 * i), system_prompt="Be short."), self.config.task)
-
-__all__ = ["Sums"]
-"""
+TOYS = read_program("taskset_toys")
 
 
 @pytest.fixture

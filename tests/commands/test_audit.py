@@ -15,6 +15,7 @@ from rlvr.core.registry import make_verifier, register
 from rlvr.core.types import Problem, Task, Verifier
 from rlvr.sandbox import level
 from rlvr.verifiers.runner import Runner
+from tests.helpers.files import read_program
 
 
 @register("tests/anything_goes")
@@ -147,32 +148,7 @@ def test_exit_codes(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: no task 'nothing'")
 
 
-PACK = """
-from rlvr.core.types import Problem, Task
-
-def same_id():
-    return Task("mine", [Problem("p", "a", "1"), Problem("p", "b", "2")], [], make_verifier("math"))
-
-def fine():
-    return Task("mine", [Problem("p", "a", "1"), Problem("q", "b", "2")], [], make_verifier("math"))
-
-def count(problem, completion):
-    return completion.count("-") == problem.reference
-
-def list_of_two():
-    return Task("mine", [Problem("p", "Two rivers", 2)], [], count)
-
-def with_answer():
-    return Task("mine", [Problem("p", "Two rivers", 2, {"answer": "- Ob - Po"})], [], count)
-
-def broken():
-    class Broken:
-        def __call__(self, problem, completion):
-            return False
-        def check_reference(self, reference):
-            return reference + 1
-    return Task("mine", [Problem("p", "a", "1")], [], Broken())
-"""
+PACK = read_program("audited_packs")
 
 
 @pytest.fixture

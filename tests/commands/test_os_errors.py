@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from rlvr.commands.cli import main
 from rlvr.commands.errors import error_line
 from rlvr.core.files.write import name_in_errors, write_whole
 from rlvr.core.types import RunError
+from tests.helpers.files import limit_file_size
 
 FREE_SOME = "No space left on device; free some space there, and run the same command again\n"
 
@@ -29,24 +27,13 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process become larger."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_file_that_becomes_full_is_named(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where the error comes with the last write, or only with one of many."""
     assert main(["grade", "--verifier", "math", str(rows), "--output", "/dev/full"]) == 2
     assert capsys.readouterr().err == f"error: cannot write /dev/full: {FREE_SOME}"
     for size in (0, 3000):
         out = tmp_path / f"{size}.jsonl"
-        with largest_file(size):
+        with limit_file_size(size):
             assert main(["grade", "--verifier", "math", str(rows), "--output", str(out)]) == 2
         assert capsys.readouterr().err.startswith(f"error: cannot write {out}: File too large; ")
 

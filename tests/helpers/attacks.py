@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -88,27 +88,6 @@ def hangs(text: str) -> str:
     return SECRET
 
 
-def speaks_for_the_model(problem: Problem, rng: Random) -> Turns:
-    """Reply in the role of the model."""
-    yield
-    yield Reply(SECRET, role="assistant")
-    return None
-
-
-def rewards_without_end(problem: Problem, rng: Random) -> Turns:
-    """Give a reward that is no number."""
-    yield
-    yield Reply("4", reward=float("inf"))
-    return None
-
-
-def replies_with_an_object(problem: Problem, rng: Random) -> Turns:
-    """Reply with no Reply."""
-    yield
-    yield {"text": SECRET}  # type: ignore[misc]
-    return None
-
-
 def goes_on_when_closed(problem: Problem, rng: Random) -> Turns:
     """Reply again after the end."""
     yield
@@ -121,20 +100,8 @@ def goes_on_when_closed(problem: Problem, rng: Random) -> Turns:
     return None
 
 
-def judges_with_an_object(problem: Problem, rng: Random) -> Turns:
-    """Return no verdict."""
-    yield
-    return object()  # type: ignore[return-value]
-
-
 def misbehaving_attacks() -> list[Attack]:
     """Return the attacks by tools and environments in the trainer's process."""
-    unscored: list[Callable[..., Turns]] = [
-        speaks_for_the_model,
-        rewards_without_end,
-        replies_with_an_object,
-        judges_with_an_object,
-    ]
     return [
         *(
             Attack(f"a tool {made.name}", (fence(made.name, "x"),), "unscored", environment=tools(made))
@@ -142,5 +109,4 @@ def misbehaving_attacks() -> list[Attack]:
         ),
         Attack("a tool floods", (fence("floods", "x"),), environment=tools(floods), shows="characters left out"),
         Attack("goes on when closed", ("`",), environment=goes_on_when_closed, shows="4"),
-        *(Attack(made.__name__, ("```\n```",), "unscored", environment=made) for made in unscored),
     ]

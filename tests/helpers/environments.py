@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from random import Random
+from typing import Any
 
-from rlvr.core.types import Environment, Problem, Reply, Verdict
+from rlvr.core.types import Environment, Problem, Reply, Verdict, error
 
 
 def conversation(
@@ -41,3 +42,44 @@ def hermes(name: str, code: str) -> str:
 def llama(name: str, code: str) -> str:
     """Return a call with one parameter, as Llama writes it."""
     return json.dumps({"name": name, "parameters": {"code": code}})
+
+
+def play_replies(*replies: Any, ends: Any = None, raises: BaseException | None = None) -> Environment:
+    """Return an environment that yields these whatever it hears, then raises, or returns `ends`."""
+
+    def environment(problem: Problem, rng: Random) -> Generator[Any, str, Any]:
+        for reply in replies:  # noqa: UP028 - `yield from` would send on what it hears
+            yield reply
+        if raises is not None:
+            raise raises
+        return ends
+
+    return environment
+
+
+# Environments that do not work, each with what the reason of its verdict says.
+FAILING: dict[str, tuple[Any, str]] = {
+    "raises at once": (play_replies(raises=OSError("gone")), "the environment raised OSError: gone"),
+    "raises at a turn": (
+        play_replies(None, raises=ZeroDivisionError("by zero\nand more")),
+        "the environment raised ZeroDivisionError: by zero",
+    ),
+    "gives up": (play_replies(None, raises=SystemExit(1)), "SystemExit: 1"),
+    "returns an error": (play_replies(None, ends=error("no sandbox")), "no sandbox"),
+    "returns a text": (play_replies(None, ends="right"), "TypeError"),
+    "returns an object": (play_replies(None, ends=object()), "TypeError"),
+    "says nothing": (play_replies(None, None), "it yielded None"),
+    "says no reply": (play_replies(None, {"text": "42"}), "it yielded {'text': '42'}"),
+    "speaks first": (play_replies(Reply("hello")), "it began with"),
+    "is no generator": (lambda problem, rng: "42", "TypeError"),
+}
+# Replies that no rollout can go on from.
+BAD_REPLIES: dict[str, tuple[Any, str]] = {
+    "speaks for the model": (play_replies(None, Reply("42", role="assistant")), "role 'assistant'"),
+    "pays infinity": (play_replies(None, Reply("1", reward=float("inf"))), "reward inf"),
+    "cuts elsewhere": (
+        play_replies(None, Reply("12", payload=((1, 4),))),
+        "payload ((1, 4),); expected parts of its text",
+    ),
+    "cuts twice": (play_replies(None, Reply("1234", payload=((0, 3), (2, 4)))), "payload ((0, 3), (2, 4)); expected"),
+}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,9 +45,25 @@ def cases(name: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in lines(GOLDEN / f"{name}.jsonl")]
 
 
+def read_program(name: str) -> str:
+    """Return a program of tests/golden/programs, which a test runs elsewhere, or a module of a user's."""
+    return (GOLDEN / "programs" / f"{name}.txt").read_text(encoding="utf-8")
+
+
 def find_blocks(path: Path, language: str = "python") -> list[str]:
     """Return the fenced blocks of a language in a Markdown file."""
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@contextmanager
+def limit_file_size(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond so many bytes: writing more fails as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # Which tests `make test` leaves to `make test-all`, and which begin it: by measured time, in tests/slow_tests.txt.

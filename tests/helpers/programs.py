@@ -12,6 +12,7 @@ import pytest
 from rlvr.core.types import Problem, Verdict
 from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, level
 from rlvr.verifiers.unit_tests import UnitTests
+from tests.helpers.files import read_program
 
 LEVELS = [3, 2]
 
@@ -20,6 +21,12 @@ runs_programs = pytest.mark.skipif(
 )
 
 ADD = "assert add(2, 3) == 5\nassert add(-1, 1) == 0\nassert add(10, 20) == 30\n"
+
+
+def read_programs(table: str) -> dict[str, str]:
+    """Return the programs of a table in tests/golden/programs by name: each below a line `### name`."""
+    blocks = f"\n{read_program(table)}".removesuffix("\n").split("\n### ")[1:]
+    return dict(block.split("\n", 1) for block in blocks)  # type: ignore[misc]
 
 
 def make_files() -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any, Literal
 
 from rlvr.config import Config, EvalConfig, MonitorConfig
 from rlvr.recipes.tiny_math import CONFIG
+from rlvr.training.checkpoint.folders import list_checkpoints
+from tests.helpers import warm
 
 
 def small(out_dir: Path, *, steps: int, minibatches: int = 1, save_every: int = 0, **run) -> Config:
@@ -47,6 +50,32 @@ def results(out_dir: Path, step: int) -> dict[str, bytes]:
 def check_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
     for name, content in one.items():
         assert content == other[name], f"{name} differ"
+
+
+# Trainings that are ended where they are.
+
+
+class Killed(BaseException):
+    """Ends a training where it is."""
+
+
+def kill() -> None:
+    """End the training that calls this."""
+    raise Killed
+
+
+def steps_of(folder: Path) -> list[int]:
+    """Return the steps whose checkpoints a folder holds."""
+    return [step for step, _ in list_checkpoints(folder)]
+
+
+def wait_for_checkpoint(folder: Path, step: int, process: warm.Started) -> None:
+    """Wait until the checkpoint of this step or a later one is there; fail where the process ends before."""
+    deadline = time.monotonic() + 120
+    while max(steps_of(folder), default=0) < step:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 # Runs that unlearn what is measured: held-out problems are judged by another rule than the reward's.

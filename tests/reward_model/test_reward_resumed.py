@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,23 +15,16 @@ from rlvr.commands.rm.launch import launch_reward_model
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.reward_model.preferences import PreferencePair, write_pairs
-from rlvr.training.checkpoint.folders import list_checkpoints
 from tests.helpers import warm
 from tests.helpers.files import lines
+from tests.helpers.resuming import Killed, kill, steps_of, wait_for_checkpoint
 from tests.helpers.runs import with_settings
 from tests.helpers.sharded import tiny_policy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+FIRST = "model-0.training"  # where checkpoints of the first model are
 PAIRS = [PreferencePair(f"{a}+{i}=", f"{a}{i} {a}", f"{a}{i} {b}") for i in range(5) for a in "123" for b in "4567"]
-
-
-class Killed(BaseException):
-    """Ends a training where it is."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +89,12 @@ def check_same(one: Path, other: Path) -> None:
     assert [name for name in expected if found[name] != expected[name]] == []
 
 
-def steps_of(out_dir: Path) -> list[int]:
-    return [step for step, _ in list_checkpoints(out_dir / "model-0.training")]
-
-
 @pytest.mark.parametrize("groups", [{}, {"model": {"lora_rank": 2}}], ids=["all weights", "adapters"])
 def test_a_killed_training_goes_on_from_its_last_checkpoint(tmp_path, policy, pairs, groups):
     """Killed after step 8 of 10: steps 7 to 10 follow. Model, metrics (each step once) and evaluation are the same."""
     assert train(config(tmp_path / "whole", policy, pairs, **groups)) == [*range(1, 11)]
     train(config(tmp_path / "parts", policy, pairs, **groups), 8)
-    assert steps_of(tmp_path / "parts") == [3, 6]
+    assert steps_of(tmp_path / "parts" / FIRST) == [3, 6]
     assert train(config(tmp_path / "parts", policy, pairs, **groups)) == [7, 8, 9, 10]
     check_same(tmp_path / "parts", tmp_path / "whole")
     assert [row["step"] for row in lines(tmp_path / "parts" / "metrics.jsonl")] == [*range(1, 11)]
@@ -219,15 +207,6 @@ def flags(policy: Path, pairs: Path, shard: int = 1) -> list[str]:
     ).split()
 
 
-def wait_for_step(out_dir: Path, step: int, process: warm.Started) -> None:
-    """Until a checkpoint of this step or a later one is there; fails where the process ends before."""
-    deadline = time.monotonic() + 120
-    while max(steps_of(out_dir), default=0) < step:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [1, 2])
 def test_two_processes(tmp_path, policy, pairs, shard):
@@ -236,7 +215,7 @@ def test_two_processes(tmp_path, policy, pairs, shard):
         assert done.returncode == 0, done.stderr[-3000:]
     processes = warm.start_together(2, [*flags(policy, pairs, shard), str(tmp_path / "parts")])
     try:
-        wait_for_step(tmp_path / "parts", 6, processes[0])
+        wait_for_checkpoint(tmp_path / "parts" / FIRST, 6, processes[0])
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)

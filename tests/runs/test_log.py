@@ -14,7 +14,7 @@ import pytest
 
 from rlvr.core.types import RunError
 from rlvr.runs.log import RunLog
-from tests.helpers.files import ROOT
+from tests.helpers.files import ROOT, read_program
 
 
 def write(log: RunLog, step: int) -> None:
@@ -58,34 +58,7 @@ def test_rotation_keeps_every_line_and_can_be_undone(tmp_path):
         assert [r["step"] for r in read_all(log)] == [s for s in range(1, steps_kept + 1) for _ in range(3)]
 
 
-KILLED = """
-import os, resource, signal, sys
-from pathlib import Path
-import rlvr.runs.log
-from rlvr.runs.log import RunLog
-
-log = RunLog(Path(sys.argv[1]), rotate_bytes=600)
-work, kind, limit = sys.argv[2], sys.argv[3], int(sys.argv[4])
-position, step = eval(sys.argv[5]), int(sys.argv[6])
-if kind == "operation":  # before the one of this number
-    count = 0
-    def watch(event, arguments):
-        global count
-        writes = event in ("os.remove", "os.rename", "os.truncate") or (
-            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        if writes:
-            if count == limit:
-                os.kill(os.getpid(), signal.SIGKILL)
-            count += 1
-    sys.addaudithook(watch)
-else:  # when a file grows beyond so many bytes: in the middle of a write
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-if work == "truncate_to":
-    log.truncate_to(position, step)
-else:
-    log._rotate()
-"""
+KILLED = read_program("writer_that_is_killed")
 
 
 def kill_at(folder, work: str, kind: str, limit: int, position: dict, step: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from rlvr.sandbox import Call, Job, Limits, Pool, RunStatus, TestJob
 from rlvr.sandbox.wire.values import Opaque
+from tests.helpers.files import read_program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -137,42 +138,7 @@ def test_tests_run_together_with_the_program(pool: Pool):
     assert not pool.run(TestJob(Job("import os\nos._exit(0)"), "assert True", together=True)).tests_passed
 
 
-LIAR = """
-class Y:
-    three = 3
-    def __getattr__(self, name): return lambda *args, **kwargs: True
-    def __contains__(self, item): return True
-    def __iter__(self): return iter(())
-    def __len__(self): return 3
-    def __getitem__(self, key): return 5
-    def __str__(self): return '5'
-def f(*args): return Y()
-def stop(x): raise StopIteration
-def same(y): return type(y).__name__
-class Box:
-    name = Y()
-    label = "abc"
-    def get(self): return Y()
-    def me(self): return self
-CONSTANT = Y()
-PLAIN = 'abc'
-import argparse, collections, enum, io
-class Meta(type):
-    __len__ = lambda self: 3
-    __iter__ = lambda self: iter([5])
-    __contains__ = lambda self, item: True
-    __getitem__ = lambda self, key: 5
-class KIND(metaclass=Meta): pass
-class Counted(collections.Counter):
-    def __eq__(self, other): return True
-    def __missing__(self, key): return 5
-class Text(io.StringIO):
-    def getvalue(self): return '5'
-class Space(argparse.Namespace):
-    def __eq__(self, other): return True
-def made(kind): return globals()[kind]()
-def default(): return collections.defaultdict(lambda: 5)
-"""
+LIAR = read_program("liar")
 
 
 @pytest.mark.parametrize(

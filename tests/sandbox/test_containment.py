@@ -13,41 +13,12 @@ from pathlib import Path
 import pytest
 
 from rlvr.sandbox import Job, Limits, Pool, RunStatus, TestJob, host
-from tests.helpers.programs import LEVELS, available, outcome, prints_only
+from tests.helpers.programs import LEVELS, available, outcome, prints_only, read_programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
 
-CANNOT = {
-    "read the system": "open('/etc/passwd')",
-    "read its memory through /proc": "open('/proc/self/mem', 'rb')",
-    "write outside": "open('/var/tmp/rlvr_canary', 'w')",
-    "write to shared memory": "open('/dev/shm/rlvr_canary', 'w')",
-    "make a socket": "socket.socket()",
-    "make a datagram pair": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
-    "run a program": "os.execv('/bin/true', ['true'])",
-    "start a program": "subprocess.run(['/bin/true'])",
-    "make a memory file": "os.memfd_create('x')",
-    "make a symbolic link": "os.symlink('/etc', 'e')",
-    "make a pipe with a name": "os.mkfifo('p')",
-    "change modes": "open('f', 'w').close(); error(libc.chmod(b'f', 0o777))",
-    "change modes of its directory": "error(libc.chmod(b'.', 0o777))",
-    "change modes of open files": "error(libc.fchmod(os.open('g', os.O_CREAT), 0o777))",
-    "change modes elsewhere": "os.chmod(os.__file__, 0o777)",
-    "signal its parent": "os.kill(os.getppid(), signal.SIGKILL)",
-    "lower its parent's limits": "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
-    "raise its own limits": "resource.setrlimit(resource.RLIMIT_AS, (-1, -1)) or error(resource.getrlimit(9)[0] > 0)",
-    "trace": "error(libc.ptrace(0, 0, 0, 0))",
-    "read another's memory": "error(libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0))",
-    "leave its namespaces": "error(libc.unshare(0x10000000))",
-    "mount": "error(libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))",
-    "use the keyrings": "error(libc.syscall(250, 0, -3, 0))",
-    "make SysV shared memory": "error(libc.shmget(0, 4096, 0o1600))",
-    "watch files": "error(libc.inotify_init())",
-    "use io_uring": "error(libc.syscall(425, 8, 0))",
-    "push characters into a terminal": "fcntl.ioctl(0, 0x5412, b'x')",
-    "have signals sent to others": "fcntl.fcntl(0, 8, os.getppid())",
-}
+CANNOT = read_programs("cannot")
 
 
 def test_what_a_program_cannot_do(pool: Pool):

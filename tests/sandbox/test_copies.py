@@ -5,19 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rlvr.sandbox import Call, Job, Limits, Pool, RunStatus, TestJob
-from tests.helpers.programs import runs_programs
+from tests.helpers.programs import read_programs, runs_programs
 
 pytestmark = runs_programs
 
 # Each answers 7 in the process that was asked, and something else in its copy.
-COPIES = {
-    "at once": "import os\ndef f(x): return 7 if os.fork() else x",
-    "the copy first": "import os, time\ndef f(x):\n    if os.fork() == 0: return x\n    time.sleep(0.02)\n    return 7",
-    "the copy awaited": "import os\ndef f(x):\n    pid = os.fork()\n    if pid == 0: return x\n    os.waitpid(pid, 0)\n    return 7",  # noqa: E501
-    "the copy raises": "import os\ndef f(x):\n    if os.fork() == 0: raise KeyError\n    return 7",
-    "forked while it is loaded": "import os\npid = os.fork()\ndef f(x): return 7 if pid else x",
-    "in a thread": "import os, threading\ndef f(x):\n    t = threading.Thread(target=os.fork)\n    t.start(); t.join()\n    return 7",  # noqa: E501
-}
+COPIES = read_programs("copies")
 ROUNDS = 4
 
 

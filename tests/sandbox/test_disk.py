@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlvr.sandbox import Pool, RunStatus, host
-from tests.helpers.programs import available, outcome
+from tests.helpers.programs import available, outcome, read_programs
 
-DELETED = {
-    "held open": "held.append(open(f'f{n}', 'wb')); held[-1].write(bytes(4 << 20)); held[-1].flush()\n"
-    "    os.unlink(f'f{n}')",
-    "without a name": "held.append(os.open('.', os.O_TMPFILE | os.O_RDWR)); os.write(held[-1], bytes(4 << 20))",
-    "held by a map": "f = os.open(f'f{n}', os.O_CREAT | os.O_RDWR); os.write(f, bytes(4 << 20))\n"
-    "    held.append(mmap.mmap(f, 4 << 20)); os.close(f); os.unlink(f'f{n}')",
-    "held by another process": "f = os.open(f'f{n}', os.O_CREAT | os.O_RDWR); os.write(f, bytes(4 << 20))\n"
-    "    os.unlink(f'f{n}')\n    if n % 8 == 7 and os.fork(): time.sleep(30)",
-}
+DELETED = read_programs("deleted_files")
 
 
 @pytest.fixture

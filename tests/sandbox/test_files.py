@@ -9,32 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.programs import read_programs
 from tests.helpers.users import PLACES, place
 
 NEWEST = 1 << 30
 # Ways to change a file that can be read: `p` is its path. Those by an open file have no right to write to it.
-CHANGES = {
-    "truncate while reading": "os.open(p, os.O_RDONLY | os.O_TRUNC)",
-    "truncate with the access mode of ioctl": "os.open(p, 3 | os.O_TRUNC)",
-    "truncate relative to a directory": "os.open('file', os.O_TRUNC, dir_fd=os.open(os.path.dirname(p), os.O_RDONLY))",
-    "truncate and create": "os.open(p, os.O_CREAT | os.O_TRUNC)",
-    "truncate in a raw call": "syscall(257, -100, p.encode(), 0o1000, 0)",
-    "truncate by the old call": "syscall(2, p.encode(), 0o1000, 0)",
-    "truncate by openat2": "syscall(437, -100, p.encode(), (ctypes.c_uint64 * 3)(0o1000, 0, 0), 24)",
-    "truncate without follow": "os.open(p, os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK)",
-    "creat": "syscall(85, p.encode(), 0o600)",
-    "truncate by path": "os.truncate(p, 0)",
-    "truncate an open file": "os.ftruncate(os.open(p, os.O_RDONLY), 0)",
-    "open for writing": "open(p, 'w')",
-    "append": "open(p, 'a').write('x')",
-    "allocate": "os.posix_fallocate(os.open(p, os.O_RDONLY), 0, 1 << 16)",
-    "write through a map": "mmap.mmap(os.open(p, os.O_RDONLY), 6, access=mmap.ACCESS_WRITE)",
-    "rename over": "(open('new', 'w').close(), os.rename('new', p))",
-    "exchange": "(open('new', 'w').close(), syscall(316, -100, b'new', -100, p.encode(), 2))",
-    "remove": "os.unlink(p)",
-    "change times": "os.utime(p)",
-    "change the mode": "os.chmod(p, 0)",
-}
+CHANGES = read_programs("changes")
 PROGRAM = """
 import ctypes, mmap, os
 libc = ctypes.CDLL(None, use_errno=True)

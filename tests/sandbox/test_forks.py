@@ -9,72 +9,11 @@ import pytest
 
 from rlvr.sandbox import level
 from tests.helpers.files import ROOT
+from tests.helpers.programs import read_programs
 
 # `use` is called in the parent, in forked children, and in the parent again; what it returns is printed.
-USES = {
-    "sandbox": """
-from rlvr.sandbox import run
-def use(number):
-    return run(f"print({number} * 2)").stdout.strip()
-""",
-    "runner": """
-from rlvr.core.types import Problem
-from rlvr.verifiers import Runner
-runner = Runner(lambda problem, completion: completion == problem.reference, workers=1)
-def use(number):
-    return str(2 * number) if runner.verify([(Problem("1", "", str(number)), str(number))])[0].correct else "wrong"
-""",
-    "unit_tests": """
-from rlvr.core.registry import make_verifier
-from rlvr.core.types import Problem
-verifier = make_verifier("unit_tests")
-def use(number):
-    problem = Problem("1", "", {"type": "stdio", "cases": [{"input": str(number), "output": str(2 * number)}]})
-    return str(2 * number) if verifier(problem, "print(2 * int(input()))").correct else "wrong"
-""",
-}
-WAYS = {
-    "multiprocessing": """
-import multiprocessing
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    print(" ".join(pool.map(use, [2, 3, 4, 5])))
-""",
-    "multiprocess": """
-import multiprocess  # what datasets.map(num_proc=...) uses
-with multiprocess.get_context("fork").Pool(2) as pool:
-    print(" ".join(pool.map(use, [2, 3, 4, 5])))
-""",
-    # The child ends as any program does, with its handlers at exit: they must leave the parent's servers alone.
-    "os.fork": """
-import os
-pid = os.fork()
-if pid == 0:
-    print(" ".join(map(use, [2, 3, 4, 5])), flush=True)
-    sys.exit(0)
-assert os.waitpid(pid, 0)[1] == 0
-""",
-    # Another thread of the parent is in the middle of a call at the moment of the fork.
-    "threads": """
-import os, threading
-stop = threading.Event()
-def go_on():
-    while not stop.is_set():
-        use(7)
-threads = [threading.Thread(target=go_on) for _ in range(2)]
-for thread in threads:
-    thread.start()
-for number in (2, 3, 4, 5):
-    pid = os.fork()
-    if pid == 0:
-        print(use(number), end=" ", flush=True)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-print()
-stop.set()
-for thread in threads:
-    thread.join()
-""",
-}
+USES = read_programs("uses")
+WAYS = read_programs("ways_to_fork")
 
 
 @pytest.mark.skipif(level().number < 2, reason="needs a sandbox of level 2 or 3")

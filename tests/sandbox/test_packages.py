@@ -15,37 +15,13 @@ import pytest
 
 from rlvr.sandbox import Pool, level
 from rlvr.sandbox import host as packages
-from tests.helpers.files import ROOT
+from tests.helpers.files import ROOT, read_program
 from tests.helpers.programs import LEVELS, available, outcome, prints_only
 
 pytestmark = pytest.mark.skipif(level().number < 2, reason="needs a sandbox of level 2 or 3")
 
 # Prints every name of a package that it can get hold of.
-SEARCH = """
-import glob, importlib, importlib.metadata, importlib.util, os, pkgutil, sys
-def attempt(action):
-    try:
-        found = action()
-    except Exception:
-        return
-    if found:
-        print(found)
-for name in NAMES:
-    attempt(lambda: importlib.import_module(name) and f"import {name}")
-    attempt(lambda: importlib.util.find_spec(name) and f"spec of {name}")
-    attempt(lambda: importlib.metadata.version(name) and f"metadata of {name}")
-    for path in sys.path + OTHERS:
-        for file in (f"{name}/__init__.py", f"{name}.py", f"{name}.pth", f"{name}-1.dist-info/METADATA"):
-            attempt(lambda: open(os.path.join(path, file)).read() and f"text of {file}")
-        attempt(lambda: os.listdir(os.path.join(path, name)) and f"files of {name}")
-        attempt(lambda: glob.glob(os.path.join(path, name + "*")) and f"a glob of {name}")
-        attempt(lambda: name in os.listdir(path) and f"a list with {name}")
-    attempt(lambda: name in [module.name for module in pkgutil.iter_modules()] and f"pkgutil tells of {name}")
-    attempt(lambda: name in [d.metadata["Name"] for d in importlib.metadata.distributions()] and f"a list of {name}")
-for path in sys.path + OTHERS:
-    attempt(lambda: [file for file in os.listdir(path) if file.endswith((".pth", "direct_url.json"))])
-print("end")
-"""
+SEARCH = read_program("search_for_packages")
 
 
 @pytest.mark.parametrize("number", LEVELS)

@@ -7,30 +7,11 @@ import os
 import pytest
 
 from rlvr.sandbox import Limits, host
+from tests.helpers.programs import read_programs
 from tests.helpers.users import Place, place
 
 # Each lets several processes of a run hold 300 MB; none alone is above its limit of 500.
-HOGS = {
-    "children": "for _ in range(6):\n    if os.fork() == 0: hold(300); time.sleep(30)\ntime.sleep(30)",
-    "a chain of children": "for _ in range(6):\n    hold(300)\n    if os.fork(): time.sleep(30)\n    kept.clear()",
-    "orphans": "for _ in range(6):\n    if os.fork() == 0:\n        if os.fork() == 0: hold(300); time.sleep(30)\n"
-    "        os._exit(0)\n    os.wait()\ntime.sleep(30)",
-    "daemons": "for _ in range(6):\n    if os.fork() == 0:\n        os.setsid(); os.setpgid(0, 0)\n"
-    "        os.close(1); os.close(2)\n        hold(300); time.sleep(30)\ntime.sleep(30)",
-    "copies on writing": "x = hold(300)\nfor _ in range(6):\n    if os.fork() == 0:\n"
-    "        x[::4096] = b'y' * len(x[::4096])\n        time.sleep(30)\ntime.sleep(30)",
-    "threads of children": "import threading\nfor _ in range(6):\n    if os.fork() == 0:\n"
-    "        threading.Thread(target=hold, args=(300,)).start()\n        time.sleep(30)\ntime.sleep(30)",
-    "a dead main thread": "import ctypes, threading\nfor _ in range(6):\n    if os.fork() == 0:\n"
-    "        threading.Thread(target=lambda: (hold(300), time.sleep(30))).start()\n"
-    "        ctypes.CDLL(None).syscall(60, 0)\ntime.sleep(30)",
-    "a thread that outlives the first": "import ctypes, threading\nfor _ in range(6):\n    if os.fork() == 0:\n"
-    "        threading.Thread(target=lambda: (time.sleep(.3), hold(300), time.sleep(30))).start()\n"
-    "        ctypes.CDLL(None).syscall(60, 0)\ntime.sleep(30)",
-    "processes that hop": "for _ in range(6):\n    if os.fork() == 0:\n        hold(300)\n"
-    "        while True:\n            if os.fork(): os._exit(0)\ntime.sleep(30)",
-    "a pool": "import multiprocessing\nwith multiprocessing.Pool(6) as workers:\n    workers.map(work, range(6))",
-}
+HOGS = read_programs("hogs")
 HOG = """
 import os, time
 kept = []
@@ -151,17 +132,7 @@ def test_moderate_use_is_not_held_against_a_program(placed: Place, kind: str):
 
 
 # Each takes all it can get of something, and holds it.
-GREEDY = {
-    "processes": "while True:\n    try:\n        if os.fork() == 0: time.sleep(9)\n    except OSError: time.sleep(.01)",
-    "threads": "while True:\n    try: threading.Thread(target=time.sleep, args=(9,)).start()\n"
-    "    except RuntimeError: time.sleep(.01)",
-    "timers": "while libc.timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0: pass\ntime.sleep(9)",
-    "raw timers": "while libc.syscall(222, 1, None, ctypes.byref(ctypes.c_int())) == 0: pass\ntime.sleep(9)",
-    "signals": "signal.pthread_sigmask(0, range(1, 65))\n"
-    "for _ in range(200000): os.kill(os.getpid(), 40)\ntime.sleep(9)",
-    "descriptors": "held = []\nwhile True:\n    try: held.append(os.pipe())\n    except OSError: break\ntime.sleep(9)",
-    "maps": "held = []\nwhile True:\n    try: held.append(mmap.mmap(-1, 99))\n    except OSError: break\ntime.sleep(9)",
-}
+GREEDY = read_programs("greedy")
 BESIDE = """
 import os, signal, threading, time
 time.sleep(.6)
@@ -212,32 +183,7 @@ def test_a_user_id_in_use_is_not_given_out_again():
 
 
 # What must be refused: each raises OSError, or calls `error` with what is true then.
-REFUSED = {
-    "shared memory by mmap": "error(map(None, ctypes.c_size_t(64 << 20), 3, 0x21, -1, 0) == FAILED)",
-    "shared memory by mmap, validated": "error(map(None, ctypes.c_size_t(64 << 20), 3, 0x23, -1, 0) == FAILED)",
-    "shared memory by a device": "os.open('/dev/zero', os.O_RDWR)",
-    "shared memory by a map of Python": "mmap.mmap(-1, 500 << 20)[::4096] = bytes(500 << 8)",
-    "shared memory by the class behind": "mmap.mmap.__mro__[1](-1, 1 << 20)",
-    "shared memory by memfd": "os.memfd_create('x')",
-    "shared memory by SysV": "error(libc.shmget(0, 4096, 0o1600) < 0)",
-    "being dumpable": "libc.prctl(4, 1, 0, 0, 0); error(libc.prctl(3, 0, 0, 0, 0) == 0)",
-    "being dumpable, in a thread": "t = threading.Thread(target=lambda: seen.append(libc.prctl(3, 0, 0, 0, 0)))\n"
-    "t.start(); t.join(); error(seen == [0])",
-    "being dumpable, in a child": "if os.fork() == 0: os._exit(libc.prctl(3, 0, 0, 0, 0))\nerror(os.wait()[1] == 0)",
-    "timers": "error(libc.syscall(222, 1, None, ctypes.byref(ctypes.c_int())) == -1)",
-    "queued signals": "error(resource.getrlimit(11) == (128, 128))",
-    "asking for cached pages by reading": "os.preadv(os.open(p, os.O_RDONLY), [bytearray(1)], 0, os.RWF_NOWAIT)",
-    "asking for cached pages by mincore": "buffer = mmap.mmap(os.open(p, os.O_RDONLY), 4096, prot=mmap.PROT_READ)\n"
-    "address = ctypes.addressof(ctypes.c_char.from_buffer(bytearray(8)))\n"
-    "error(libc.mincore(ctypes.c_void_p(address & ~4095), ctypes.c_size_t(4096), ctypes.create_string_buffer(8)))",
-    "asking for cached pages by cachestat": "error(libc.syscall(451, os.open(p, os.O_RDONLY), (ctypes.c_ulong * 2)(), "
-    "(ctypes.c_ulong * 5)(), 0))",
-    # Space beyond the end of a file, which its size does not tell.
-    "space beyond a file, keeping the size": "error(libc.fallocate64(f, 1, 0, 64 << 20) == -1)",
-    "space beyond a file, by number": "error(libc.syscall(285, f, 1, ctypes.c_long(0), ctypes.c_long(64 << 20)) == -1)",
-    "space beyond a file, unsharing": "error(libc.fallocate64(f, 0x41, 0, 64 << 20) == -1)",
-    "space beyond the limit": "error(libc.fallocate64(f, 0, ctypes.c_long(0), ctypes.c_long(64 << 20)) == -1)",
-}
+REFUSED = read_programs("refused")
 TRY = f"""
 import ctypes, mmap, os, resource, signal, threading
 libc = ctypes.CDLL(None)
@@ -291,13 +237,7 @@ def test_no_lock_is_seen_by_another_run(placed: Place):
     assert [answer.stdout for answer in answers] == ["None\n" * 4] * 2, answers
 
 
-BEFORE = {
-    "processes": "for _ in range(7):\n    if os.fork() == 0: os._exit(0)\n    os.wait()",
-    "files": "for n in range(500): open('a' * 200 + str(n), 'w').close()",
-    "nothing": "pass",
-    "a grown directory": "for n in range(500): os.mkdir('b' * 200 + str(n))",
-    "no directory": "os.rmdir(os.getcwd())",
-}
+BEFORE = read_programs("traces")
 LOOK = """
 import os, time
 found = os.stat(".")

@@ -16,7 +16,7 @@ import pytest
 from rlvr.core.registry import TASKS, make_task, make_verifier, register
 from rlvr.core.types import Problem, Reply, Task, Verdict
 from rlvr.recipes.qwen2_5_0_5b_gsm8k import after_hashes
-from rlvr.tasks.base import Generated, build_task, judge_with, seal_task
+from rlvr.tasks.base import Generated, build_task, generate_task, judge_with, seal_task
 from rlvr.tasks.sources import stream_hub
 from tests.helpers.files import GOLDEN, DataSets, lines
 
@@ -59,6 +59,23 @@ def test_generated_is_a_sequence() -> None:
         squares[5]
     with pytest.raises(ValueError, match="-1 problems"):
         Generated(-1, lambda i: i)
+
+
+def test_a_generated_pack_makes_each_item_once():
+    """A run reads all of them several times: for the fingerprint, the alphabet, the context, in each epoch."""
+    made = []
+
+    def problem(name: str, number: int, stream: Random) -> Problem:
+        made.append(name)
+        return Problem(name, f"{number} + 1 =", number + 1)
+
+    def propose(stream: Random) -> tuple[str, int]:
+        return str(number := stream.randrange(10**6)), number
+
+    task = generate_task("next", propose, problem, seed=0, sizes=(30, 10))
+    assert list(task.train) == list(task.train)
+    assert [*task.test[3:]] == [*task.test][3:]
+    assert len(made) == len({*made}) == 40
 
 
 def test_tasks_made_by_hand_are_sealed() -> None:

@@ -11,8 +11,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from rlvr.training.checkpoint.folders import (
     list_checkpoints,
 )
 from rlvr.training.run import Run
+from tests.helpers.files import limit_file_size
 from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import AfterStep, tiny, with_settings
@@ -133,24 +133,13 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(saved, tmp_path, trained):
         load_checkpoint(folder, *trained)
 
 
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """No file can grow beyond so many bytes: writing more fails as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("size", [0, 100, 400, 1000, 4000, 1_000_000, 4_000_000])
 def test_a_full_disk_leaves_no_part_of_a_checkpoint(saved, tmp_path, trained, size):
     """Whichever file fails: one line that names the checkpoint and the last whole one, which is as before."""
     folder = shutil.copytree(saved, tmp_path / "run")
     largest = max(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert size < largest
-    with files_up_to(size), pytest.raises(RunError) as caught:
+    with limit_file_size(size), pytest.raises(RunError) as caught:
         save_checkpoint(checkpoint_folder(folder, 30), 30, *trained, {"log": {}})
     assert re.fullmatch(
         r"cannot save .*step-000030: .*; the last complete checkpoint, .*step-000020, is safe: .*", str(caught.value)

@@ -19,6 +19,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.rollout.episodes import Background, Overdue, Play
 from rlvr.training.rollout.rollout import rollout
+from tests.helpers.environments import BAD_REPLIES, FAILING
 from tests.helpers.models import OwnWeights
 from tests.helpers.overlap import logs, make_run, threads
 from tests.helpers.runs import weights_of
@@ -339,75 +340,7 @@ def test_what_is_under_way_when_it_is_closed_is_dropped():
     assert background.collect(0) == []
 
 
-def raises(problem, rng):
-    yield
-    raise ZeroDivisionError("by zero\nand more")
-
-
-def returns_error(problem, rng):
-    yield
-    return error("no sandbox")
-
-
-def says_nothing(problem, rng):
-    yield
-    yield
-
-
-def speaks_first(problem, rng):
-    yield Reply("hello")
-
-
-def speaks_for_the_model(problem, rng):
-    yield
-    yield Reply("42", role="assistant")
-
-
-def pays_infinity(problem, rng):
-    yield
-    yield Reply("1", reward=float("inf"))
-
-
-def cuts_elsewhere(problem, rng):
-    yield
-    yield Reply("12", payload=((1, 4),))
-
-
-def cuts_twice(problem, rng):
-    yield
-    yield Reply("1234", payload=((0, 3), (2, 4)))
-
-
-def is_no_generator(problem, rng):
-    return "42"
-
-
-def gives_up(problem, rng):
-    yield
-    raise SystemExit(1)
-
-
-def returns_text(problem, rng):
-    yield
-    return "right"
-
-
-@pytest.mark.parametrize(
-    "environment, reason",
-    [
-        (raises, "the environment raised ZeroDivisionError: by zero"),
-        (returns_error, "no sandbox"),
-        (says_nothing, "it yielded None"),
-        (speaks_first, "it began with"),
-        (speaks_for_the_model, "role 'assistant'"),
-        (pays_infinity, "reward inf"),
-        (cuts_elsewhere, "payload ((1, 4),); expected parts of its text"),
-        (cuts_twice, "payload ((0, 3), (2, 4)); expected"),
-        (is_no_generator, "TypeError"),
-        (gives_up, "SystemExit: 1"),
-        (returns_text, "TypeError"),
-    ],
-)
+@pytest.mark.parametrize("environment, reason", (FAILING | BAD_REPLIES).values(), ids=FAILING | BAD_REPLIES)
 def test_a_failure_of_the_environment_leaves_its_rollout_without_a_score(policy, environment, reason):
     """The others go on; never a score of 0."""
 

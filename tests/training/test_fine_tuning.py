@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,10 +24,11 @@ from rlvr.training.sft.demonstrations import read_demonstrations, with_demonstra
 from rlvr.training.sft.sft import demonstration_batch
 from tests.helpers import warm
 from tests.helpers.models import TEMPLATE
-from tests.helpers.resuming import small
+from tests.helpers.resuming import Killed, kill, small, steps_of, wait_for_checkpoint
 from tests.helpers.runs import tiny, with_settings
 from tests.helpers.verifiers import sums
 
+TUNED = "start.training"  # where checkpoints of a fine-tuning are
 CHAT = [{"role": "system", "content": "es"}, {"role": "user", "content": "1+2="}]
 
 
@@ -127,10 +127,6 @@ def test_the_command_line_says_what_is_missing(tmp_path: Path, capsys: pytest.Ca
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class Killed(BaseException):
-    """Ends a run where it is."""
-
-
 class AfterTuning(TrainerCallback):
     """Remembers the steps of the fine-tuning, and calls a function after one of them."""
 
@@ -144,10 +140,6 @@ class AfterTuning(TrainerCallback):
         self.losses.append(loss)
         if step == self.at:
             self.call()
-
-
-def kill() -> None:
-    raise Killed
 
 
 def fine_tune(out_dir: Path, *, steps: int = 10, every: int = 3, rl: int = 0, **groups) -> Config:
@@ -174,10 +166,6 @@ def model(out_dir: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def steps_of(out_dir: Path) -> list[int]:
-    return [step for step, _ in list_checkpoints(out_dir / "start.training")]
-
-
 VARIANTS: dict[str, dict] = {
     "all weights": {},
     "adapters": {"model": {"lora_rank": 2}},
@@ -192,7 +180,7 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_checkpoint(tmp_path, groups)
     The checkpoints are gone then."""
     whole = tune(fine_tune(tmp_path / "whole", rl=1, **groups))
     tune(fine_tune(tmp_path / "parts", rl=1, **groups), 8)
-    assert steps_of(tmp_path / "parts") == [3, 6]
+    assert steps_of(tmp_path / "parts" / TUNED) == [3, 6]
     again = tune(fine_tune(tmp_path / "parts", rl=1, **groups))
     assert again.done == [7, 8, 9, 10]
     assert again.losses == whole.losses[6:]
@@ -205,9 +193,9 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_checkpoint(tmp_path, groups)
 def test_no_more_than_the_asked_number_is_kept(tmp_path):
     """Disk stays bounded: of ten checkpoints the last two, or as many as run.keep_checkpoints says."""
     tune(fine_tune(tmp_path / "two", every=1), 9)
-    assert steps_of(tmp_path / "two") == [7, 8]
+    assert steps_of(tmp_path / "two" / TUNED) == [7, 8]
     tune(fine_tune(tmp_path / "one", every=1, run={"keep_checkpoints": 1}), 9)
-    assert steps_of(tmp_path / "one") == [8]
+    assert steps_of(tmp_path / "one" / TUNED) == [8]
 
 
 def cut_state(folder: Path) -> None:
@@ -224,7 +212,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys, harm):
     """As in RL: the one before it is taken, and the model is the same in the end."""
     tune(fine_tune(tmp_path / "whole"))
     tune(fine_tune(tmp_path / "parts"), 8)
-    harm(list_checkpoints(tmp_path / "parts" / "start.training")[-1][1])
+    harm(list_checkpoints(tmp_path / "parts" / TUNED)[-1][1])
     capsys.readouterr()
     assert tune(fine_tune(tmp_path / "parts")).done[0] == 4
     assert "resuming the fine-tuning from step 3" in capsys.readouterr().out
@@ -234,7 +222,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys, harm):
 def test_where_all_are_damaged_it_is_said(tmp_path):
     """In one line, that names the folder and what to do."""
     tune(fine_tune(tmp_path), 8)
-    for _, folder in list_checkpoints(tmp_path / "start.training"):
+    for _, folder in list_checkpoints(tmp_path / TUNED):
         cut_state(folder)
     with pytest.raises(ValueError, match=r"every checkpoint of .*start\.training is damaged .*--run\.overwrite"):
         launch(fine_tune(tmp_path))
@@ -249,7 +237,7 @@ def test_checkpoints_of_another_fine_tuning_are_not_taken(tmp_path):
     for groups in ({"sft": {"lr": 1e-4}}, {"optim": {"name": "adamw8bit"}}, {"run": {"seed": 7}}):
         with pytest.raises(ValueError, match=f"other settings: {next(iter(groups))}"):
             launch(with_settings(fine_tune(tmp_path), **groups))
-    assert steps_of(tmp_path) == [3, 6]
+    assert steps_of(tmp_path / TUNED) == [3, 6]
     assert tune(fine_tune(tmp_path, every=2, optim={"lr": 2e-3})).done[0] == 7
 
 
@@ -261,7 +249,7 @@ def test_a_kill_while_the_model_is_saved(tmp_path, monkeypatch):
             patch.setattr(f"rlvr.training.saving.{place}", lambda *_: kill())
             with pytest.raises(Killed):
                 launch(fine_tune(tmp_path / "parts"))
-    assert steps_of(tmp_path / "parts")
+    assert steps_of(tmp_path / "parts" / TUNED)
     assert tune(fine_tune(tmp_path / "parts")).done == []
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
     assert not list((tmp_path / "parts").glob("start.*"))
@@ -295,7 +283,7 @@ def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("rlvr.training.sft.sft.optimizer_step", break_at(5))
         tune(fine_tune(tmp_path, every=1), 6)
-    assert steps_of(tmp_path) == [3, 4, 5]
+    assert steps_of(tmp_path / TUNED) == [3, 4, 5]
     with monkeypatch.context() as patch:
         patch.setattr("rlvr.training.sft.sft.optimizer_step", break_at(1))
         with pytest.raises(RunError, match="in 3 steps in a row, the first of them step 5"):
@@ -308,15 +296,6 @@ FLAGS = (
 ).split()
 
 
-def wait_for_step(out_dir: Path, step: int, process: warm.Started) -> None:
-    """Until a checkpoint of this step or a later one is there; fails where the process ends before."""
-    deadline = time.monotonic() + 120
-    while max(steps_of(out_dir), default=0) < step:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_after_a_checkpoint(tmp_path, capsys, number):
     """After the step that is under way, whatever is due; the last line says that the same command resumes."""
@@ -324,7 +303,7 @@ def test_a_signal_ends_it_after_a_checkpoint(tmp_path, capsys, number):
         launch(fine_tune(tmp_path / "parts"), callbacks=[AfterTuning(5, lambda: signal.raise_signal(number))])
     where = tmp_path / "parts" / "start.training" / "checkpoints" / "step-000005"
     assert f"by {number.name} after a checkpoint of the fine-tuning, {where}; run the same command" in str(raised.value)
-    assert steps_of(tmp_path / "parts") == [3, 5]
+    assert steps_of(tmp_path / "parts" / TUNED) == [3, 5]
     assert tune(fine_tune(tmp_path / "parts")).done[0] == 6
     tune(fine_tune(tmp_path / "whole"))
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
@@ -339,7 +318,7 @@ def test_two_processes(tmp_path, shard):
         assert done.returncode == 0, done.stderr[-3000:]
     processes = warm.start_together(2, [*flags, str(tmp_path / "parts")])
     try:
-        wait_for_step(tmp_path / "parts", 14, processes[0])
+        wait_for_checkpoint(tmp_path / "parts" / TUNED, 14, processes[0])
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)

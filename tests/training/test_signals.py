@@ -13,35 +13,9 @@ import pytest
 
 from rlvr.training.supervision.signals import Stopped, StopRequest
 from tests.helpers import warm
-from tests.helpers.files import ROOT
+from tests.helpers.files import ROOT, read_program
 
-PACK = '''
-import pathlib
-import time
-
-from rlvr import Problem, Task
-
-
-def waits(problem, completion):
-    """Takes the seconds that a file `slow` names, and leaves word that it is at work."""
-    slow = pathlib.Path("slow")
-    if slow.exists():
-        seconds = float(slow.read_text())
-        pathlib.Path("judging").touch()
-        time.sleep(seconds)
-    return "7" in completion
-
-
-waits.isolate = True
-
-
-def sums(*, slow: bool = False) -> Task:
-    if slow:
-        pathlib.Path("reading").touch()
-        time.sleep(120)
-    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(20)]
-    return Task("sums", problems[:8], problems[8:12], waits, demonstrations=[(p, p.reference) for p in problems[12:]])
-'''
+PACK = read_program("pack_that_waits")
 TINY = (
     "train tiny_math --run.task mine:sums --run.out-dir out --model.device cpu --run.sample-every 0 "
     "--rollout.problems-per-step 1 --rollout.group-size 2 --rollout.max-new-tokens 4 --rollout.timeout 60 "

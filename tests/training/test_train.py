@@ -32,7 +32,7 @@ from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import to_batch
 from rlvr.training.supervision.signals import StopRequest
 from tests.helpers import warm
-from tests.helpers.files import GOLDEN, ROOT, lines
+from tests.helpers.files import GOLDEN, ROOT, lines, read_program
 from tests.helpers.models import shake
 from tests.helpers.runs import Warned, batch_of, gradient_of, make_run, tiny
 from tests.helpers.verifiers import PROBLEMS, FailsOnThree, HasSeven, OddDigits, seven_with_parts, share_of_sevens, sums
@@ -216,29 +216,7 @@ def test_loss_curve_is_the_stored_one(tmp_path, name):
         assert [record[metric] for record in records] == pytest.approx(stored, rel=1e-2, abs=1e-4), metric
 
 
-PACK = '''
-from rlvr import Problem, Task, register, register_task
-from tests.helpers.runs import with_settings
-
-
-@register("has_digit")
-def has_digit(problem, completion, *, digit: str = "7"):
-    """Whether a digit occurs."""
-    return digit in completion
-
-
-@register("broken")
-def broken(problem, completion):
-    """Fails on every completion."""
-    raise RuntimeError("no verdict from me")
-
-
-@register_task("sums")
-def sums(*, num_train: int = 20) -> Task:
-    """Sums of two equal numbers."""
-    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(num_train + 8)]
-    return Task("sums", problems[:num_train], problems[num_train:], has_digit)
-'''
+PACK = read_program("pack_of_digits")
 
 
 def test_a_run_evaluates_before_and_after_and_reports(tmp_path, capsys):

@@ -17,122 +17,14 @@ from rlvr.core.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.sandbox import level
 from rlvr.sandbox import run as sandbox_run
 from rlvr.verifiers.runner import Runner
-from tests.helpers.files import ROOT
+from tests.helpers.files import ROOT, read_program
 
 X = Problem("1", "", "x")
 PAIRS = [(X, "x"), (X, "loop"), (X, "y")]
 EXPECTED = [Status.CORRECT, Status.TIMEOUT, Status.INCORRECT]
 
 # Each verifier of DEFINED calls what is right "x" and never comes back from "loop".
-SCRIPT = """
-from __future__ import annotations
-import abc, dataclasses, enum, functools, json, logging, re
-from rlvr import register
-from rlvr.core.types import Problem, Verdict, correct, incorrect
-
-logger = logging.getLogger("mine")
-PATTERN = re.compile("x|loop")
-IN_USE = (number for number in range(3))  # cannot be pickled, and no verifier names it
-
-def looped(completion):
-    while completion == "loop":
-        logger.debug("again")
-    return completion
-
-def parity(number):
-    return True if number == 0 else not parity(number - 1)
-
-@functools.lru_cache(maxsize=10)
-def fibonacci(number):
-    return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
-
-class Color(enum.StrEnum):
-    RED = "red"
-    def shout(self):
-        return self.upper() + Color.RED
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Gold:
-    text: str = "x"
-    tags: list = dataclasses.field(default_factory=list)
-
-@register("plain")
-def plain(problem, completion, *, power: int = 1, gold=Gold()):
-    assert parity(4) and fibonacci(10) == 55 and Color("red").shout() == "REDred" and json.loads("1") == power
-    return bool(PATTERN.search(looped(completion))) and completion == gold.text
-
-class Base(abc.ABC):
-    def __init__(self, text):
-        self.text, self.seen = text, []
-    @abc.abstractmethod
-    def __call__(self, problem, completion): ...
-
-class Mine(Base):
-    COLOR = Color.RED
-    def __init__(self, text):
-        super().__init__(text)
-        self.me = self
-    @functools.cached_property
-    def wanted(self):
-        return self.text
-    @property
-    def color(self):
-        return self.COLOR
-    @staticmethod
-    def same(one, other):
-        return one == other
-    @classmethod
-    def known(cls):
-        return issubclass(cls, Mine)
-    def __call__(self, problem, completion):
-        self.seen.append(looped(completion))
-        assert self.me is self and self.color is Color.RED and self.known() and isinstance(self, Base)
-        return self.same(completion, self.wanted)
-
-class Child(Mine):
-    def __call__(self, problem, completion):
-        return super().__call__(problem, completion)
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Slotted:
-    text: str = "x"
-    def __call__(self, problem, completion):
-        assert dataclasses.replace(self, text="y") == Slotted("y") and len(dataclasses.fields(self)) == 1
-        return looped(completion) == self.text
-
-def closure(text):
-    calls = 0
-    def inner(problem, completion):
-        nonlocal calls
-        calls += 1
-        return looped(completion) == text
-    return inner
-
-def wrapped(function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        return function(*args, **kwargs)
-    return wrapper
-
-@wrapped
-def decorated(problem, completion):
-    return looped(completion) == "x"
-
-def by_type(problem, completion):
-    return isinstance(problem.info["gold"], Gold) and looped(completion) == "x"
-
-import xml, xml.dom.minidom
-
-def submodule(problem, completion):
-    return looped(completion) == "x" and xml.dom.minidom.parseString("<a/>").documentElement.tagName == "a"
-
-DEFINED = {
-    "submodule": submodule,
-    "function": plain, "partial": functools.partial(plain, power=1), "object": Mine("x"), "method": Mine("x").__call__,
-    "child": Child("x"), "dataclass with slots": Slotted(), "closure": closure("x"), "decorated": decorated,
-    "lambda": lambda problem, completion: looped(completion) == "x", "by type": by_type,
-}
-"""
+SCRIPT = read_program("script_of_verifiers")
 RUN = """
 from rlvr.verifiers import Runner
 problem = Problem("1", "", "x", {"gold": Gold()})

@@ -16,7 +16,7 @@ import pytest
 from rlvr.config import ModelConfig
 from rlvr.model.load.policy import load_policy
 from tests.helpers import warm
-from tests.helpers.files import lines
+from tests.helpers.files import lines, read_program
 from tests.helpers.models import small_policy
 from tests.helpers.vllm_servers import (
     GENERATE,
@@ -120,29 +120,7 @@ def test_run_that_lost_all_servers_resumes_with_others(fine_tuned, one_process, 
     assert outcome(folder) == outcome(one_process)
 
 
-SHARDED = """
-import json, os, sys, torch
-from pathlib import Path
-from accelerate import Accelerator
-from torch import distributed
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from rlvr.sampling.vllm.weights import engine_weights
-from tests.helpers.models import shake, small_policy
-
-accelerator = Accelerator(cpu=True)
-policy = small_policy()
-expected = {name: value.clone() for name, value in engine_weights(policy)}
-mesh = init_device_mesh("cpu", (accelerator.num_processes,))
-for layer in policy.causal.model.layers:
-    fully_shard(layer, mesh=mesh)
-fully_shard(policy.causal, mesh=mesh)
-found = dict(engine_weights(policy))
-same = found.keys() == expected.keys() and all(torch.equal(found[name], value) for name, value in expected.items())
-Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(same))
-accelerator.wait_for_everyone()
-os._exit(0)  # the end of an interpreter takes groups apart while others still use them
-"""
+SHARDED = read_program("push_shards")
 
 
 def in_processes(count: int, program: str, folder: Path, *arguments: str) -> list:
@@ -167,39 +145,7 @@ def test_sharded_weights_are_gathered_one_after_the_other(tmp_path):
     assert in_processes(2, SHARDED, tmp_path) == [True] * 2
 
 
-PUSHES = """
-import json, os, sys, torch, warnings
-from pathlib import Path
-from accelerate import Accelerator
-from rlvr.config import VLLMServerConfig
-from rlvr.core.types import RunError, Sampling
-from rlvr.sampling.vllm.sampler import VLLMSampler
-from tests.helpers.models import shake, small_policy
-
-warnings.simplefilter("ignore")
-accelerator = Accelerator(cpu=True)
-rank = accelerator.process_index
-policy = small_policy()
-sampler = VLLMSampler(policy, VLLMServerConfig(url=tuple(sys.argv[2:]), sync_check_every=1, timeout=20))
-versions, tokens = [], []
-try:
-    for step in range(3):
-        prompts = [policy.encode(f"{rank}+{p}=") for p in range(3)]
-        drawn = sampler.generate(prompts, Sampling(max_new_tokens=6), [[p, p + 10] for p in range(3)])
-        tokens.append([[c.token_ids for c in group] for group in drawn])
-        shake(policy, 0.05, step)
-        sampler.load_weights(policy)
-        versions.append(sampler.engine.version)
-    error = ""
-except RunError as caught:
-    error = str(caught)
-sampler.close()
-servers = [server.url for server in sampler.engine.servers]
-result = {"versions": versions, "tokens": tokens, "servers": servers, "error": error}
-Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(result))
-accelerator.wait_for_everyone()
-os._exit(0)  # the end of an interpreter takes groups apart while others still use them
-"""
+PUSHES = read_program("push_to_servers")
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
 
@@ -14,15 +12,12 @@ from rlvr.config import VLLMConfig
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler, truncate
+from rlvr.sampling.vllm.sampler import VLLMSampler
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, run_ahead, same_draws, seeds_of, shake
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-try:
-    importlib.import_module("vllm")
-    from rlvr.sampling.vllm.sampler import VLLMSampler
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 
 @pytest.mark.parametrize(

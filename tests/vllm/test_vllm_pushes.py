@@ -6,22 +6,18 @@ Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 
 import pytest
 
 from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.vllm.proof import WeightsDiffer
+from rlvr.sampling.vllm.weights import engine_weights
+from rlvr.sampling.vllm.worker import reload
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, shake, with_lora
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-try:
-    importlib.import_module("vllm")
-    from rlvr.sampling.vllm.proof import WeightsDiffer
-    from rlvr.sampling.vllm.weights import engine_weights
-    from rlvr.sampling.vllm.worker import reload
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 
 def test_cache_that_is_not_reset_is_caught(vllm_tied, monkeypatch):

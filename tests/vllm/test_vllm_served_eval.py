@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import subprocess
@@ -19,14 +18,11 @@ from rlvr.commands.cli import main
 from rlvr.core.http import JSONClient, ServerLost
 from rlvr.core.registry import register_environment
 from rlvr.core.types import Reply, correct, incorrect
+from rlvr.sampling.vllm.server import free_port, server_environment
 from tests.helpers.vllm_policies import make_policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
-try:
-    importlib.import_module("vllm")
-    from rlvr.sampling.vllm.server import free_port, server_environment
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 START_SECONDS = 900
 TEMPLATE = (

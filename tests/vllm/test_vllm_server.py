@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -18,26 +17,23 @@ from rlvr.core.http import JSONClient, ServerLost
 from rlvr.core.types import RunError, Sampling
 from rlvr.model.load.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.sampling.vllm.doctor import check_engine
+from rlvr.sampling.vllm.engine import start_options
+from rlvr.sampling.vllm.sampler import VLLMSampler
+from rlvr.sampling.vllm.server import (
+    EXTENSION,
+    REQUIRED_FLAGS,
+    free_port,
+    server_command,
+    server_environment,
+)
+from rlvr.sampling.vllm.weights import write_config
+from tests.helpers import sabotaged_worker
 from tests.helpers.files import ROOT
 from tests.helpers.models import shake
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
-try:
-    importlib.import_module("vllm")
-    from rlvr.sampling.vllm.doctor import check_engine
-    from rlvr.sampling.vllm.engine import start_options
-    from rlvr.sampling.vllm.sampler import VLLMSampler
-    from rlvr.sampling.vllm.server import (
-        EXTENSION,
-        REQUIRED_FLAGS,
-        free_port,
-        server_command,
-        server_environment,
-    )
-    from rlvr.sampling.vllm.weights import write_config
-    from tests.helpers import sabotaged_worker
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 START_SECONDS = 600  # beside other work a start takes minutes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -11,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.files import read_program
 from tests.helpers.served import ENVIRONMENT, rlvr, serve_command, torchrun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
-try:
-    importlib.import_module("vllm")
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 PACK = "--run.task-option num_train=64 num_test=16 num_demonstrations=1024 --model.device cpu --sft.steps 300".split()
 
@@ -38,39 +35,7 @@ def two_servers(fine_tuned, tmp_path_factory) -> Iterator[tuple[list[str], subpr
         yield started
 
 
-LOGPROBS = """
-import json, sys, torch
-from pathlib import Path
-from accelerate import Accelerator
-from rlvr.config import ModelConfig, VLLMServerConfig
-from rlvr.model.load.policy import load_policy
-from rlvr.sampling.vllm.sampler import VLLMSampler
-from rlvr.sampling.vllm.proof import compare_continuations
-from tests.helpers.models import shake
-
-accelerator = Accelerator(cpu=True)
-policy = load_policy(ModelConfig(name=sys.argv[2], device="cpu"))
-sampler = VLLMSampler(policy, VLLMServerConfig(url=tuple(sys.argv[3:]), sync_check_every=0))
-found = []
-
-
-def compare():
-    prompt, outputs = sampler._continue_greedily(8)
-    checks = [compare_continuations(policy, prompt, list(o.token_ids), list(o.logprobs)) for o in outputs]
-    found.append([check.difference for check in checks])
-
-
-for step in range(3):
-    if step:
-        sampler.load_weights(policy)
-    compare()
-    shake(policy, 0.1, step)
-    compare()
-sampler.close()
-Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(found))
-accelerator.wait_for_everyone()
-accelerator.end_training()
-"""
+LOGPROBS = read_program("logprobs_of_servers")
 
 
 def test_two_trainers_push_to_two_servers(fine_tuned, two_servers, tmp_path):

@@ -6,7 +6,6 @@ Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 
 import pytest
 import torch
@@ -19,10 +18,7 @@ from tests.helpers.vllm_policies import run_ahead, shake
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-try:
-    importlib.import_module("vllm")
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 LONG = "what is seven times eleven plus thirteen"  # 40 tokens: more than a block of the cache
 

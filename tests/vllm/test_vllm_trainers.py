@@ -5,7 +5,6 @@ Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import subprocess
 import sys
@@ -17,10 +16,7 @@ from tests.helpers.files import lines
 from tests.helpers.served import torchrun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
-try:
-    importlib.import_module("vllm")
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 PACK = ("--run.task-option num_train=256 num_test=64 num_demonstrations=512 --model.device cpu --sft.steps 300").split()
 FLAGS = (

@@ -5,7 +5,6 @@ Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from dataclasses import replace
 
@@ -29,10 +28,7 @@ from tests.helpers.vllm_policies import greedy_tokens, make_policy, run_ahead
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-try:
-    importlib.import_module("vllm")
-except ImportError as error:
-    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
+pytest.importorskip("vllm", exc_type=ImportError)
 
 
 def parts(groups) -> list[tuple]:

@@ -68,6 +68,7 @@ class Interpretation:
         self._read: dict[ast.Name, set[ast.AST]] = {}
         self.marked = set[ast.Name]()
         self._expected = set[ast.Name]()  # variables that what is expected is computed from
+        self._changing = set[ast.AST]()  # calls that are there to change what the program gets
         self._steps = 0
         # Whether a part of an expression is executed that may be left out, or in which an exception is expected.
         self._optional = self._expecting = False
@@ -109,6 +110,7 @@ class Interpretation:
             raise WeakTests("a function in a function or in a block")
 
     def _execute_expr(self, node: ast.Expr) -> None:
+        self._changing |= {node.value} if called_name(node.value) in self._names else set()
         self._end_statement(self._evaluate(node.value))
 
     def _execute_assign(self, node: ast.Assign) -> None:
@@ -229,6 +231,7 @@ class Interpretation:
             return
         if not value.answers and len(changed) == 1:
             self.marked.update(changed)
+            self._changing |= self._read[changed[0]]
             return
         calls = {self._calls[answer] for answer in value.answers}
         asked_here = all(answer >= asked_before for answer in value.answers)
@@ -485,13 +488,14 @@ class Interpretation:
         return isinstance(func, ast.Name) and func.id not in self._names and func.id not in self._functions
 
     def _pass(self, nodes: list[ast.expr]) -> list[Value]:
-        """Return the values of arguments of the program. What is read for them is judged only by who may change it."""
+        """Return the values of arguments of the program. What is read for them was not changed on purpose."""
         read, self._read = self._read, {}
         values = list(map(self._evaluate, nodes))
-        for node, calls in self._read.items():
-            parts = isinstance(self._above[node], (ast.Subscript, ast.Attribute, ast.BinOp, ast.comprehension))
-            if parts and any(isinstance(self._above[call], ast.Expr) and _is_plain_call(call) for call in calls):
-                raise WeakTests(f"a part of {_show(node)} is passed after a call that is there to change it")
+        for node in [node for node, calls in self._read.items() if calls & self._changing]:
+            above = self._above[node]
+            own = isinstance(above, ast.Call) and called_name(above) in self._functions
+            if not (own or node in nodes or isinstance(above, (ast.List, ast.Tuple, ast.Dict, ast.keyword, ast.IfExp))):
+                raise WeakTests(f"{_show(node)} is read for an argument after a call that is there to change it")
         self._read = read
         return values
 
@@ -534,10 +538,6 @@ class Interpretation:
         found = join(self._returned)
         self._scope, self._returned = outer, returned
         return found
-
-
-def _is_plain_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
 def _make(holds: Collection[Container] = ()) -> frozenset[Container]:

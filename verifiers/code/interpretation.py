@@ -68,6 +68,7 @@ class Interpretation:
         self._read: dict[ast.Name, set[ast.AST]] = {}
         self.marked = set[ast.Name]()
         self._expected = set[ast.Name]()  # variables that what is expected is computed from
+        self._changing = set[ast.AST]()  # calls that are there to change what the program gets
         self._steps = 0
         # Whether a part of an expression is executed that may be left out, or in which an exception is expected.
         self._optional = self._expecting = False
@@ -109,6 +110,7 @@ class Interpretation:
             raise WeakTests("a function in a function or in a block")
 
     def _execute_expr(self, node: ast.Expr) -> None:
+        self._changing |= {node.value} if called_name(node.value) in self._names else set()
         self._end_statement(self._evaluate(node.value))
 
     def _execute_assign(self, node: ast.Assign) -> None:
@@ -229,6 +231,7 @@ class Interpretation:
             return
         if not value.answers and len(changed) == 1:
             self.marked.update(changed)
+            self._changing |= self._read[changed[0]]
             return
         calls = {self._calls[answer] for answer in value.answers}
         asked_here = all(answer >= asked_before for answer in value.answers)
@@ -273,9 +276,13 @@ class Interpretation:
             raise WeakTests("the tests change an answer")
         if any(value.answers for value in values):
             raise WeakTests("an answer is put into a container of the tests")
+        inside = [value.find_inside() for value in values]
+        apart = not whole.containers or any(container.origins or container.copies for container in whole.containers)
+        if apart and any(inside):
+            raise WeakTests("a container is put into one that has several names, or none")
         for container in whole.containers:
-            mark_repeated([container.holds, *(value.containers for value in values)])
-            container.holds.update(*(value.containers | value.find_held() for value in values))
+            mark_repeated([Value(containers=frozenset(container.holds)).find_inside(), *inside])
+            container.holds.update(*inside)
 
     # Expressions.
 
@@ -396,7 +403,7 @@ class Interpretation:
         spread = any(isinstance(each, ast.Starred) for each in node.elts)
         if spread or any(value.kind == "object" for value in items):
             self._combine(node, *items)
-        mark_repeated(value.containers for value in items)
+        mark_repeated(value.find_inside() for value in items)
         found = join(items)
         return Value(found.answers, _make(found.containers))
 
@@ -413,7 +420,7 @@ class Interpretation:
     def _evaluate_dict(self, node: ast.Dict) -> Value:
         keys = [self._evaluate(key) for key in node.keys if key is not None]
         values = list(map(self._evaluate, node.values))
-        mark_repeated(value.containers for value in values)
+        mark_repeated(value.find_inside() for value in values)
         found = self._combine(node, *keys, *values)
         if None in node.keys:
             raise WeakTests("a dict with the items of another one")
@@ -426,7 +433,7 @@ class Interpretation:
         self._optional = optional or bool(deciding.answers) or isinstance(node, ast.GeneratorExp)
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         found = list(map(self._evaluate, parts * 2))  # twice, since two items are two answers
-        mark_repeated(value.containers for value in found)
+        mark_repeated(value.find_inside() for value in found)
         items = join(found)
         self._scope, self._optional = scope, optional
         if isinstance(node, (ast.SetComp, ast.DictComp)) or items.kind:
@@ -481,16 +488,21 @@ class Interpretation:
         return isinstance(func, ast.Name) and func.id not in self._names and func.id not in self._functions
 
     def _pass(self, nodes: list[ast.expr]) -> list[Value]:
-        """Return the values of arguments of the program. What is read for them is not judged."""
+        """Return the values of arguments of the program. What is read for them was not changed on purpose."""
         read, self._read = self._read, {}
         values = list(map(self._evaluate, nodes))
+        for node in [node for node, calls in self._read.items() if calls & self._changing]:
+            above = self._above[node]
+            own = isinstance(above, ast.Call) and called_name(above) in self._functions
+            if not (own or node in nodes or isinstance(above, (ast.List, ast.Tuple, ast.Dict, ast.keyword, ast.IfExp))):
+                raise WeakTests(f"{_show(node)} is read for an argument after a call that is there to change it")
         self._read = read
         return values
 
     def _find_result(self, node: ast.Call, given: Value) -> frozenset[Container]:
         """Return the containers that a builtin function or method may return."""
         name, held = called_name(node), given.find_held()
-        if name in _WORDS["numbers"] and not (name == "sum" and len(node.args) > 1):
+        if name in _WORDS["numbers"] and not (name == "sum" and len(node.args) + len(node.keywords) > 1):
             return frozenset()
         if name in _WORDS["flat"]:
             return _make()
@@ -498,12 +510,11 @@ class Interpretation:
             return _make(held)
         if name in _WORDS["pairing"]:
             return _make(_make(held))
-        made = Container()
-        made.holds = {made}
-        if name != "deepcopy":
-            mark_repeated([given.find_inside()] * 2)
-            made.holds.update(held, given.containers)
-        return frozenset([made])
+        inside = given.find_inside() if name != "deepcopy" else set()
+        mark_repeated([inside] * 2)
+        made = Container(inside)
+        made.holds.add(made)
+        return frozenset([made, *inside])
 
     def _call_own(self, node: ast.Call) -> Value:
         """Return what a function of the tests returns: it is executed anew for each call."""

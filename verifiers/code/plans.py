@@ -407,34 +407,39 @@ def _plan_tests(reference: Mapping[str, Any], entry: str = "") -> TestPlan:
     code = drop_program_imports(code)
     for part in (prelude, setup):
         parse(part)
-    tree = parse(code)
+    tree = parse.__wrapped__(code)  # a fresh one, since it will be changed
+    with shorten_literals(tree):
+        short = ast.unparse(tree)
+        can_fail = instrument.can_fail(tree)
     # If the setup defines names for the tests, it runs in their sandbox, too.
-    shares_setup = bool((find_defined(setup) - {entry}) & find_used(code))
+    shares_setup = bool((find_defined(setup) - {entry}) & find_used(short))
     ours = drop_stubs(prelude) + ("\n" + setup) * shares_setup
-    names = find_program_names(code, entry, ours)
-    if not names or not instrument.can_fail(tree):
+    names = find_program_names(short, entry, ours)
+    if not names or not can_fail:
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
-    code = write_implied_imports(code) + code
+    imports = write_implied_imports(short)
     try:
         if shares_setup and find_used(setup) & set(names):
             raise WeakTests("the setup calls the program, and the tests use what it sets up")
-        test, classes = make_strong_test(code, ours, entry, names)
+        tree.body[:0] = parse.__wrapped__(f"{ours}\n{imports}").body
+        test, classes = make_strong_test(tree, ours, entry, names)
     except WeakTests as reason:
-        instrument.refuse_fixtures(tree)
+        instrument.refuse_fixtures(parse(code))
         called = f"\ncheck({entry})\n" if entry else ""
-        return WholePlan(code + called, names, (), prelude, setup, str(reason))
+        return WholePlan(imports + code + called, names, (), prelude, setup, str(reason))
     return WholePlan(test, names, classes, prelude, setup)
 
 
-def make_strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return test code for a sandbox of its own, and the names that it uses as classes. Raise WeakTests."""
-    # A fresh tree, since it will be changed.
-    tree = ast.parse(f"{ours}\n{code}")
-    if entry:
-        tree = name_entry(tree, entry)
-    instrument.rename_called_tests(tree)
+def make_strong_test(tree: ast.Module, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return test code for a sandbox of its own, and the names that it uses as classes. Raise WeakTests.
+
+    tree: the code, which is changed, after what the tests themselves have of prelude and setup (`ours`).
+    """
     try:
         with shorten_literals(tree):
+            if entry:
+                tree = name_entry(tree, entry)
+            instrument.rename_called_tests(tree)
             tree = WithoutNotes({*names, *instrument.find_names(tree)[1]}).visit(tree)
             compared = check_strong(tree, names, find_defined(ours))
             classes = tuple(sorted(find_classes(tree, names)))

@@ -73,18 +73,16 @@ def check_strong(tree: ast.Module, names: Iterable[str], shared: Iterable[str] =
 
 @contextlib.contextmanager
 def shorten_literals(tree: ast.Module) -> Iterator[None]:
-    """Leave the first items alone in long literals, since what is asked of test code is asked of each node."""
+    """Leave only the deepest items in long literals, since what is asked of test code is asked of each node."""
     whole: list[tuple[ast.List | ast.Tuple | ast.Set, list[ast.expr]]] = []
     nodes: list[ast.AST] = [tree]
     while nodes:
         node = nodes.pop()
-        if (
-            isinstance(node, (ast.List, ast.Tuple, ast.Set))
-            and len(node.elts) > _SHORT
-            and all(map(_is_data, node.elts))
-        ):
-            whole.append((node, node.elts))
-            node.elts = node.elts[:_SHORT]
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and len(node.elts) > _SHORT:
+            depths = dict(zip(node.elts, map(_find_depth, node.elts)))
+            if max(depths.values()) < math.inf:
+                whole.append((node, node.elts))
+                node.elts = sorted(node.elts, key=depths.__getitem__)[-_SHORT:]
         nodes.extend(ast.iter_child_nodes(node))
     yield
     for display, items in whole:
@@ -94,13 +92,13 @@ def shorten_literals(tree: ast.Module) -> Iterator[None]:
 _SHORT = 2
 
 
-def _is_data(node: ast.expr) -> bool:
-    """Whether an expression is a constant, or a list, tuple or set of such."""
+def _find_depth(node: ast.expr) -> float:
+    """Return how deep lists, tuples and sets of constants are nested: 0 for a constant, infinity for anything else."""
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        return all(map(_is_data, node.elts))
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, (ast.USub, ast.UAdd)) and _is_data(node.operand)
-    return isinstance(node, ast.Constant) and node.value is not ...
+        return 1 + max(map(_find_depth, node.elts), default=0)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        return _find_depth(node.operand)
+    return 0 if isinstance(node, ast.Constant) and node.value is not ... else math.inf
 
 
 class _Check:

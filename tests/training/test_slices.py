@@ -49,6 +49,7 @@ from tests.helpers.enumeration import cosine, gradient, whole_group
 from tests.helpers.models import OwnWeights, small_policy
 from tests.helpers.overlap import logs, threads
 from tests.helpers.runs import AfterStep, build_run, make_short_run, weights_of
+from tests.helpers.schedules import recorded, replayed
 from tests.helpers.turns import digits
 from tests.helpers.verifiers import PROBLEMS, OddDigits, odd_digits
 
@@ -167,6 +168,16 @@ def test_the_torch_sampler_simulates_an_engine_that_samples_beside_the_training(
     most = max(len(record["versions"]) for record in records(runs[0]))
     assert most == max_versions or (not max_versions and most > 2)
     assert not threads("rlvr-")
+
+
+def test_a_recorded_schedule_is_replayed_from_its_lengths(tmp_path):
+    """rollouts.jsonl of a run whose sampler works beside the training, at a pace of its own: the simulator, which knows
+    no clock, trains the same groups in the same steps, with tokens of the same versions."""
+    run = make_run(tmp_path, sampler=OwnWeights, steps=7, max_staleness=3)
+    train(run)
+    versions = recorded(run)
+    assert max(len(row) for rows in versions for row in rows) == 4
+    assert versions == replayed(run)
 
 
 def resume(run: Run, step: int) -> None:

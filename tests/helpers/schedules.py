@@ -1,0 +1,37 @@
+"""What was cut where, by a run's log and by the simulator."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from rlvr.commands.schedule.simulation import Machine, Schedule, simulate
+from rlvr.training.run import Run
+
+Versions = list[list[list[int]]]
+"""Of each completion of a step the pairs (version, tokens)."""
+
+
+def recorded(run: Run) -> list[Versions]:
+    """The versions in rollouts.jsonl, by step."""
+    found: dict[int, Versions] = defaultdict(list)
+    for record in run.reporter.log.read("rollouts"):
+        found[record["step"]].append(record["versions"])
+    return [found[step] for step in sorted(found)]
+
+
+def replayed(run: Run) -> list[Versions]:
+    """The versions of the simulator for completions as long as the run's, which draws no problem twice."""
+    config = run.config
+    last = config.run.steps + config.sampler.max_staleness
+    drawn = [problem.id for step in range(last) for problem in run.worker.draws.of_step(step)]
+    assert len(set(drawn)) == len(drawn)
+    lengths: dict[str, list[int]] = defaultdict(list)
+    for record in run.reporter.log.read("rollouts"):
+        lengths[record["problem"]].append(record["tokens"])
+    unfinished = [config.rollout.max_new_tokens]  # when the run ended
+    groups = iter([lengths.get(name, unfinished) for name in drawn])
+    sampler = config.sampler
+    how = Schedule(sampler.max_staleness, sampler.slice_tokens)
+    on = Machine(1, 1, 1, 1, 0.0, 0.0, 0.0)
+    outcome = simulate(lambda: next(groups), config.rollout.problems_per_step, config.run.steps, how, on)
+    return [[[list(run) for run in row.versions] for row in rows] for rows in outcome.trained]

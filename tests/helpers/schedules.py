@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from rlvr.commands.schedule.simulation import Machine, Schedule, simulate
+from rlvr.commands.schedule.simulation import Machine, Outcome, Schedule, simulate
 from rlvr.training.run import Run
 
 Versions = list[list[list[int]]]
@@ -34,4 +34,9 @@ def replayed(run: Run) -> list[Versions]:
     how = Schedule(sampler.max_staleness, sampler.slice_tokens)
     on = Machine(1, 1, 1, 1, 0.0, 0.0, 0.0)
     outcome = simulate(lambda: next(groups), config.rollout.problems_per_step, config.run.steps, how, on)
+    return versions_of(outcome)
+
+
+def versions_of(outcome: Outcome) -> list[Versions]:
+    """The versions of a simulated run, by step."""
     return [[[list(run) for run in row.versions] for row in rows] for rows in outcome.trained]

@@ -485,16 +485,17 @@ def behaviour(versions: Sequence[Tensor], batch: Batch) -> Tensor:
     return torch.stack(list(versions)).gather(0, places[None])[0] * batch.mask
 
 
-def test_corrected_partial_rollouts_have_the_gradient_of_the_present_policy(tmp_path):
-    """All completions with their probabilities, a version for each token, three steps of training apart: with
-    importance sequence the expected gradient is that of the present policy; without, and with the tokens' own weights,
-    it is not. By version it comes nearer, with fewer factors."""
+@pytest.mark.parametrize(("lr", "enough"), [(1e-5, {"none", "token", "version", "sequence"}), (1e-4, {"sequence"})])
+def test_corrected_partial_rollouts_have_the_gradient_of_the_present_policy(tmp_path, lr, enough):
+    """All completions with their probabilities, a version for each token, three steps of training apart. After small
+    steps the expected gradient is near that of the present policy in any case (cosine above .999), after larger ones
+    with importance sequence alone. By version it is nearer than without, with fewer factors."""
     run = make_short_run(tmp_path, name="reinforce", kl_coef=0.0)
     policy, group = run.learner.policy, whole_group(run)
     batch = collate([group], [[1.0] * len(group.completions)], pad_id=policy.pad_id)
     torch.manual_seed(1)
     rewards = torch.rand(len(batch))
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=lr)
     versions = []
     for _ in range(4):
         now = token_logprobs(policy, batch.tokens, batch.mask)[0]
@@ -518,11 +519,10 @@ def test_corrected_partial_rollouts_have_the_gradient_of_the_present_policy(tmp_
 
     present = expect_gradient(versions[3] * batch.mask, "none")
     cut = behaviour(versions[:3], batch)
-    assert cosine(expect_gradient(cut, "sequence"), present) > 0.9999
-    without = cosine(expect_gradient(cut, "none"), present)
-    assert without < 0.99
-    assert cosine(expect_gradient(cut, "version"), present) > without
-    assert cosine(expect_gradient(cut, "token"), present) < 0.99
+    found = {kind: cosine(expect_gradient(cut, kind), present) for kind in ("none", "token", "version", "sequence")}
+    assert {kind for kind, value in found.items() if value > 0.999} == enough
+    assert found["sequence"] > 0.9999
+    assert found["version"] > found["none"]
 
 
 def test_a_batch_knows_the_version_of_each_token():

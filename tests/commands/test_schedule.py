@@ -17,7 +17,10 @@ from rlvr.commands.schedule.simulation import Machine, Schedule, count_passes, c
 from rlvr.config import Config
 from rlvr.config.training import to_json
 from rlvr.core.types import Completion, Sampler, Sampling
+from rlvr.launch import launch
 from tests.helpers.models import small_policy
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
 
 # One pass takes 1 s, whatever its rows; training takes a tenth of a second a token.
 MACHINE = Machine(servers=1, seats=100, trainers=1, processors=2, token_seconds=1, row_seconds=0, train_seconds=0.1)
@@ -175,6 +178,20 @@ def test_a_runs_lengths_and_rates(tmp_path, capsys):
     assert "at the same time 1" in shown
 
 
+def test_a_runs_sampler_is_timed(tmp_path, capsys):
+    """With the weights of its newest checkpoint; all rates are found, and printed."""
+    launch(tiny(tmp_path / "run", eval={"every": -1}), task=sums())
+    assert main(["simulate-schedule", str(tmp_path / "run"), "--calibrate", "--steps", "5"]) == 0
+    shown = capsys.readouterr().out
+    assert "push_seconds" in shown
+    assert "samplers: 1, of 512 rows each; trainers: 1; at the same time 1" in shown
+
+
+def test_without_a_checkpoint_no_sampler_is_timed(tmp_path, capsys):
+    assert main(["simulate-schedule", str(write_run(tmp_path / "run")), "--calibrate"]) == 2
+    assert "has no checkpoint, whose weights could sample" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -184,6 +201,7 @@ def test_a_runs_lengths_and_rates(tmp_path, capsys):
         (["--problems-per-step", "1", "--group-size", "1"], "expected 2 or more"),
         (["run", "--median", "5"], "median 5 would have no effect"),
         (["one", "two"], "2 runs; expected one, or none"),
+        (["--calibrate"], "calibrate True would have no effect"),
     ],
 )
 def test_bad_input(arguments, told, capsys):

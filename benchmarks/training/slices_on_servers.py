@@ -16,6 +16,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rlvr.commands.schedule.rates import time_sampler
-from rlvr.commands.schedule.simulation import Machine, Schedule, simulate
+from rlvr.commands.schedule.simulation import Machine, Outcome, Schedule, simulate
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig
 from rlvr.core.seeding import derive_seed
 from rlvr.core.types import Ask, Completion, Group, Problem, Sampling
@@ -91,38 +92,51 @@ class ScriptedLengths(VLLMSampler):
         return [[row[i] for i in range(len(row))] for row in made]
 
 
-def measure(folder: Path, steps: int, settings: dict[str, int]) -> tuple[Run, Machine | None]:
-    """Train; return the run and, if it is synchronous, its servers as they are calibrated afterwards."""
-    sampler = VLLMServerConfig(servers=2, sync_check_every=0, mismatch_alarm=100.0, **settings)
+SERVERS = VLLMServerConfig(servers=2, sync_check_every=0, mismatch_alarm=100.0)
+
+
+def new_policy() -> Policy:
+    """Return the untrained policy."""
+    return load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=[CHARACTERS], seed=0)
+
+
+def measure(sampler: VLLMSampler, folder: Path, steps: int, settings: dict[str, int]) -> Run:
+    """Train with the servers, from the untrained policy on."""
     config = Config(
         run=RunConfig(out_dir=folder, steps=steps, sample_every=0, save_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(problems_per_step=8, group_size=4, max_new_tokens=LONGEST),
         optim=OptimConfig(lr=1e-5),
-        sampler=sampler,
+        sampler=replace(SERVERS, **settings),
     )
     config.check()
-    policy = load_policy(config.model, corpus=[CHARACTERS], seed=0)
-    opened: list[VLLMSampler] = []
-
-    def open_sampler(policy: Policy) -> VLLMSampler:
-        opened.append(ScriptedLengths(policy, sampler))
-        return opened[0]
-
     problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(1000)]
-    run = build_run(config, OddDigits(), policy=policy, sampler=open_sampler, problems=problems)
-    try:
-        train(run)
-        if settings:
-            return run, None
-        rows = run.reporter.log.read("metrics")[1:]
-        training = sum(row["seconds/train"] for row in rows) / sum(row["rollout_tokens"] for row in rows)
-        on = Machine(2, sampler.batch_size, 1, 3, 0.0, 0.0, training)
-        prompt = tuple(policy.encode("123+123="))
-        texts = [[(prompt, (5,) * length_of(4 * g + i)) for i in range(4)] for g in range(8)]
-        return run, time_sampler(opened[0], policy, texts, config.sampling(), on)
-    finally:
-        opened[0].close()
+    run = build_run(config, OddDigits(), policy=new_policy(), sampler=lambda policy: sampler, problems=problems)
+    sampler.load_weights(run.learner.policy)
+    train(run)
+    return run
+
+
+def calibrate(sampler: VLLMSampler, run: Run) -> Machine:
+    """Return the servers and the trainer of a synchronous run, with their rates."""
+    rows = run.reporter.log.read("metrics")[1:]
+    training = sum(row["seconds/train"] for row in rows) / sum(row["rollout_tokens"] for row in rows)
+    on = Machine(SERVERS.servers, SERVERS.batch_size, 1, SERVERS.servers + 1, 0.0, 0.0, training)
+    prompt = tuple(sampler.policy.encode("123+123="))
+    texts = [[(prompt, (5,) * length_of(4 * g + i)) for i in range(4)] for g in range(8)]
+    return time_sampler(sampler, run.learner.policy, texts, run.config.sampling(), on)
+
+
+def predict(run: Run, on: Machine) -> Outcome:
+    """Return what the simulator makes of a run's completions, whose lengths are functions of their seeds."""
+    config = run.config
+    groups = (
+        [length_of(derive_seed(*row_key(config, step, Group(problem, (), ()), i))) for i in range(4)]
+        for step in count()
+        for problem in run.worker.draws.of_step(step)
+    )
+    how = Schedule(config.sampler.max_staleness, config.sampler.slice_tokens or None)
+    return simulate(groups.__next__, config.rollout.problems_per_step, config.run.steps, how, on)
 
 
 def summarize(run: Run, skipped: int) -> dict[str, float]:
@@ -146,20 +160,13 @@ def main() -> None:
         "slices of 96": {"max_staleness": 4, "slice_tokens": 96},
     }
     machine = first = None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, closing(ScriptedLengths(new_policy(), SERVERS)) as sampler:
         for name, settings in kinds.items():
-            run, calibrated = measure(Path(folder) / name, given.steps, settings)
-            machine, found = calibrated or machine, summarize(run, given.skipped)
-            first = first or found
-            groups = (
-                [length_of(derive_seed(*row_key(run.config, step, Group(problem, ()), i))) for i in range(4)]
-                for step in count()
-                for problem in run.worker.draws.of_step(step)
-            )
-            how = Schedule(settings.get("max_staleness", 0), settings.get("slice_tokens"))
-            outcome = simulate(groups.__next__, 8, given.steps, how, machine)
-            predicted = mean(outcome.steps[given.skipped :])
-            same = "slice_tokens" not in settings or versions_of(outcome) == recorded(run)
+            run = measure(sampler, Path(folder) / name, given.steps, settings)
+            machine = machine or calibrate(sampler, run)
+            found, outcome = summarize(run, given.skipped), predict(run, machine)
+            first, predicted = first or found, mean(outcome.steps[given.skipped :])
+            same = not run.config.sampler.slice_tokens or versions_of(outcome) == recorded(run)
             print(
                 f"{name}: {found['seconds']:.2f} s a step ({found['seconds'] / first['seconds']:.2f}), predicted "
                 f"{predicted:.2f} ({predicted / found['seconds'] - 1:+.0%}); "

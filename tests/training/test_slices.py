@@ -49,7 +49,7 @@ from tests.helpers.enumeration import cosine, gradient, whole_group
 from tests.helpers.models import OwnWeights, small_policy
 from tests.helpers.overlap import logs, threads
 from tests.helpers.runs import AfterStep, build_run, make_short_run, weights_of
-from tests.helpers.schedules import recorded, replayed
+from tests.helpers.schedules import recorded, replay, replayed
 from tests.helpers.turns import digits
 from tests.helpers.verifiers import PROBLEMS, OddDigits, odd_digits
 
@@ -439,6 +439,20 @@ def test_trained_problems_and_lengths_are_distributed_as_drawn_ones(tmp_path, se
     by_problem, by_length = p_values(groups)
     assert by_problem > 0.01
     assert by_length > 0.01
+
+
+def test_the_simulator_has_the_schedule_of_the_trainer(tmp_path):
+    """Log-normal lengths, which let groups overtake others: each group in the same step, cut at the same tokens."""
+    rollouts = make_sliced(tmp_path)
+    lengths: dict[str, list[int]] = {}
+    versions = []
+    for step in range(30):
+        rows = [(group.problem.id, row) for group in rollouts.take(step) for row in group.completions]
+        rollouts.load_weights()
+        versions.append([[list(run) for run in row.versions] for _, row in rows])
+        for name, row in rows:
+            lengths.setdefault(name, []).append(len(row.token_ids))
+    assert versions == replay(rollouts.worker.config, rollouts.worker.draws, lengths, 30)
 
 
 def train_the_first(rollouts: SlicedRollouts, step: int) -> list[Group]:

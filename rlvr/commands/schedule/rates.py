@@ -142,8 +142,8 @@ def time_sampler(
 ) -> Machine:
     """Return a machine with the rates of a sampler: few rows and many, new and half done, of one token and of many.
 
-    groups: completions of a step. A push of weights is timed too; the seconds of training, which include it in a run,
-    are less by so much.
+    groups: completions of a step. Before each trial the weights are pushed, so that nothing is in a cache. The seconds
+    of training, which include a push in a run, are less by so much.
     """
     from torch import get_num_threads
 
@@ -152,11 +152,11 @@ def time_sampler(
     for _ in range(ROUNDS):
         for trial in product((max(1, len(groups) // 8), len(groups)), (False, True), (1, sampling.max_new_tokens)):
             count, begun, limit = trial
+            start = time.perf_counter()
+            sampler.load_weights(policy)
+            pushes.append(time.perf_counter() - start)
             found = time_slice(sampler, groups[:count], replace(sampling, max_new_tokens=limit), begun, machine)
             trials[trial] = min(found, trials.get(trial, found))
-        start = time.perf_counter()
-        sampler.load_weights(policy)
-        pushes.append(time.perf_counter() - start)
     rates: dict[str, Any] = dict(
         zip(RATES, fit([work for _, work in trials.values()], [seconds for seconds, _ in trials.values()]))
     )

@@ -156,9 +156,9 @@ def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int,
         draw_until(step + how.staleness if how.slice_tokens else step + 1)
         while sum(is_whole(group) for group in pool) < problems:
             seconds += on.share_processors(sample(step))
-        order = sorted(pool, key=lambda group: not is_whole(group))  # those drawn first stay first
-        pool = order[problems:]
-        rows = list(chain.from_iterable(order[:problems]))
+        taken = [group for group in pool if is_whole(group)][:problems]
+        pool = [group for group in pool if not any(group is other for other in taken)]
+        rows = list(chain.from_iterable(taken))
         training = sum(row.num_sampled for row in rows) * on.train_seconds / on.trainers
         outcome.training += training
         outcome.trained.append(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -10,13 +11,19 @@ from random import Random
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.schedule.command import draw_log_normal, fit, measure
-from rlvr.commands.schedule.simulation import Machine, Schedule, count_passes, simulate
+from rlvr.commands.schedule.command import draw_log_normal
+from rlvr.commands.schedule.rates import fit, measure, time_sampler
+from rlvr.commands.schedule.simulation import Machine, Schedule, count_passes, count_work, simulate
 from rlvr.config import Config
 from rlvr.config.training import to_json
+from rlvr.core.types import Completion, Sampler, Sampling
+from rlvr.launch import launch
+from tests.helpers.models import small_policy
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
 
 # One pass takes 1 s, whatever its rows; training takes a tenth of a second a token.
-MACHINE = Machine(servers=1, seats=100, trainers=1, apart=True, token_seconds=1, row_seconds=0, train_seconds=0.1)
+MACHINE = Machine(servers=1, seats=100, trainers=1, processors=2, token_seconds=1, row_seconds=0, train_seconds=0.1)
 
 
 def lengths(*groups: list[int]):
@@ -45,10 +52,23 @@ def test_sampling_then_training():
 def test_ahead_sampling_hides_the_training():
     """After the first step's 10 s each step takes as long as its sampling; with shared processors nothing is hidden."""
     apart = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), MACHINE)
-    assert apart.seconds == pytest.approx(10 + 10 * 10)
+    assert apart.steps == pytest.approx([20] + 9 * [10])
     assert set(apart.ages[2:]) == {1}
-    shared = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), replace(MACHINE, apart=False))
-    assert shared.seconds == pytest.approx(10 + 10 * 11.2)
+    shared = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), replace(MACHINE, processors=1))
+    assert shared.steps == pytest.approx([21.2] + 9 * [11.2])
+
+
+def test_three_share_two_processors():
+    """At two thirds of the speed until the first is done, and then at full speed."""
+    assert MACHINE.share_processors([2, 4, 6]) == pytest.approx(3 + 2 + 2)
+    assert MACHINE.share_processors([3]) == 3
+    assert MACHINE.share_processors([]) == 0
+
+
+def test_the_work_of_a_slice():
+    """A row that has 10 tokens and gets 2, beside one that gets 5: 2 passes of 2 rows as wide as the first, and 3."""
+    assert count_work([(10, 2), (0, 5)], seats=8) == (5, 7, 2, 10, 2 * (2 * 10 + 2) + (25 - 4) / 2)
+    assert count_work([], seats=8) == (0, 0, 0, 0, 0)
 
 
 def test_slices_do_not_wait_for_the_longest_row():
@@ -77,11 +97,45 @@ def test_a_rebuilt_cache_costs_the_cut_rows_tokens():
 
 
 def test_rates_are_found_again():
-    passes, tokens = [10, 40, 25], [100, 150, 600]
-    a, b = fit(passes, tokens, [2 * p + 0.3 * t for p, t in zip(passes, tokens)])
-    assert (a, b) == pytest.approx((2, 0.3))
-    assert fit(passes, tokens, [0.3 * t for t in tokens])[1] == pytest.approx(0.3, rel=0.01)
-    assert min(fit([10, 20], [100, 100], [5, 1])) == 0  # no rate is negative
+    work = [(10, 100), (40, 150), (25, 600)]
+    assert fit(work, [2 * p + 0.3 * t for p, t in work]) == pytest.approx([2, 0.3])
+    assert fit(work, [0.3 * t for _, t in work]) == pytest.approx([0, 0.3], abs=1e-9)
+    assert min(fit([(10, 100), (20, 100)], [5, 1])) == 0  # no rate is negative
+
+
+class Law(Sampler):
+    """Takes as long as a machine that is made up, on a clock of its own, for completions of known lengths."""
+
+    def __init__(self, machine: Machine, length: Callable[[int], int]) -> None:
+        self.machine, self.length, self.now = machine, length, 0.0
+
+    def generate(self, prompts, sampling, seeds):
+        raise NotImplementedError
+
+    def load_weights(self, policy):
+        self.now += self.machine.push_seconds
+
+    def sample_rows(self, asks, on_row):
+        rows = [(ask.drawn, min(self.length(ask.seed) - ask.drawn, ask.sampling.max_new_tokens)) for ask in asks]
+        self.now += self.machine.sampling_seconds(count_work(rows, self.machine.seats))
+        for place, (_, tokens) in enumerate(rows):
+            on_row(place, Completion("", (1,) * tokens, (0.0,) * tokens))
+
+
+def test_a_calibrated_machine_predicts_what_another_schedule_takes(monkeypatch):
+    """Rates of a made-up machine are found from its sampler's seconds, and with them the steps of all schedules."""
+    known = Machine(1, 64, 1, 1, 0.02, 1e-4, 3e-4, 0.25, 2e-3, 5e-5, 1e-7)
+    law = Law(known, lambda seed: 4 + 7 * (seed % 23))
+    monkeypatch.setattr("rlvr.commands.schedule.rates.time.perf_counter", lambda: law.now)
+    groups = [[((1, 2), (1,) * law.length(4 * g + i)) for i in range(4)] for g in range(16)]
+    tokens = sum(len(made) for group in groups for _, made in group)
+    before = Machine(1, 64, 1, 1, 0.0, 0.0, known.train_seconds + known.push_seconds / tokens)
+    found = time_sampler(law, small_policy(), groups, Sampling(200), before)
+    assert asdict(found) == pytest.approx(asdict(known), rel=1e-6)
+    draw = [[len(made) for _, made in group] for group in groups]
+    for how in (Schedule(), Schedule(1), Schedule(3, 40)):
+        seconds = [simulate(lengths(*draw), 8, 12, how, on).step_seconds for on in (known, found)]
+        assert seconds[0] == pytest.approx(seconds[1])
 
 
 def test_log_normal_lengths_have_the_median_and_the_longest():
@@ -113,14 +167,29 @@ def write_run(folder: Path, **sampler: int) -> Path:
 def test_a_runs_lengths_and_rates(tmp_path, capsys):
     run = write_run(tmp_path / "run")
     basis = measure(run)
-    assert (basis.token_seconds, basis.row_seconds, basis.train_seconds) == pytest.approx((0.5, 0.01, 0.2))
+    on = basis.machine
+    assert (on.token_seconds, on.row_seconds, on.train_seconds) == pytest.approx((0.5, 0.01, 0.2))
     assert sorted(map(sorted, basis.groups)) == [[1, 20], [2, 8], [3, 3], [5, 5]]  # the first step is left out
     assert asdict(basis)["problems_per_step"] == 2
-    assert not basis.apart
+    assert on.processors == 1
     assert main(["simulate-schedule", str(run), "--slice-tokens", "4", "--steps", "20"]) == 0
     shown = capsys.readouterr().out
     assert "slices of 4, cache rebuilt" in shown
-    assert "on the same processors" in shown
+    assert "at the same time 1" in shown
+
+
+def test_a_runs_sampler_is_timed(tmp_path, capsys):
+    """With the weights of its newest checkpoint; all rates are found, and printed."""
+    launch(tiny(tmp_path / "run", eval={"every": -1}), task=sums())
+    assert main(["simulate-schedule", str(tmp_path / "run"), "--calibrate", "--steps", "5"]) == 0
+    shown = capsys.readouterr().out
+    assert "push_seconds" in shown
+    assert "samplers: 1, of 512 rows each; trainers: 1; at the same time 1" in shown
+
+
+def test_without_a_checkpoint_no_sampler_is_timed(tmp_path, capsys):
+    assert main(["simulate-schedule", str(write_run(tmp_path / "run")), "--calibrate"]) == 2
+    assert "has no checkpoint, whose weights could sample" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -132,6 +201,7 @@ def test_a_runs_lengths_and_rates(tmp_path, capsys):
         (["--problems-per-step", "1", "--group-size", "1"], "expected 2 or more"),
         (["run", "--median", "5"], "median 5 would have no effect"),
         (["one", "two"], "2 runs; expected one, or none"),
+        (["--calibrate"], "calibrate True would have no effect"),
     ],
 )
 def test_bad_input(arguments, told, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,30 +12,26 @@ from random import Random
 from statistics import NormalDist, fmean, median
 from typing import Annotated
 
-import numpy as np
 from rich import box
 from rich.table import Table
 
-from rlvr.config.sampler import VLLMServerConfig
 from rlvr.config.settings import COUNT, POSITIVE, SEED, TWO_OR_MORE, WEIGHT, WORKERS, Group, Rules, Used
-from rlvr.config.training import read_config
-from rlvr.runs.folder import read_record
-from rlvr.runs.reading import all_rollouts, check_run, read_lines
 
 from ..arguments import Positional, parse
 from ..console import Display
-from .simulation import Machine, Outcome, Schedule, count_passes, simulate
+from .rates import Basis, calibrate, measure
+from .simulation import RATES, Machine, Outcome, Schedule, simulate
 
 WITHOUT_RUN = Used(lambda args: not args.run, "without a run")
-OF_MACHINE = ("servers", "seats", "trainers", "apart", "token_seconds", "row_seconds", "train_seconds")
+WITH_RUN = Used(lambda args: bool(args.run), "with a run")
 
 
 @dataclass(frozen=True)
 class SimulateScheduleArgs(Group):
     """How long a step takes, and how long samplers and trainers wait, with each schedule of rollouts.
 
-    Lengths and rates are measured on a run whose steps sampled first and trained then. Without a run the lengths are
-    log-normal, and the rates those of the flags.
+    Lengths are those of a run whose steps sampled first and trained then. Rates are fitted to its steps, or measured on
+    its sampler. Without a run the lengths are log-normal, and the rates those of the flags.
     """
 
     run: Positional[tuple[Path, ...]] = ()
@@ -55,8 +50,12 @@ class SimulateScheduleArgs(Group):
     """Completions that a sampler decodes at once. None: the run's, or 512."""
     trainers: Annotated[int | None, WORKERS] = None
     """Number of trainers; each takes an equal share of the tokens. None: 1 with a run, otherwise 8."""
-    apart: bool | None = None
-    """Samplers have processors of their own, and work while the trainers do. None: as in the run, or true."""
+    processors: Annotated[int | None, WORKERS] = None
+    """Samplers and trainers that can work at the same time; where there are more, they share. None: as in the run, or
+    16."""
+    calibrate: Annotated[bool, WITH_RUN] = False
+    """Time the run's sampler on this machine, with the weights of its newest checkpoint, instead of fitting rates to
+    its steps. It takes about as long as five steps."""
     slice_tokens: Annotated[int | None, COUNT] = None
     """Tokens of a completion that are sampled between two updates. None: four times the median of the lengths."""
     staleness: Annotated[int, TWO_OR_MORE] = 2
@@ -67,11 +66,15 @@ class SimulateScheduleArgs(Group):
     """Seconds that each row adds to a decoding pass. None: measured on the run, or 0.00005."""
     train_seconds: Annotated[float | None, POSITIVE] = None
     """Seconds in which a trainer trains a token. None: measured on the run, or 0.0001."""
-    push_seconds: Annotated[float, WEIGHT] = 0.0
-    """Seconds in which all samplers get new weights."""
+    push_seconds: Annotated[float | None, WEIGHT] = None
+    """Seconds in which all samplers get new weights. None: as calibrated, or 0."""
+    request_seconds: Annotated[float | None, WEIGHT] = None
+    """Seconds that each completion costs a sampler in each slice. None: as calibrated, or 0."""
     prefill_seconds: Annotated[float | None, WEIGHT] = None
-    """Seconds in which a sampler reads a token that a cut completion has already. None: as many as a row adds to a
-    pass."""
+    """Seconds in which a sampler reads a token that a cut completion has already. None: as calibrated, or as many as a
+    row adds to a pass."""
+    width_seconds: Annotated[float | None, WEIGHT] = None
+    """Seconds that each row adds to a pass for each token of the longest row. None: as calibrated, or 0."""
     steps: Annotated[int, COUNT] = 50
     """Number of simulated steps."""
     seed: Annotated[int, SEED] = 0
@@ -85,23 +88,7 @@ class SimulateScheduleArgs(Group):
 
 
 @dataclass(frozen=True)
-class Basis:
-    """What flags leave open: a run's settings, lengths by group and rates, or what is typical of eight GPUs."""
-
-    problems_per_step: int = 64
-    group_size: int = 16
-    servers: int = 8
-    trainers: int = 8
-    seats: int = 512
-    apart: bool = True
-    token_seconds: float = 0.02
-    row_seconds: float = 5e-5
-    train_seconds: float = 1e-4
-    groups: Sequence[Sequence[int]] = ()
-
-
-@dataclass(frozen=True)
-class Work:
+class Workload:
     """What is simulated: lengths of a group's completions, groups of a step, the machine. source: of the lengths."""
 
     draw_group: Callable[[Random], Sequence[int]]
@@ -117,21 +104,21 @@ def main(argv: Sequence[str]) -> int:
         SimulateScheduleArgs, argv, prog="rlvr simulate-schedule", description=SimulateScheduleArgs.__doc__ or ""
     )
     args.check("--")
-    work = describe_work(args, measure(args.run[0]) if args.run else Basis())
+    basis = measure(args.run[0]) if args.run else Basis()
+    work = describe_work(args, calibrate(args.run[0], basis) if args.calibrate else basis)
     display, on = Display(), work.machine
-    processors = "with processors of their own" if on.apart else "on the same processors"
     display.say(f"{work.problems} problems a step; {work.source}", wrap=True)
-    display.say(f"samplers: {on.servers}, of {on.seats} rows each; trainers: {on.trainers}; {processors}", wrap=True)
     display.say(
-        f"a decoding pass takes {on.token_seconds:.3g} s and {on.row_seconds:.3g} s for each row, training "
-        f"{on.train_seconds:.3g} s a token",
+        f"samplers: {on.servers}, of {on.seats} rows each; trainers: {on.trainers}; at the same time {on.processors}",
         wrap=True,
     )
+    rates = {rate: getattr(on, rate) for rate in (*RATES, "train_seconds", "push_seconds")}
+    display.say(", ".join(f"{rate} {value:.3g}" for rate, value in rates.items() if value), wrap=True)
     display.print_table(make_table(compare_schedules(args, work)))
     return 0
 
 
-def compare_schedules(args: SimulateScheduleArgs, work: Work) -> dict[str, Outcome]:
+def compare_schedules(args: SimulateScheduleArgs, work: Workload) -> dict[str, Outcome]:
     """Return the outcome of each schedule, by its name. All of them draw the same lengths."""
     ahead, tokens = args.staleness, args.slice_tokens or max(1, round(4 * work.median))
     rebuilt, kept = work.machine, replace(work.machine, prefill_seconds=0.0)
@@ -168,25 +155,21 @@ def make_table(outcomes: Mapping[str, Outcome]) -> Table:
     return table
 
 
-def describe_work(args: SimulateScheduleArgs, basis: Basis) -> Work:
+def describe_work(args: SimulateScheduleArgs, basis: Basis) -> Workload:
     """Return what to simulate: the flags and, where they are not given, the basis."""
     given = {name: value for name, value in vars(args).items() if value is not None}
     problems, size = (given.get(name, getattr(basis, name)) for name in ("problems_per_step", "group_size"))
-    of_machine = {name: given.get(name, getattr(basis, name)) for name in OF_MACHINE}
-    machine = Machine(
-        push_seconds=args.push_seconds,
-        prefill_seconds=given.get("prefill_seconds", of_machine["row_seconds"]),
-        **of_machine,
-    )
+    given.setdefault("prefill_seconds", given.get("row_seconds", basis.machine.prefill_seconds))
+    machine = replace(basis.machine, **{name: given[name] for name in vars(basis.machine) if name in given})
     if not basis.groups:
         if problems * size < 2:
             raise ValueError("--problems-per-step 1 --group-size 1: --longest is that of several; expected 2 or more")
         width = math.log(args.longest / args.median) / NormalDist().inv_cdf(1 - 1 / (problems * size + 1))
         draw = partial(draw_log_normal, math.log(args.median), width, args.longest, size)
-        return Work(draw, problems, args.median, f"log-normal lengths, median {args.median:,}", machine)
+        return Workload(draw, problems, args.median, f"log-normal lengths, median {args.median:,}", machine)
     lengths = list(chain.from_iterable(basis.groups))
     source = f"lengths of {len(lengths):,} completions of {args.run[0]}, median {median(lengths):,.0f}"
-    return Work(partial(draw_as_measured, basis.groups, size), problems, median(lengths), source, machine)
+    return Workload(partial(draw_as_measured, basis.groups, size), problems, median(lengths), source, machine)
 
 
 def draw_log_normal(mu: float, width: float, longest: int, size: int, random: Random) -> list[int]:
@@ -197,59 +180,3 @@ def draw_log_normal(mu: float, width: float, longest: int, size: int, random: Ra
 def draw_as_measured(groups: Sequence[Sequence[int]], size: int, random: Random) -> list[int]:
     """Return the lengths of a group: completions of one measured group, drawn with replacement."""
     return random.choices(random.choice(groups), k=size)
-
-
-def measure(folder: Path) -> Basis:
-    """Return lengths and rates of a run.
-
-    Rates are least squares over its steps: seconds of sampling over decoding passes and tokens, those of training over
-    trained tokens. Raises ValueError for a run without steps or one that sampled ahead.
-    """
-    check_run(folder)
-    record = read_record(folder / "config.json")
-    if record is None:
-        raise FileNotFoundError(f"{folder / 'config.json'}: no such file, which names the settings of the run")
-    config = read_config(record)
-    steps = {row["step"]: row for row in read_lines(folder / "metrics.jsonl")}
-    if config.sampler.max_staleness:
-        raise ValueError(
-            f"{folder} sampled ahead (sampler.max_staleness {config.sampler.max_staleness}), so that its steps do not "
-            "say how long sampling takes; name a run with 0"
-        )
-    groups: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for row in all_rollouts(folder):
-        if steps.get(row["step"], {}).get("seconds/sample") and row["tokens"]:
-            groups[row["step"]][row["problem"], row.get("round", 0)].append(row["tokens"])
-    measured = sorted(groups)[1:] or sorted(groups)  # the first step warms caches up
-    if not measured:
-        raise ValueError(f"{folder}: no step with rollouts; expected a run that has trained")
-    lengths = {step: [n for group in groups[step].values() for n in group] for step in measured}
-    passes = [count_passes(lengths[step], config.sampler.batch_size) for step in measured]
-    tokens = [sum(lengths[step]) for step in measured]
-    token_seconds, row_seconds = fit(passes, tokens, [steps[step]["seconds/sample"] for step in measured])
-    train_seconds = sum(steps[step]["seconds/train"] for step in measured) / sum(tokens)
-    all_groups = [group for step in measured for group in groups[step].values()]
-    servers = config.sampler if isinstance(config.sampler, VLLMServerConfig) else None
-    return Basis(
-        problems_per_step=config.rollout.problems_per_step,
-        group_size=config.rollout.group_size,
-        servers=len(servers.url) or servers.servers if servers else 1,
-        trainers=1,
-        seats=config.sampler.batch_size,
-        apart=servers is not None,
-        token_seconds=token_seconds,
-        row_seconds=row_seconds,
-        train_seconds=train_seconds,
-        groups=all_groups,
-    )
-
-
-def fit(passes: Sequence[int], tokens: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """Return a, b >= 0 with a * passes + b * tokens nearest to the seconds: least squares of the relative error."""
-    shares = np.array([passes, tokens], dtype=float).T / np.array(seconds)[:, None]
-    a, b = np.linalg.lstsq(shares, np.ones(len(seconds)), rcond=None)[0]
-    if a >= 0 and b >= 0:
-        return float(a), float(b)
-    alone = [float(column.sum() / (column @ column)) for column in shares.T]
-    errors = [float(((value * column - 1) ** 2).sum()) for value, column in zip(alone, shares.T)]
-    return (alone[0], 0.0) if errors[0] <= errors[1] else (0.0, alone[1])

@@ -1,6 +1,7 @@
-"""Simulate the steps of a run from lengths of completions and a machine's rates: a count of tokens, not of requests.
+"""Simulate the steps of a run from lengths of completions and a machine's rates.
 
-A server that decodes n rows at once takes `token_seconds + n * row_seconds` for a token of each of them.
+What a server samples in a slice is counted (`Work`), and each count has a rate: seconds of a pass, of a row in a pass,
+of a request, of a token that is read again, and of the width of the rows' context.
 """
 
 from __future__ import annotations
@@ -10,26 +11,64 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from rlvr.training.rollout.cuts import Runs, add_tokens
+
+
+class Work(NamedTuple):
+    """What a server does in a slice.
+
+    passes: of decoding. tokens: that are sampled. requests: rows. read: tokens that cut rows have already, whose keys
+    and values are computed anew. width: over all passes, rows times the tokens of the longest of them.
+    """
+
+    passes: float
+    tokens: float
+    requests: float
+    read: float
+    width: float
+
+
+RATES = ("token_seconds", "row_seconds", "request_seconds", "prefill_seconds", "width_seconds")
+"""The rate of a machine for each count of Work."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Samplers and trainers, with their rates. Seconds are those of one server, or of one trainer.
+    """Samplers and trainers, with their rates in seconds.
 
-    seats: rows that a server decodes at once. apart: samplers and trainers have processors of their own, so that they
-    can work at the same time. train_seconds: per token. push_seconds: per step, for new weights to all servers.
-    prefill_seconds: per token that a cut row has already, where its keys and values are computed anew.
+    seats: rows that a server decodes at once. processors: how many of the servers and trainers can work at the same
+    time; more of them share. train_seconds: per token of a trainer. push_seconds: per step, for new weights to all
+    servers. The others are those of one server, for each count of its Work.
     """
 
     servers: int
     seats: int
     trainers: int
-    apart: bool
+    processors: int
     token_seconds: float
     row_seconds: float
     train_seconds: float
     push_seconds: float = 0.0
+    request_seconds: float = 0.0
     prefill_seconds: float = 0.0
+    width_seconds: float = 0.0
+
+    def sampling_seconds(self, work: Work) -> float:
+        """Return the seconds that a server takes for its work."""
+        return sum(getattr(self, rate) * count for rate, count in zip(RATES, work, strict=True))
+
+    def share_processors(self, seconds: Sequence[float]) -> float:
+        """Return when the last of several is done, which begin together and take so long with a processor each."""
+        end, before = 0.0, 0.0
+        for place, own in enumerate(sorted(seconds)):
+            running = len(seconds) - place
+            end += (own - before) * max(1.0, running / self.processors)
+            before = own
+        return end
 
 
 @dataclass(frozen=True)
@@ -48,36 +87,48 @@ class Row:
     """A completion: tokens that are left to sample, and those that each version of the weights has sampled."""
 
     left: int
-    versions: list[tuple[int, int]] = field(default_factory=list)
+    versions: Runs = ()
 
     @property
     def num_sampled(self) -> int:
         """The number of tokens so far."""
         return sum(tokens for _, tokens in self.versions)
 
+    def mean_age(self, step: int) -> float:
+        """Return the mean age of the tokens in a step: updates between their weights and those that are trained."""
+        return sum((step - version) * tokens for version, tokens in self.versions) / self.num_sampled
+
 
 @dataclass
 class Outcome:
-    """What a simulated run was like, in seconds of all its steps, and of the rows that it trained."""
+    """What a simulated run was like."""
 
-    steps: int
-    seconds: float = 0.0
+    steps: list[float] = field(default_factory=list)
+    """Seconds of each step."""
     sampling: float = 0.0
-    """Seconds in which a server decodes, the mean over servers."""
+    """Seconds in which a server samples, the mean over servers."""
     training: float = 0.0
-    versions: list[int] = field(default_factory=list)
-    """The number of versions in each completion."""
-    ages: list[float] = field(default_factory=list)
-    """For each completion the mean age of its tokens: updates between their weights and those that are trained."""
+    trained: list[list[Row]] = field(default_factory=list)
+    """The completions of each step."""
 
     @property
     def step_seconds(self) -> float:
         """The mean seconds of a step."""
-        return self.seconds / self.steps
+        return fmean(self.steps)
+
+    @property
+    def versions(self) -> list[int]:
+        """The number of versions in each completion."""
+        return [len(row.versions) for rows in self.trained for row in rows]
+
+    @property
+    def ages(self) -> list[float]:
+        """The mean age of the tokens of each completion."""
+        return [row.mean_age(step) for step, rows in enumerate(self.trained) for row in rows]
 
     def idle(self, busy: float) -> float:
         """Return the share of the time in which whoever is busy for so many seconds waits."""
-        return 1 - busy / self.seconds
+        return 1 - busy / sum(self.steps)
 
 
 def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int, how: Schedule, on: Machine) -> Outcome:
@@ -86,7 +137,7 @@ def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int,
     A step trains the groups that are whole and were drawn first. Groups of later steps are sampled while a step is
     trained. Where too few are whole when a step begins, sampling goes on alone.
     """
-    outcome, drawn = Outcome(steps), 0
+    outcome, drawn = Outcome(), 0
     pool: list[list[Row]] = []
 
     def draw_until(step: int) -> None:
@@ -95,27 +146,27 @@ def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int,
             pool.append([Row(length) for length in draw_group()])
             drawn += 1
 
-    def sample(version: int) -> float:
-        seconds = sample_slice(pool, version, how, on)
+    def sample(version: int) -> list[float]:
+        seconds = [on.sampling_seconds(work) for work in sample_slice(pool, version, how, on)]
         outcome.sampling += fmean(seconds)
-        return max(seconds)
+        return seconds
 
     for step in range(steps):
+        seconds = on.push_seconds
         draw_until(step + how.staleness if how.slice_tokens else step + 1)
         while sum(is_whole(group) for group in pool) < problems:
-            outcome.seconds += sample(step)
-        order = sorted(pool, key=lambda group: not is_whole(group))  # those drawn first stay first
-        trained, pool = order[:problems], order[problems:]
-        rows = list(chain.from_iterable(trained))
+            seconds += on.share_processors(sample(step))
+        taken = [group for group in pool if is_whole(group)][:problems]
+        pool = [group for group in pool if not any(group is other for other in taken)]
+        rows = list(chain.from_iterable(taken))
         training = sum(row.num_sampled for row in rows) * on.train_seconds / on.trainers
         outcome.training += training
-        outcome.versions += [len(row.versions) for row in rows]
-        outcome.ages += [sum((step - v) * tokens for v, tokens in row.versions) / row.num_sampled for row in rows]
-        sampling = 0.0
+        outcome.trained.append(rows)
+        beside: list[float] = []
         if how.staleness:
             draw_until(step + 1 + how.staleness)
-            sampling = sample(step)
-        outcome.seconds += on.push_seconds + (max(sampling, training) if on.apart else sampling + training)
+            beside = sample(step)
+        outcome.steps.append(seconds + on.share_processors([*beside, *[training] * on.trainers]))
     return outcome
 
 
@@ -124,26 +175,42 @@ def is_whole(group: Sequence[Row]) -> bool:
     return not any(row.left for row in group)
 
 
-def sample_slice(pool: Sequence[Sequence[Row]], version: int, how: Schedule, on: Machine) -> list[float]:
-    """Sample a slice of each row that is not done; return the seconds of each server. Groups are dealt out in turn."""
-    servers: list[list[int]] = [[] for _ in range(on.servers)]
-    prefill = [0.0] * on.servers
-    for place, group in enumerate(group for group in pool if not is_whole(group)):
-        server = place % on.servers
-        for row in group:
-            if not row.left:
-                continue
-            tokens = row.left if how.slice_tokens is None else min(row.left, how.slice_tokens)
-            prefill[server] += row.num_sampled * on.prefill_seconds
-            servers[server].append(tokens)
-            row.left -= tokens
-            row.versions.append((version, tokens))
-    return [before + decode_seconds(lengths, on) for before, lengths in zip(prefill, servers, strict=True)]
+def sample_slice(pool: Sequence[Sequence[Row]], version: int, how: Schedule, on: Machine) -> list[Work]:
+    """Sample a slice of each row that is not done; return the work of each server.
+
+    Rows of a group begin on one server, and cut ones go on anywhere: on that with the fewest tokens to sample.
+    """
+    servers: list[list[tuple[int, int]]] = [[] for _ in range(on.servers)]
+    loads = [0] * on.servers
+    for group in pool:
+        begun = [[row] for row in group if row.left and row.versions]
+        for rows in [[row for row in group if not row.versions], *begun]:
+            server = loads.index(min(loads))
+            for row in rows:
+                tokens = row.left if how.slice_tokens is None else min(row.left, how.slice_tokens)
+                servers[server].append((row.num_sampled, tokens))
+                loads[server] += tokens
+                row.left -= tokens
+                row.versions = add_tokens(row.versions, version, tokens)
+    return [count_work(rows, on.seats) for rows in servers]
 
 
-def decode_seconds(lengths: Sequence[int], on: Machine) -> float:
-    """Return the seconds in which a server decodes rows of these lengths; a row enters when a seat is free."""
-    return on.token_seconds * count_passes(lengths, on.seats) + on.row_seconds * sum(lengths)
+def count_work(rows: Sequence[tuple[int, int]], seats: int) -> Work:
+    """Return what a server does for rows of which it has so many tokens, and samples so many."""
+    lengths = [tokens for _, tokens in rows]
+    read = sum(before for before, _ in rows)
+    return Work(count_passes(lengths, seats), sum(lengths), len(rows), read, sum_width(rows))
+
+
+def sum_width(rows: Sequence[tuple[int, int]]) -> float:
+    """Return the sum over passes of rows times the tokens of the longest, for rows that all begin in the first pass."""
+    if not rows:
+        return 0.0
+    before, ends = np.array(sorted(rows, key=lambda row: row[1]), dtype=float).T
+    starts = np.concatenate([[0.0], ends[:-1]])
+    longest = np.maximum.accumulate(before[::-1])[::-1]  # of the rows that are left
+    left = np.arange(len(rows), 0, -1)
+    return float((left * (longest * (ends - starts) + (ends**2 - starts**2) / 2)).sum())
 
 
 def count_passes(lengths: Sequence[int], seats: int) -> int:

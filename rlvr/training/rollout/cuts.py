@@ -31,9 +31,9 @@ def add_tokens(runs: Runs, version: int, count: int) -> Runs:
 
 
 def join(row: Completion, part: Completion, sampling: Sampling, *, policy: Decodes, version: int) -> Completion:
-    """Return a row after the weights of a version sampled a further `part` of it: cut, unless it is done.
+    """Return a row with a further part, which the weights of `version` sampled.
 
-    sampling: of the whole row.
+    Its finish reason stays "cut" until the row is done. sampling: of the whole row.
     """
     part = end_at_stop(policy, row.token_ids, part, sampling.stop)
     ids, logprobs = row.token_ids + part.token_ids, row.logprobs + part.logprobs
@@ -47,7 +47,7 @@ def join(row: Completion, part: Completion, sampling: Sampling, *, policy: Decod
 
 
 def end_at_stop(policy: Decodes, before: Sequence[int], part: Completion, stop: Sequence[str]) -> Completion:
-    """Return the part of a row up to a stop string that began before it, where the sampler could not see it end."""
+    """Return the part up to a stop string that begins in the tokens before it, where no sampler looks for one."""
     if not stop or not before:
         return part
     most = max(len(text.encode()) for text in stop) + 8  # tokens; the first may be a partial character

@@ -36,10 +36,10 @@ def is_whole(group: Group) -> bool:
 
 
 def tokens_of_slice(runs: Runs, version: int, config: Config) -> int:
-    """Return how many tokens a row may get in a slice: all that are left of it in its last version, if there is one.
+    """Return how many tokens a row may get in a slice: slice_tokens, or all that are left in its last version.
 
-    Dropping rows at the bound would leave fewer long completions than the policy samples. Here the bound costs a longer
-    slice, and no row.
+    Dropping rows at that bound would leave fewer long completions than the policy samples. Here the bound costs a
+    longer slice, and no row.
     """
     left = config.rollout.max_new_tokens - sum(count for _, count in runs)
     versions = len({*(v for v, _ in runs), version})

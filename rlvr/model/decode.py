@@ -54,40 +54,44 @@ class DecodeCache:
     """Keys and values of P prompts and of B rows, and the attention of one new token per row.
 
     `parents` (B,) is each row's prompt, `positions` (B,) the position of its next token. `prompts` holds the keys and
-    values of the prompts, (P, H_kv, Lp, D) each; where they are short on a CPU it is empty, and each row's buffers
-    begin with its prompt, which ends at the same place in all of them.
+    values of the prompts, (P, H_kv, Lp, D) each. On a CPU it is empty where prompts are short, or few rows share one:
+    each row's buffers then begin with its prompt, which ends at the same place in all of them.
     """
 
     # Tokens by which the buffers of rows grow at least, and on a CPU at most: where it reads them whole, and where not.
     BLOCK, MOST, MOST_FUSED = 16, 64, 256
-    # Numbers in the keys of a layer up to which copied prompts cost less than looking into two places.
-    COPIED = 2**19
+    # Copied prompts cost less than looking into two places up to so many numbers in the keys of a layer, and up to so
+    # many times the tokens of the prompts: attention of one query takes half the time for each key of that of several.
+    COPIED, COPIES = 2**19, 2
 
     def __init__(self, prompts: PackedGroups, counts: Sequence[int]) -> None:
         assert prompts.kept is not None
-        # Rotary embeddings return float32 keys under autocast; they are stored in the dtype of the matmul.
-        self.prompts = {layer: (k.to(v.dtype), v) for layer, (k, v) in prompts.kept.items()}
         device = prompts.ids.device
         self.prompt_valid = copy_to(prompts.prompt_rows.valid, device)  # (P, Lp)
         self.parents = copy_to(np.repeat(np.arange(len(counts)), counts), device)
         self.positions = self.prompt_valid.sum(-1)[self.parents]
         self.longest_prompt = int(prompts.longest)
-        self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv / S, capacity, S * D)
-        self.heads_together = 1  # S: heads of keys that lie side by side, and are multiplied together
+        self.prompts: dict[int, tuple[Tensor, Tensor]] = {}
+        self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv, capacity, D)
         self.length = 0  # places of the buffers that are filled
         self.padding: Tensor | None = None  # (B, Lp), of copied prompts of several lengths
         # Whether plain attention is one call of torch's kernel for CPUs, which reads what is filled.
         self.fused = False
         self._bias: Tensor | None = None
-        self._queries: Tensor | None = None
-        self._chosen: Tensor | None = None
-        widest = max(k.shape[1] * k.shape[3] for k, _ in self.prompts.values())
-        if device.type == "cpu" and len(self.parents) * self.longest_prompt * widest <= self.COPIED:
-            self._copy_prompts(prompts.heads_per_key)
+        # Rotary embeddings return float32 keys under autocast; they are stored in the dtype of the matmul.
+        held = {layer: (k.to(v.dtype), v) for layer, (k, v) in prompts.kept.items()}
+        if device.type == "cpu" and self._copies_pay(held):
+            self._copy_prompts(held, prompts.heads_per_key)
         else:
+            self.prompts = held
             self._arrange()
 
-    def _copy_prompts(self, heads_per_key: int) -> None:
+    def _copies_pay(self, held: dict[int, tuple[Tensor, Tensor]]) -> bool:
+        tokens = self.rows * self.longest_prompt
+        widest = max(k.shape[1] * k.shape[3] for k, _ in held.values())
+        return tokens * widest <= self.COPIED or tokens <= self.COPIES * int(self.prompt_valid.sum())
+
+    def _copy_prompts(self, held: dict[int, tuple[Tensor, Tensor]], heads_per_key: int) -> None:
         """Begin the buffers of each row with its prompt."""
         width = self.prompt_valid.shape[1]
         places = torch.arange(width) - (width - self.prompt_valid.sum(-1, keepdim=True))  # (P, Lp), of the end's left
@@ -101,14 +105,10 @@ class DecodeCache:
             buffer[:, :, :width] = x[prompt, :, places].transpose(1, 2)
             return buffer
 
-        self.own = {layer: (put_first(k), put_first(v)) for layer, (k, v) in self.prompts.items()}
-        self.prompts, self.length = {}, width
+        self.own = {layer: (put_first(k), put_first(v)) for layer, (k, v) in held.items()}
+        self.length = width
         short = all(v.dtype is torch.bfloat16 and k.shape == v.shape for k, v in self.own.values())
         self.fused = short and processor.decodes_fused(heads_per_key)
-        if short and not self.fused:
-            keys = next(k for k, _ in self.own.values())
-            self.heads_together = processor.heads_together(keys.shape[1], keys.shape[3])
-            self.own = {layer: (self._put_together(k), self._put_together(v)) for layer, (k, v) in self.own.items()}
 
     def _arrange(self) -> None:
         """Find each row's place in the (P, G) rectangle of rows by prompt; G: the most rows of any prompt."""
@@ -210,39 +210,14 @@ class DecodeCache:
 
     def _attend_own(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float, scores: Scores | None) -> Tensor:
         """Return attention (B, H, D_v) of a row's query (B, H, D) on its buffers; scores: None for plain attention."""
-        (rows, heads, _), (_, groups, capacity, _) = query.shape, keys.shape
-        spread = self._spread(query, scaling, groups, values.dtype)  # (B, H_kv / S, H / H_kv * S, S * D)
-        own = _products(spread, keys)
+        (rows, heads, dim), (_, kv_heads, capacity, _) = query.shape, keys.shape
+        own = _products((query * scaling).to(values.dtype).reshape(rows, kv_heads, -1, dim), keys)
         if scores is None:
             probs = (own + self._hiding(capacity, processor.softmax_dtype(own))).softmax(-1)
         else:
             hidden = self._hide_keys(scores.window, None, keys)[:, None, None]
-            probs = scores.probabilities(own.reshape(rows, heads, 1, -1), hidden)
-        mixed = torch.matmul(probs.to(values.dtype).view(rows, groups, -1, capacity), values)
-        size = self.heads_together
-        if size == 1:
-            return mixed.reshape(rows, heads, -1)
-        # (B, H_kv / S, S, H / H_kv, S, D): each query has met the values of S heads, of which its own is chosen.
-        if self._chosen is None or len(self._chosen) != rows * heads:
-            blocks = torch.arange(rows * heads * size).view(rows * groups, size, -1, size)
-            self._chosen = blocks.diagonal(dim1=1, dim2=3).transpose(1, 2).flatten()
-        return mixed.view(rows * heads * size, -1).index_select(0, self._chosen).view(rows, heads, -1)
-
-    def _spread(self, query: Tensor, scaling: float, groups: int, dtype: torch.dtype) -> Tensor:
-        """Return scaled queries (B, H_kv / S, H / H_kv * S, S * D): zero beside the keys of other heads."""
-        rows, heads, dim = query.shape
-        size = self.heads_together
-        if size == 1:
-            return (query * scaling).to(dtype).reshape(rows, groups, -1, dim)
-        if self._queries is None or len(self._queries) != rows:
-            self._queries = query.new_zeros(rows, groups, size, heads // groups // size, size, dim, dtype=dtype)
-        places = self._queries.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3)
-        torch.mul(query.view(places.shape), scaling, out=places)
-        return self._queries.view(rows, groups, -1, size * dim)
-
-    def _put_together(self, x: Tensor) -> Tensor:
-        """Rearrange (B, H_kv, L, D) to (B, H_kv / S, L, S * D)."""
-        return x.unflatten(1, (-1, self.heads_together)).transpose(2, 3).flatten(3)
+            probs = scores.probabilities(own.reshape(rows, heads, 1, -1), hidden).view(own.shape)
+        return torch.matmul(probs.to(values.dtype), values).reshape(rows, heads, -1)
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append the new keys and values (B, H_kv, D); return the buffers, see `own`, which are zero past the end.
@@ -257,7 +232,7 @@ class DecodeCache:
             more = self._more()
             self.own[layer] = _lengthen(k, more), _lengthen(v, more)
         k, v = self.own[layer]
-        k[:, :, self.length], v[:, :, self.length] = key.reshape(k[:, :, 0].shape), value.reshape(v[:, :, 0].shape)
+        k[:, :, self.length], v[:, :, self.length] = key, value
         return k, v
 
     def _hiding(self, capacity: int, dtype: torch.dtype) -> Tensor:

@@ -206,14 +206,39 @@ def decode(policy: Policy, make: type[SharedDecoder], steps: int = 20) -> Tensor
     return torch.cat(found)
 
 
+def copy_prompts(monkeypatch: pytest.MonkeyPatch, numbers: int) -> None:
+    """Copy prompts up to so many numbers in the keys of a layer, whoever shares them."""
+    monkeypatch.setattr(DecodeCache, "COPIED", numbers)
+    monkeypatch.setattr(DecodeCache, "COPIES", 0)
+
+
+@torch.no_grad()
+def test_prompts_that_few_rows_share_are_copied(monkeypatch) -> None:
+    """Rows of prompts of their own, and pairs, have one buffer each, however long; four rows of one prompt share it."""
+    policy = make_policy("llama")
+    policy.model.eval()
+    prompts = [[5 + (3 * i + p) % 9 for i in range(20 + p)] for p in range(4)]
+    monkeypatch.setattr(DecodeCache, "COPIED", 0)
+    found = []
+    for counts, copied in (([1, 1, 1, 1], True), ([2, 1, 2, 2], True), ([4, 4, 4, 4], False)):
+        decoder = PreparedDecoder(policy.causal)
+        logits = [decoder.start(prompts, counts)]
+        logits += [decoder.step(torch.full((sum(counts),), token)) for token in (7, 8, 9)]
+        assert bool(decoder.caches[0].prompts) != copied
+        firsts = torch.tensor([sum(counts[:p]) for p in range(4)])
+        found.append(torch.stack(logits)[:, firsts])
+    torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], found[2], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("copied", [0, 2**19])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
 def test_prepared_weights_give_the_logits_of_the_plain_pass(family, copied, monkeypatch) -> None:
     """With biases, norms of queries and keys, and windows; prompts held once, or copied for each row."""
     policy = make_policy(family)
-    monkeypatch.setattr(DecodeCache, "COPIED", 0)
+    copy_prompts(monkeypatch, 0)
     expected = decode(policy, SharedDecoder)
-    monkeypatch.setattr(DecodeCache, "COPIED", copied)
+    copy_prompts(monkeypatch, copied)
     for make in (SharedDecoder, PreparedDecoder):
         torch.testing.assert_close(decode(policy, make), expected, rtol=1e-4, atol=1e-4)
 
@@ -232,9 +257,9 @@ def test_in_bfloat16_the_difference_is_rounding(family, copied, kind, monkeypatc
     policy = make_policy(family)
     exact = decode(policy, SharedDecoder)
     policy.dtype = torch.bfloat16
-    monkeypatch.setattr(DecodeCache, "COPIED", 0)
+    copy_prompts(monkeypatch, 0)
     plain = decode(policy, SharedDecoder)
-    monkeypatch.setattr(DecodeCache, "COPIED", copied)
+    copy_prompts(monkeypatch, copied)
     for make in (SharedDecoder, PreparedDecoder):
         found = decode(policy, make)
         assert found.dtype is torch.float32
@@ -320,7 +345,7 @@ def test_joined_weights_that_differ_are_not_used(family, sabotage, monkeypatch: 
 
 @pytest.mark.parametrize("copied", [0, 2**19])
 def test_a_cache_tells_the_bytes_that_it_holds(copied, monkeypatch) -> None:
-    monkeypatch.setattr(DecodeCache, "COPIED", copied)
+    copy_prompts(monkeypatch, copied)
     policy = make_policy("llama")
     with torch.no_grad():
         decoder = PreparedDecoder(policy.causal)

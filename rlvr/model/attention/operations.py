@@ -73,7 +73,7 @@ class RMSNorm(torch.autograd.Function):
 
 
 class Rotation(torch.autograd.Function):
-    """Rotary position embedding (arXiv:2104.09864) of x (N, heads, D) by cos and sin (N, 1, D), halves paired."""
+    """Rotary position embedding (arXiv:2104.09864) of x (N, heads, D) by the `rotary_angles` of its tokens."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -87,11 +87,14 @@ class Rotation(torch.autograd.Function):
         return rotate(grad, cos, -sin).to(ctx.dtype), None, None
 
 
+def rotary_angles(base: Any, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cos and sin (N, 1, D) of N tokens, sin negated in its first half; x (1, N, hidden), positions (1, N)."""
+    cos, sin = (angle[0][:, None] for angle in base.rotary_emb(x, positions))
+    first, second = sin.chunk(2, dim=-1)
+    return cos, torch.cat([-first, second], dim=-1)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return x cos + rotated x sin, rotated x being (-second half, first half); in the wider dtype of the two."""
-    half = x.shape[-1] // 2
+    """Return x cos + (second half, first half) of x times sin; in the wider dtype of the two."""
     x = x.to(torch.promote_types(x.dtype, cos.dtype))
-    out = x * cos
-    out[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
-    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
-    return out
+    return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin)

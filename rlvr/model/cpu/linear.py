@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
-from ..attention.operations import layer_scores, rms_norm, rotate
+from ..attention.operations import layer_scores, rotary_angles, rotate
 from . import processor
 from .processor import use_threads
 
@@ -182,8 +182,8 @@ class PreparedLayer:
 
 
 def normalize(x: Tensor, norm: Any, dtype: torch.dtype) -> Tensor:
-    """Return RMSNorm of x (N, hidden)."""
-    return rms_norm(x, norm.weight, norm.variance_epsilon, dtype)[0]
+    """Return RMSNorm of x (N, hidden), computed in float32: one call of torch, so that another thread waits less."""
+    return nn.functional.rms_norm(x.float(), x.shape[-1:], norm.weight.float(), norm.variance_epsilon).to(dtype)
 
 
 class PreparedModel:
@@ -201,7 +201,7 @@ class PreparedModel:
         base = self.causal.base_model
         with torch.autocast("cpu", enabled=False):
             embedded = base.embed_tokens(ids)
-            cos, sin = (angle[0][:, None] for angle in base.rotary_emb(embedded, positions))
+            cos, sin = rotary_angles(base, embedded, positions)
             x = embedded[0]
             for layer in self.layers:
                 x = layer(layout, x, cos, sin)

@@ -52,16 +52,6 @@ def puts_keys_first() -> bool:
     return has_amx()
 
 
-def heads_together(heads: int, dim: int) -> int:
-    """Return how many heads of bfloat16 keys (L, dim) are best multiplied together, with queries that are 0 elsewhere.
-
-    Without AMX fewer and wider products take up to a third less time, as long as they are narrow.
-    """
-    if has_amx():
-        return 1
-    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * dim <= 128))
-
-
 def rows_with_weights_first() -> range:
     """Return the numbers of rows n for which (W x^T)^T is faster than x W^T in bfloat16, x (n, in)."""
     if has_amx():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..attention.operations import RMSNorm, Rotation, layer_scores
+from ..attention.operations import RMSNorm, Rotation, layer_scores, rotary_angles
 from ..cpu.linear import is_gated, project, project_gated
 from .packed import Layout
 
@@ -47,7 +47,7 @@ def llama_hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Ten
     x = base.embed_tokens(ids)[0]
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    cos, sin = (angle[0][:, None] for angle in base.rotary_emb(x[None], positions))  # (N, 1, D)
+    cos, sin = rotary_angles(base, x[None], positions)
     recompute = base.training and getattr(base, "gradient_checkpointing", False) and torch.is_grad_enabled()
     for layer in base.layers:
         # A sharded layer gathers its weights around this method (rlvr.model.optim.sharding).

@@ -15,6 +15,7 @@ from .records import Record, interval, is_number, measured_name, with_interval
 Evaluation = Mapping[str, Any]
 LAST_STEPS = 5
 NO_SIGNAL, SOLVED = 0.95, 0.9  # shares of groups without signal, and of correct rollouts
+FALLEN = 0.1  # share of correct rollouts by which the last steps are below the best ones
 MEASURES_NOTHING = ("every", "patience", "on_regression", "keep_answers")  # settings of the group eval
 
 
@@ -100,7 +101,7 @@ def learned_nothing(metrics: Sequence[Record]) -> str:
 def ran_out_of_signal(metrics: Sequence[Record]) -> str:
     """Return a sentence where hardly a group of the last fifth of the steps had a signal, though many rollouts failed.
 
-    "" with a teacher, and where fewer than LAST_STEPS steps can be looked at.
+    It gives advice where no earlier steps were better. "" with a teacher, and with fewer than LAST_STEPS steps.
     """
     last = [row for row in metrics[-max(LAST_STEPS, len(metrics) // 5) :] if is_number(row.get("no_signal"))]
     if len(last) < LAST_STEPS or any("teacher/loss" in row for row in last):
@@ -108,10 +109,17 @@ def ran_out_of_signal(metrics: Sequence[Record]) -> str:
     without, right = (fmean(row.get(name, 0.0) for row in last) for name in ("no_signal", "correct"))
     if without < NO_SIGNAL or right > SOLVED:
         return ""
+    found = (
+        f"in the last {len(last)} steps {without:.0%} of the groups had no signal, since all rollouts of a problem "
+        f"scored the same, and {right:.0%} of the rollouts were correct"
+    )
+    shares = [row.get("correct", 0.0) for row in metrics]
+    best = max(fmean(shares[end - len(last) : end]) for end in range(len(last), len(shares) + 1))
+    if best - right > FALLEN:
+        return f"Problems fail as a whole: {found}, after {best:.0%} in earlier ones. `rlvr view` shows what changed."
     return (
-        f"Little was left to learn from: in the last {len(last)} steps {without:.0%} of the groups had no signal, "
-        f"since all rollouts of a problem scored the same, and {right:.0%} of the rollouts were correct. More "
-        "completions of each problem, a higher temperature, or other problems may bring a signal back."
+        f"Little was left to learn from: {found}. More completions of each problem, a higher temperature, or other "
+        "problems may bring a signal back."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import time
@@ -241,6 +242,29 @@ def test_two_evaluations_side_by_side(run, page):
     link = page.evaluate("document.querySelector('.card a').getAttribute('href')")
     show(page, run / "report.html", link)
     assert page.evaluate("document.querySelector('.card').open")
+
+
+def test_what_made_problems_regress(tmp_path, page):
+    """The same completion with another verdict, the same turns with another reply; not where the policy says more."""
+
+    def turns(reply: str) -> dict[str, Any]:
+        texts = (("assistant", "?z"), ("tool", reply), ("assistant", "=y"))
+        return {"turns": [{"role": role, "text": text, "tokens": 1} for role, text in texts]}
+
+    run = write_run(tmp_path)
+    for step, verdict, reply, said in ((0, "1", "d", "12"), (40, "0", "busy", "13")):
+        rights = dict.fromkeys(("same", "played", "other"), verdict)
+        write_answers(run, step, rights)
+        path = run / f"answers-{step:06d}.jsonl.gz"
+        same, played, other = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
+        for row, more in ((same, {"completion": "12"}), (played, turns(reply)), (other, {"completion": said})):
+            row["answers"][0] |= more
+        write_lines(path, [same, played, other])
+    show(page, write_report(run), "#held-out")
+    assert [text[:60] for text in texts(page, "#view-held-out .warning")] == [
+        "In 1 of 3 that regressed the same completion has another ver",
+        "In 1 of 3 that regressed the environment replies otherwise t",
+    ]
 
 
 def test_filters_of_rollouts(run, page):

@@ -75,6 +75,9 @@ def test_a_run_whose_signal_ran_out_says_so():
     for last in ({"correct": 0.95}, {"no_signal": 0.9}, {"teacher/loss": 1.0}):
         assert not conclusions([*early, *[late | last] * 10], [])
     assert not conclusions([*early[:4], late], [])
+    (said,) = conclusions([*[step(correct=0.97)] * 30, *[late] * 10], [])
+    assert said.startswith("Problems fail as a whole: in the last 8 steps 98% of the groups had no signal")
+    assert said.endswith("after 97% in earlier ones. `rlvr view` shows what changed.")
 
 
 def never_right(problem: object, completion: str) -> bool:

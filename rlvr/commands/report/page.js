@@ -716,6 +716,24 @@
     return new Map(rows.map((row) => [row.problem, { ...row, rate: row.answers.filter((a) => a.correct).length / Math.max(1, row.answers.length) }]));
   }
 
+  // What changed a problem's rate, where its answers tell: "verdict" of the same text, or "reply" to the same turns.
+  function causeOf(row) {
+    for (const one of row.a.answers) for (const other of row.b.answers) {
+      if (one.correct === other.correct) continue;
+      const at = one.parts.findIndex(([role, , text], i) => other.parts[i]?.[0] !== role || other.parts[i][2] !== text);
+      if (at < 0 && one.parts.length === other.parts.length) return "verdict";
+      if (at > 0 && one.parts[at][0] !== "assistant" && other.parts[at]?.[0] === one.parts[at][0]) return "reply";
+    }
+    return "";
+  }
+
+  function causesView(regressed) {
+    const causes = regressed.map(causeOf), of = (name) => causes.filter((cause) => cause === name).length;
+    return [["verdict", "the same completion has another verdict: the verifier changed, not the policy."],
+      ["reply", "the environment replies otherwise to the same turns: the environment changed, not the policy."]]
+      .filter(([name]) => of(name)).map(([name, text]) => el("p", { class: "warning" }, `In ${of(name)} of ${regressed.length} that regressed ${text}`));
+  }
+
   async function viewHeldOut(root, asked) {
     const kept = runs.flatMap((run) => run.answers.map((step) => ({ key: `${run.label}@${step}`, run, step })));
     if (!kept.length) {
@@ -737,6 +755,7 @@
       choice("kind", Object.keys(groups).map((kind) => [kind, `${kind || "all"} (${groups[kind].length})`]), asked.kind, (kind) => set({ kind, page: 0 })),
       el("label", {}, "problem ", el("input", { name: "name", type: "search", value: asked.name ?? "", change: (e) => set({ name: e.target.value, page: 0 }) }))),
     el("p", { class: "soft" }, `${count(both.length, "problem")} in both: ${groups.improved.length} improved, ${groups.regressed.length} regressed, by the kept answers.`),
+    ...causesView(groups.regressed),
     pager(page, PER_PAGE, found.length, "problem", (next) => set({ page: next })),
     ...found.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map((row) => comparedAnswers(row, a, b, asked)));
     return redrawing(root, () => viewHeldOut(root, asked));

@@ -17,7 +17,7 @@ from rlvr.tasks.base import seal_task
 from rlvr.tasks.mixture import mix
 from tests.helpers.files import DataSets
 
-SAID = "unevaluated=reject"
+SAID = "accepts only evaluated answers: 56, and not 57 - 1 (its option unevaluated=accept takes both)"
 
 
 def pack(*references: object, **options: object) -> Task:

@@ -37,7 +37,7 @@ demo-llm: setup
 
 # Three processes, one thread each, since many tests wait; a process that is done takes over tests of the others.
 test: setup
-	@echo "The tests of every part, without the slow ones: about nine minutes on two quiet cores. make test-all runs all: about 25."
+	@echo "The tests of every part, without the slow ones: about ten minutes on two quiet cores. make test-all runs all: about 25."
 	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "not slow and not survey" $(ARGS)
 

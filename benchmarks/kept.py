@@ -49,7 +49,7 @@ class Spent:
         self.seconds = 0.0
 
     @contextmanager
-    def measured(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """Add the seconds of a block."""
         start = time.thread_time()
         try:
@@ -66,7 +66,7 @@ class TimedValues(TokenValues):
         self.spent = spent
 
     def keep(self, *args: Any) -> None:
-        with self.spent.measured():
+        with self.spent.measure():
             super().keep(*args)
 
 
@@ -92,7 +92,7 @@ def train_step(run: Run, number: int, kept: bool) -> float:
     groups, advantages = groups_of(run, number)
     stats = update(run.learner, number, groups, advantages, lambda text: None)
     if kept:
-        with spent.measured():
+        with spent.measure():
             finish_step(run, number + 1, groups, advantages, None, stats)
     else:
         rollout_metrics(groups, advantages, run.config.rollout)
@@ -106,12 +106,12 @@ def evaluate_once(run: Run, number: int, kept: bool) -> float:
     answers = KeptAnswers(problems if kept else [])
 
     def keep(rows: Any) -> None:
-        with spent.measured():
+        with spent.measure():
             answers.add(rows)
 
     sampling = Sampling(max_new_tokens=run.config.rollout.max_new_tokens)
     evaluate(worker.policy, worker.sampler, problems, worker.verifier, sampling=sampling, samples=4, ks=(1,), keep=keep)
-    with spent.measured():
+    with spent.measure():
         answers.write(run.reporter.log, number, Accelerator(cpu=True))
     return spent.seconds
 

@@ -37,7 +37,7 @@ from rlvr.train import train
 from rlvr.training.rollout.slices import row_key
 from rlvr.training.run import Run
 from tests.helpers.runs import CHARACTERS, build_run
-from tests.helpers.schedules import recorded, versions_of
+from tests.helpers.schedules import read_versions, versions_of
 from tests.helpers.verifiers import OddDigits
 
 LONGEST, MEDIAN, SIGMA = 480, 60, 1.0
@@ -166,7 +166,7 @@ def main() -> None:
             machine = machine or calibrate(sampler, run)
             found, outcome = summarize(run, given.skipped), predict(run, machine)
             first, predicted = first or found, mean(outcome.steps[given.skipped :])
-            same = not run.config.sampler.slice_tokens or versions_of(outcome) == recorded(run)
+            same = not run.config.sampler.slice_tokens or versions_of(outcome) == read_versions(run)
             print(
                 f"{name}: {found['seconds']:.2f} s a step ({found['seconds'] / first['seconds']:.2f}), predicted "
                 f"{predicted:.2f} ({predicted / found['seconds'] - 1:+.0%}); "

@@ -263,7 +263,7 @@ def test_what_made_problems_regress(tmp_path, page):
     show(page, write_report(run), "#held-out")
     assert [text[:60] for text in texts(page, "#view-held-out .warning")] == [
         "In 1 of 3 that regressed the same completion has another ver",
-        "In 1 of 3 that regressed the environment replies otherwise t",
+        "In 1 of 3 that regressed the environment gives another reply",
     ]
 
 

@@ -14,7 +14,7 @@ Versions = list[list[list[int]]]
 """Of each completion of a step the pairs (version, tokens)."""
 
 
-def recorded(run: Run) -> list[Versions]:
+def read_versions(run: Run) -> list[Versions]:
     """The versions in rollouts.jsonl, by step."""
     found: dict[int, Versions] = defaultdict(list)
     for record in run.reporter.log.read("rollouts"):
@@ -22,7 +22,7 @@ def recorded(run: Run) -> list[Versions]:
     return [found[step] for step in sorted(found)]
 
 
-def replayed(run: Run) -> list[Versions]:
+def replay_versions(run: Run) -> list[Versions]:
     """The versions of the simulator for completions as long as those in rollouts.jsonl."""
     lengths: dict[str, list[int]] = defaultdict(list)
     for record in run.reporter.log.read("rollouts"):

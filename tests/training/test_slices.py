@@ -49,7 +49,7 @@ from tests.helpers.enumeration import cosine, gradient, whole_group
 from tests.helpers.models import OwnWeights, small_policy
 from tests.helpers.overlap import logs, threads
 from tests.helpers.runs import AfterStep, build_run, make_short_run, weights_of
-from tests.helpers.schedules import recorded, replay, replayed
+from tests.helpers.schedules import read_versions, replay, replay_versions
 from tests.helpers.turns import digits
 from tests.helpers.verifiers import PROBLEMS, OddDigits, odd_digits
 
@@ -175,9 +175,9 @@ def test_a_recorded_schedule_is_replayed_from_its_lengths(tmp_path):
     no clock, trains the same groups in the same steps, with tokens of the same versions."""
     run = make_run(tmp_path, sampler=OwnWeights, steps=7, max_staleness=3)
     train(run)
-    versions = recorded(run)
+    versions = read_versions(run)
     assert max(len(row) for rows in versions for row in rows) == 4
-    assert versions == replayed(run)
+    assert versions == replay_versions(run)
 
 
 def resume(run: Run, step: int) -> None:

@@ -14,7 +14,7 @@ from rlvr.core.types import Ask, Completion, Sampling
 from rlvr.model.logprobs.scoring import token_logprobs
 from rlvr.training.checkpoint.checkpoint import AHEAD
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from tests.helpers.schedules import recorded, replayed
+from tests.helpers.schedules import read_versions, replay_versions
 from tests.helpers.vllm_policies import run_ahead, shake
 
 # vLLM warns of its own dependencies while it is imported and started
@@ -71,7 +71,7 @@ def test_a_run_in_slices_repeats(vllm_tied, tmp_path, monkeypatch, in_flight):
     keys = ("problem", "completion", "versions", "tokens")
     assert [[row[key] for key in keys] for row in rows[0]] == [[row[key] for key in keys] for row in rows[1]]
     assert max(len(row["versions"]) for row in rows[0]) > 1
-    assert recorded(runs[0]) == replayed(runs[0])
+    assert read_versions(runs[0]) == replay_versions(runs[0])
     for row in rows[0]:
         assert all(count % 4 == 0 for _, count in row["versions"][:-1])
     if in_flight == "rebuild":

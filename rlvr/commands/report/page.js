@@ -729,8 +729,8 @@
 
   function causesView(regressed) {
     const causes = regressed.map(causeOf), of = (name) => causes.filter((cause) => cause === name).length;
-    return [["verdict", "the same completion has another verdict: the verifier changed, not the policy."],
-      ["reply", "the environment replies otherwise to the same turns: the environment changed, not the policy."]]
+    return [["verdict", "the same completion has another verdict: the verifier changed or is random, and not the policy."],
+      ["reply", "the environment gives another reply to the same turns: it changed or is random, and not the policy."]]
       .filter(([name]) => of(name)).map(([name, text]) => el("p", { class: "warning" }, `In ${of(name)} of ${regressed.length} that regressed ${text}`));
   }
 

@@ -25,7 +25,7 @@ from statistics import mean
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from rlvr.commands.schedule.rates import time_sampler
+from rlvr.commands.schedule.rates import AHEAD, time_sampler
 from rlvr.commands.schedule.simulation import Machine, Outcome, Schedule, simulate
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig
 from rlvr.core.seeding import derive_seed
@@ -121,10 +121,10 @@ def calibrate(sampler: VLLMSampler, run: Run) -> Machine:
     """Return the servers and the trainer of a synchronous run, with their rates."""
     rows = run.reporter.log.read("metrics")[1:]
     training = sum(row["seconds/train"] for row in rows) / sum(row["rollout_tokens"] for row in rows)
-    on = Machine(SERVERS.servers, SERVERS.batch_size, 1, SERVERS.servers + 1, 0.0, 0.0, training)
+    on = Machine(SERVERS.servers, SERVERS.batch_size, 1, 0.0, 0.0, training)
     prompt = tuple(sampler.policy.encode("123+123="))
-    texts = [[(prompt, (5,) * length_of(4 * g + i)) for i in range(4)] for g in range(8)]
-    return time_sampler(sampler, run.learner.policy, texts, run.config.sampling(), on)
+    texts = [[(prompt, (5,) * length_of(4 * g + i)) for i in range(4)] for g in range(8 * AHEAD)]
+    return time_sampler(sampler, run.learner.policy, texts, 8, run.config.sampling(), on)
 
 
 def predict(run: Run, on: Machine) -> Outcome:

@@ -133,7 +133,14 @@ def start(args: ServeArgs, stack: ExitStack) -> list[ServerProcess]:
         log = folder / f"server-{args.port + i}.log"
         processes.append(
             start_server(
-                args.model, backend=backend, options=options, log=log, host=args.host, port=args.port + i, gpus=gpus[i]
+                args.model,
+                backend=backend,
+                options=options,
+                log=log,
+                host=args.host,
+                port=args.port + i,
+                gpus=gpus[i],
+                servers=args.servers,
             )
         )
     for process in processes:

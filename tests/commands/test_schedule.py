@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 
 # One pass takes 1 s, whatever its rows; training takes a tenth of a second a token.
-MACHINE = Machine(servers=1, seats=100, trainers=1, processors=2, token_seconds=1, row_seconds=0, train_seconds=0.1)
+MACHINE = Machine(servers=1, seats=100, trainers=1, token_seconds=1, row_seconds=0, train_seconds=0.1)
 
 
 def lengths(*groups: list[int]):
@@ -50,19 +51,19 @@ def test_sampling_then_training():
 
 
 def test_ahead_sampling_hides_the_training():
-    """After the first step's 10 s each step takes as long as its sampling; with shared processors nothing is hidden."""
+    """After the first step's 10 s each step takes as long as its sampling; where they take turns nothing is hidden."""
     apart = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), MACHINE)
     assert apart.steps == pytest.approx([20] + 9 * [10])
     assert set(apart.ages[2:]) == {1}
-    shared = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), replace(MACHINE, processors=1))
+    shared = simulate(lengths([2, 10]), 1, 10, Schedule(staleness=1), replace(MACHINE, contention=2))
     assert shared.steps == pytest.approx([21.2] + 9 * [11.2])
 
 
-def test_three_share_two_processors():
-    """At two thirds of the speed until the first is done, and then at full speed."""
-    assert MACHINE.share_processors([2, 4, 6]) == pytest.approx(3 + 2 + 2)
-    assert MACHINE.share_processors([3]) == 3
-    assert MACHINE.share_processors([]) == 0
+def test_sampling_and_training_slow_each_other():
+    """Both take half as long again until the shorter one is done."""
+    assert replace(MACHINE, contention=1.5).overlap(4, 2) == pytest.approx(2 * 1.5 + 2)
+    assert replace(MACHINE, contention=1.5).overlap(0, 2) == 2
+    assert MACHINE.overlap(4, 2) == 4
 
 
 def test_the_work_of_a_slice():
@@ -124,13 +125,13 @@ class Law(Sampler):
 
 def test_a_calibrated_machine_predicts_what_another_schedule_takes(monkeypatch):
     """Rates of a made-up machine are found from its sampler's seconds, and with them the steps of all schedules."""
-    known = Machine(1, 64, 1, 1, 0.02, 1e-4, 3e-4, 0.25, 2e-3, 5e-5, 1e-7)
+    known = Machine(1, 64, 1, 0.02, 1e-4, 3e-4, 1.0, 0.25, 2e-3, 5e-5, 1e-7)
     law = Law(known, lambda seed: 4 + 7 * (seed % 23))
     monkeypatch.setattr("rlvr.commands.schedule.rates.time.perf_counter", lambda: law.now)
-    groups = [[((1, 2), (1,) * law.length(4 * g + i)) for i in range(4)] for g in range(16)]
-    tokens = sum(len(made) for group in groups for _, made in group)
-    before = Machine(1, 64, 1, 1, 0.0, 0.0, known.train_seconds + known.push_seconds / tokens)
-    found = time_sampler(law, small_policy(), groups, Sampling(200), before)
+    groups = [[((1, 2), (1,) * law.length(4 * g + i)) for i in range(4)] for g in range(64)]
+    tokens = sum(len(made) for group in groups[:16] for _, made in group)
+    before = Machine(1, 64, 1, 0.0, 0.0, known.train_seconds + known.push_seconds / tokens)
+    found = time_sampler(law, small_policy(), groups, 16, Sampling(200), before)
     assert asdict(found) == pytest.approx(asdict(known), rel=1e-6)
     draw = [[len(made) for _, made in group] for group in groups]
     for how in (Schedule(), Schedule(1), Schedule(3, 40)):
@@ -171,11 +172,11 @@ def test_a_runs_lengths_and_rates(tmp_path, capsys):
     assert (on.token_seconds, on.row_seconds, on.train_seconds) == pytest.approx((0.5, 0.01, 0.2))
     assert sorted(map(sorted, basis.groups)) == [[1, 20], [2, 8], [3, 3], [5, 5]]  # the first step is left out
     assert asdict(basis)["problems_per_step"] == 2
-    assert on.processors == 1
+    assert on.contention == 2
     assert main(["simulate-schedule", str(run), "--slice-tokens", "4", "--steps", "20"]) == 0
     shown = capsys.readouterr().out
     assert "slices of 4, cache rebuilt" in shown
-    assert "at the same time 1" in shown
+    assert "contention 2" in shown
 
 
 def test_a_runs_sampler_is_timed(tmp_path, capsys):
@@ -184,7 +185,7 @@ def test_a_runs_sampler_is_timed(tmp_path, capsys):
     assert main(["simulate-schedule", str(tmp_path / "run"), "--calibrate", "--steps", "5"]) == 0
     shown = capsys.readouterr().out
     assert "push_seconds" in shown
-    assert "samplers: 1, of 512 rows each; trainers: 1; at the same time 1" in shown
+    assert float(re.search(r"samplers: 1, of 512 rows each; trainers: 1; contention ([0-9.]+)", shown)[1]) >= 1
 
 
 def test_without_a_checkpoint_no_sampler_is_timed(tmp_path, capsys):

@@ -38,7 +38,7 @@ def replay(config: Config, draws: Draws, lengths: Mapping[str, Sequence[int]], s
     unfinished = [config.rollout.max_new_tokens]  # when the run ended
     groups = iter([lengths.get(name, unfinished) for name in drawn])
     how = Schedule(sampler.max_staleness, sampler.slice_tokens)
-    on = Machine(1, 1, 1, 1, 0.0, 0.0, 0.0)
+    on = Machine(1, 1, 1, 0.0, 0.0, 0.0)
     return versions_of(simulate(lambda: next(groups), config.rollout.problems_per_step, steps, how, on))
 
 

@@ -260,6 +260,18 @@ def test_gpus_have_the_names_that_servers_know_them_by(monkeypatch, variable, co
     assert visible_gpus(count) == expected
 
 
+def test_servers_on_a_cpu_share_its_threads_and_do_not_spin(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("rlvr.sampling.vllm.server.count_cores", lambda: 8)
+    for servers, threads in ((1, "8"), (3, "2"), (20, "1")):
+        environment = server_environment(on_cpu=True, servers=servers)
+        assert (environment["OMP_NUM_THREADS"], environment["OMP_WAIT_POLICY"]) == (threads, "passive")
+    assert "OMP_NUM_THREADS" not in server_environment(on_cpu=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert server_environment(on_cpu=True, servers=2)["OMP_NUM_THREADS"] == "5"
+
+
 def test_server_starts_without_weights_and_knows_nothing_of_torchrun(monkeypatch):
     """Its own GPUs, its own group; dummy weights, the worker extension, the way that weights come."""
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):

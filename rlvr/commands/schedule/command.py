@@ -15,7 +15,19 @@ from typing import Annotated
 from rich import box
 from rich.table import Table
 
-from rlvr.config.settings import COUNT, POSITIVE, SEED, TWO_OR_MORE, WEIGHT, WORKERS, Group, Rules, Used
+from rlvr.config.settings import (
+    COUNT,
+    MOST,
+    POSITIVE,
+    SEED,
+    TWO_OR_MORE,
+    WEIGHT,
+    WORKERS,
+    Bound,
+    Group,
+    Rules,
+    Used,
+)
 
 from ..arguments import Positional, parse
 from ..console import Display
@@ -50,9 +62,9 @@ class SimulateScheduleArgs(Group):
     """Completions that a sampler decodes at once. None: the run's, or 512."""
     trainers: Annotated[int | None, WORKERS] = None
     """Number of trainers; each takes an equal share of the tokens. None: 1 with a run, otherwise 8."""
-    processors: Annotated[int | None, WORKERS] = None
-    """Samplers and trainers that can work at the same time; where there are more, they share. None: as in the run, or
-    16."""
+    contention: Annotated[float | None, Bound(1, MOST)] = None
+    """How many times as long sampling and training take while both are under way: 1 on processors of their own, 2 where
+    they take turns on one. None: as calibrated; with a run 2 in one process and 1 with servers, otherwise 1."""
     calibrate: Annotated[bool, WITH_RUN] = False
     """Time the run's sampler on this machine, with the weights of its newest checkpoint, instead of fitting rates to
     its steps. It takes about as long as five steps."""
@@ -109,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     display, on = Display(), work.machine
     display.say(f"{work.problems} problems a step; {work.source}", wrap=True)
     display.say(
-        f"samplers: {on.servers}, of {on.seats} rows each; trainers: {on.trainers}; at the same time {on.processors}",
+        f"samplers: {on.servers}, of {on.seats} rows each; trainers: {on.trainers}; contention {on.contention:.3g}",
         wrap=True,
     )
     rates = {rate: getattr(on, rate) for rate in (*RATES, "train_seconds", "push_seconds")}

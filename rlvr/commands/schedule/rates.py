@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
+from statistics import fmean
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,15 +25,17 @@ from rlvr.training.checkpoint.folders import list_checkpoints
 from .simulation import RATES, Machine, Row, Schedule, Work, sample_slice
 
 if TYPE_CHECKING:
+    import torch
+
     from rlvr.model.load.policy import Policy
 
-ROUNDS = 2  # of the trials of a sampler; the shortest time counts
+ROUNDS = 3  # of the trials of a sampler; the mean of their seconds counts, as in a run
+AHEAD = 4  # steps whose groups the largest trial samples at once, as a schedule in slices may
 Text = tuple[tuple[int, ...], tuple[int, ...]]  # the ids of a prompt and of a completion
 TYPICAL = Machine(
     servers=8,
     seats=512,
     trainers=8,
-    processors=16,
     token_seconds=0.02,
     row_seconds=5e-5,
     train_seconds=1e-4,
@@ -70,7 +74,7 @@ def measure(folder: Path) -> Basis:
     count = len(servers.url) or servers.servers if servers else 1
     train_seconds = sum(steps[step]["seconds/train"] for step in measured) / sum(sum(map(sum, own)) for own in groups)
     seats = config.sampler.batch_size
-    machine = Machine(count, seats, 1, count + 1 if servers else 1, 0.0, 0.0, train_seconds)
+    machine = Machine(count, seats, 1, 0.0, 0.0, train_seconds, contention=1.0 if servers else 2.0)
     work = [count_busiest([[(0, length) for length in group] for group in own], machine) for own in groups]
     a, b = fit([made[:2] for made in work], [steps[step]["seconds/sample"] for step in measured])
     return Basis(
@@ -132,40 +136,85 @@ def calibrate(folder: Path, basis: Basis) -> Basis:
     for row in all_rollouts(folder):
         ids = (tuple(policy.render(row["prompt"])), tuple(policy.encode(row["completion"])))
         groups[row["step"], row["problem"]].append(ids)
-    texts = list(groups.values())[-basis.problems_per_step :]
+    texts = list(groups.values())[-AHEAD * basis.problems_per_step :]
     with tuned_cpu(), open_sampler(config.sampler, policy) as sampler:
-        return replace(basis, machine=time_sampler(sampler, policy, texts, config.sampling(), basis.machine))
+        return replace(
+            basis,
+            machine=time_sampler(sampler, policy, texts, basis.problems_per_step, config.sampling(), basis.machine),
+        )
 
 
 def time_sampler(
-    sampler: Sampler, policy: Policy, groups: Sequence[Sequence[Text]], sampling: Sampling, machine: Machine
+    sampler: Sampler,
+    policy: Policy,
+    groups: Sequence[Sequence[Text]],
+    problems_per_step: int,
+    sampling: Sampling,
+    machine: Machine,
 ) -> Machine:
     """Return a machine with the rates of a sampler: few rows and many, new and half done, of one token and of many.
 
-    groups: completions of a step. Before each trial the weights are pushed, so that nothing is in a cache. The seconds
-    of training, which include a push in a run, are less by so much.
+    groups: completions of `AHEAD` steps, or of fewer. Before each trial the weights are pushed, so that nothing is in a
+    cache. The seconds of training, which include a push in a run, are less by so much. Contention is how much longer a
+    trial takes while the trainer's device is kept busy.
     """
-    from torch import get_num_threads
+    most = sampling.max_new_tokens
+    few, step = groups[: max(1, problems_per_step // 8)], groups[:problems_per_step]
+    sizes = [(few, 1), (few, most), (step, 1), (step, most), (groups, max(1, most // 5))]
+    trials = list(product(sizes, (False, True)))
+    seconds: list[list[float]] = [[] for _ in trials]
+    beside: list[float] = []
+    work: list[Work] = []
+    pushes: list[float] = []
 
-    trials: dict[tuple[int, bool, int], tuple[float, Work]] = {}
-    pushes = []
+    def attempt(texts: Sequence[Sequence[Text]], limit: int, begun: bool) -> tuple[float, Work]:
+        start = time.perf_counter()
+        sampler.load_weights(policy)
+        pushes.append(time.perf_counter() - start)
+        return time_slice(sampler, texts, replace(sampling, max_new_tokens=limit), begun, machine)
+
+    attempt(step, 1, begun=False)  # warms up
+    pushes.clear()
     for _ in range(ROUNDS):
-        for trial in product((max(1, len(groups) // 8), len(groups)), (False, True), (1, sampling.max_new_tokens)):
-            count, begun, limit = trial
-            start = time.perf_counter()
-            sampler.load_weights(policy)
-            pushes.append(time.perf_counter() - start)
-            found = time_slice(sampler, groups[:count], replace(sampling, max_new_tokens=limit), begun, machine)
-            trials[trial] = min(found, trials.get(trial, found))
-    rates: dict[str, Any] = dict(
-        zip(RATES, fit([work for _, work in trials.values()], [seconds for seconds, _ in trials.values()]))
+        work.clear()
+        for ((texts, limit), begun), own in zip(trials, seconds, strict=True):
+            took, done = attempt(texts, limit, begun)
+            own.append(took)
+            work.append(done)
+        with keep_busy(policy.device):
+            beside.append(attempt(*sizes[-1], begun=True)[0])
+    rates: dict[str, Any] = dict(zip(RATES, fit(work, [fmean(own) for own in seconds]), strict=True))
+    push_seconds = fmean(pushes)
+    per_step = sum(len(made) for group in step for _, made in group)
+    return replace(
+        machine,
+        train_seconds=max(0.0, machine.train_seconds - push_seconds / per_step),
+        contention=max(1.0, fmean(beside) / fmean(seconds[-1])),
+        push_seconds=push_seconds,
+        **rates,
     )
-    per_step = sum(len(made) for group in groups for _, made in group)
-    training = max(0.0, machine.train_seconds - min(pushes) / per_step)
-    processors = machine.processors
-    if policy.device.type == "cpu" and processors > 1:
-        processors = max(machine.servers, len(os.sched_getaffinity(0)) // get_num_threads())
-    return replace(machine, train_seconds=training, push_seconds=min(pushes), processors=processors, **rates)
+
+
+@contextmanager
+def keep_busy(device: torch.device) -> Iterator[None]:
+    """Multiply matrices on a device in a thread of its own, as a trainer would."""
+    import torch
+
+    done = Event()
+
+    def multiply() -> None:
+        matrix = torch.full((512, 512), 1 / 512, device=device)
+        while not done.is_set():
+            matrix = matrix @ matrix
+            matrix[0, 0].item()  # waits for the device
+
+    thread = Thread(target=multiply, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def time_slice(

@@ -40,18 +40,19 @@ RATES = ("token_seconds", "row_seconds", "request_seconds", "prefill_seconds", "
 class Machine:
     """Samplers and trainers, with their rates in seconds.
 
-    seats: rows that a server decodes at once. processors: how many of the servers and trainers can work at the same
-    time; more of them share. train_seconds: per token of a trainer. push_seconds: per step, for new weights to all
-    servers. The others are those of one server, for each count of its Work.
+    seats: rows that a server decodes at once. contention: how many times as long sampling and training take while both
+    are under way: 1 on processors of their own, 2 where they take turns on one. train_seconds: per token of a trainer.
+    push_seconds: per step, for new weights to all servers. The others are those of one server, for each count of its
+    Work, while all servers sample.
     """
 
     servers: int
     seats: int
     trainers: int
-    processors: int
     token_seconds: float
     row_seconds: float
     train_seconds: float
+    contention: float = 1.0
     push_seconds: float = 0.0
     request_seconds: float = 0.0
     prefill_seconds: float = 0.0
@@ -61,14 +62,9 @@ class Machine:
         """Return the seconds that a server takes for its work."""
         return sum(getattr(self, rate) * count for rate, count in zip(RATES, work, strict=True))
 
-    def share_processors(self, seconds: Sequence[float]) -> float:
-        """Return when the last of several is done, which begin together and take so long with a processor each."""
-        end, before = 0.0, 0.0
-        for place, own in enumerate(sorted(seconds)):
-            running = len(seconds) - place
-            end += (own - before) * max(1.0, running / self.processors)
-            before = own
-        return end
+    def overlap(self, sampling: float, training: float) -> float:
+        """Return when both are done, which begin together and alone would take so many seconds."""
+        return max(sampling, training) + (self.contention - 1) * min(sampling, training)
 
 
 @dataclass(frozen=True)
@@ -146,27 +142,27 @@ def simulate(draw_group: Callable[[], Sequence[int]], problems: int, steps: int,
             pool.append([Row(length) for length in draw_group()])
             drawn += 1
 
-    def sample(version: int) -> list[float]:
+    def sample(version: int) -> float:
         seconds = [on.sampling_seconds(work) for work in sample_slice(pool, version, how, on)]
         outcome.sampling += fmean(seconds)
-        return seconds
+        return max(seconds)
 
     for step in range(steps):
         seconds = on.push_seconds
         draw_until(step + how.staleness if how.slice_tokens else step + 1)
         while sum(is_whole(group) for group in pool) < problems:
-            seconds += on.share_processors(sample(step))
+            seconds += sample(step)
         taken = [group for group in pool if is_whole(group)][:problems]
         pool = [group for group in pool if not any(group is other for other in taken)]
         rows = list(chain.from_iterable(taken))
         training = sum(row.num_sampled for row in rows) * on.train_seconds / on.trainers
         outcome.training += training
         outcome.trained.append(rows)
-        beside: list[float] = []
+        beside = 0.0
         if how.staleness:
             draw_until(step + 1 + how.staleness)
             beside = sample(step)
-        outcome.steps.append(seconds + on.share_processors([*beside, *[training] * on.trainers]))
+        outcome.steps.append(seconds + on.overlap(beside, training))
     return outcome
 
 

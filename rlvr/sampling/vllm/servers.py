@@ -241,7 +241,14 @@ class Starter:
 
     def _begin(self, gpus: list[str]) -> str:
         log = self.logs / f"server-{next(self._numbers)}.log"
-        started = start_server(str(self.model), backend=self.backend, options=self.options, log=log, gpus=gpus)
+        started = start_server(
+            str(self.model),
+            backend=self.backend,
+            options=self.options,
+            log=log,
+            gpus=gpus,
+            servers=self.config.servers,
+        )
         self.processes[started.url] = (started, gpus)
         return started.url
 

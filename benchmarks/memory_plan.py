@@ -36,7 +36,7 @@ from rlvr.model.memory.plan import Plan, advice, make_plan, model_settings, shap
 from rlvr.model.optim.optimizer import make_optimizer
 from rlvr.model.text.context import run_limit
 from rlvr.training.checkpoint.checkpoint import take_snapshot
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.step.rewards import group_advantages, group_rewards
 from rlvr.training.step.update import update
@@ -157,7 +157,9 @@ def two_steps(config: Config, vocabulary: int) -> None:
     run = assemble(config, policy, optimizer, AnyTokens(vocabulary), problems, Lengths(), None, accelerator)  # type: ignore[arg-type]
     run.learner.reference = policy.reference() if config.algo.needs_reference else None
     if several_turns(config):
-        run.worker = replace(run.worker, plan=Play(talkative, config.rollout, run_limit(config, policy.causal.config)))
+        run.worker = replace(
+            run.worker, plan=TurnPlan(talkative, config.rollout, run_limit(config, policy.causal.config))
+        )
     run.learner.critic = Critic(policy, config.critic, config.optim) if config.critic is not None else None
     held: list[Any] = []
     for step in range(2):

@@ -27,7 +27,7 @@ from rlvr.core.types import Conversations, Environment, Problem, Reply, Sampler,
 from rlvr.model.cpu.processor import tune_cpu
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.samplers import make_sampler
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.rollout.rollout import rollout
 
 TURN_TOKENS = 96
@@ -68,7 +68,7 @@ def seconds_of(policy: Policy, sampler: Sampler | Rounds, args: argparse.Namespa
         Sampling(max_new_tokens=3 * TURN_TOKENS),
         group_size=args.group_size,
         seed=(0, "rollout", 0),
-        plan=Play(tool_of(delay, spread=args.spread), limits),
+        plan=TurnPlan(tool_of(delay, spread=args.spread), limits),
     )
     taken = time.perf_counter() - start
     assert {sum(turn.sampled for turn in made.turns) for group in groups for made in group.completions} == {3}

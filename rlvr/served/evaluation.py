@@ -19,7 +19,7 @@ from rlvr.core.traits import BatchVerifier
 from rlvr.core.types import Ask, Completion, Problem, RunError, Sampling
 from rlvr.training.evaluation.answers import Answers
 from rlvr.training.evaluation.evaluate import check_problems, summarize, verify_answers
-from rlvr.training.rollout.episodes import Background, Episode, Episodes, Play, Seed
+from rlvr.training.rollout.episodes import Background, Episode, Episodes, Seed, TurnPlan
 
 from .speakers import Speaker
 
@@ -108,7 +108,7 @@ def evaluate_served(
     seed: int,
     answers_file: Path,
     progress: Callable[[int], None],
-    plan: Play | None = None,
+    plan: TurnPlan | None = None,
     **others: BatchVerifier,
 ) -> dict[str, Any]:
     """Do as rlvr.training.evaluation.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same
@@ -151,7 +151,7 @@ def ask_all(
     sampling: Sampling,
     seed: int,
     keep: Callable[[Sequence[tuple[int, Completion]]], None],
-    plan: Play | None = None,
+    plan: TurnPlan | None = None,
 ) -> Losses:
     """Have every row answered. `keep` gets those that have ended, several at a time. Return the losses."""
     ended: list[tuple[int, Completion]] = []
@@ -188,7 +188,7 @@ def open_rollouts(
     rows: Sequence[Row],
     sampling: Sampling,
     seed: int,
-    plan: Play | None,
+    plan: TurnPlan | None,
     done: Callable[[int, Completion], None],
 ) -> Iterator[Single | Episodes]:
     """Yield the rollouts of all rows: of one turn, or played in an environment."""

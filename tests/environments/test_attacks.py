@@ -13,7 +13,7 @@ from rlvr.core.types import Completion, Problem, Reply, Sampler, Sampling, Statu
 from rlvr.environments.tools import tools
 from rlvr.model.text.rendering import Rendering
 from rlvr.training.records import turn_metrics
-from rlvr.training.rollout.episodes import Play, play
+from rlvr.training.rollout.episodes import TurnPlan, play
 from tests.helpers.attacks import SECRET, Attack, misbehaving_attacks, programs
 from tests.helpers.chat_templates import chat_tokenizer
 from tests.helpers.environments import fence
@@ -61,7 +61,7 @@ def rollout(attack: Attack, family: str = "qwen3_kept") -> Completion:
     speaker = Speaker(family)
     problem = Problem("p", "What is it?", SECRET)
     limits = SHORT if "hangs" in attack.name else LIMITS
-    plan = Play(attack.target(), limits, None)
+    plan = TurnPlan(attack.target(), limits, None)
     sampler = Script(speaker, attack.turns())
     [[made]] = play(
         speaker, sampler, [problem], [speaker.render("?")], [[(0, 0)]], Sampling(max_new_tokens=20_000), plan

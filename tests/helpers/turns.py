@@ -30,7 +30,7 @@ from rlvr.core.types import (
 )
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.rollout.rollout import rollout
 
 Steps = Generator[Reply | None, str, Verdict | None]
@@ -106,7 +106,7 @@ BUDGET = Sampling(max_new_tokens=24)
 
 def play_rows(policy: Policy, sampler: Sampler, environment: Environment, **options) -> list[Group]:
     """Return groups of two rollouts of each of PROBLEMS. options: of `rollout`, and `limits` and `context`."""
-    plan = Play(environment, options.pop("limits", LIMITS), options.pop("context", None))
+    plan = TurnPlan(environment, options.pop("limits", LIMITS), options.pop("context", None))
     settings = {
         "problems": PROBLEMS,
         "group_size": 2,

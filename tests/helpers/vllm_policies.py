@@ -29,7 +29,7 @@ from rlvr.runs.log import RunLog
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import load_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.run import Run
 from rlvr.verifiers.runner import Runner
 from tests.helpers.runs import assemble
@@ -132,6 +132,6 @@ def run_ahead(
     verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
     problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
     run = assemble(config, policy, optimizer, sampler, problems, verifier, log, Accelerator(cpu=True))
-    run.worker.plan = environment and Play(environment, RolloutConfig(max_turns=3, turn_tokens=4))
+    run.worker.plan = environment and TurnPlan(environment, RolloutConfig(max_turns=3, turn_tokens=4))
     train(run, start)
     return run

@@ -11,7 +11,7 @@ from rlvr.core.endpoint import Generated
 from rlvr.core.types import Problem, Reply, Sampling, Verdict, incorrect
 from rlvr.served.evaluation import Served, evaluate_served
 from rlvr.served.speakers import MessageSpeaker
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 
 SAMPLING = Sampling(64, 1.0, 1.0, 0, ())
 PROBLEMS = [Problem(f"p{i}", f"number {i}?", "1") for i in range(5)]
@@ -44,8 +44,8 @@ def thrice(problem: Problem, rng: Any) -> Any:
     [
         (False, None),
         (True, None),
-        (True, Play(thrice, TurnSettings())),
-        (True, Play(thrice, TurnSettings(max_turns=2))),
+        (True, TurnPlan(thrice, TurnSettings())),
+        (True, TurnPlan(thrice, TurnSettings(max_turns=2))),
     ],
 )
 def test_messages_of_what_has_ended_are_dropped(tmp_path, chat, plan):

@@ -24,9 +24,9 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.train import train
 from rlvr.training.run import HeldOutEvaluation, Run
-from rlvr.training.step.distillation.beside import compare_rows, consult_teacher, distillation_loss, teacher_rows
 from rlvr.training.step.distillation.feedback import Feedback
 from rlvr.training.step.distillation.teacher import Teacher, open_teacher
+from rlvr.training.step.distillation.teacher_batch import compare_rows, consult_teacher, distillation_loss, teacher_rows
 from rlvr.training.step.learner import Learner
 from rlvr.training.step.prepare import prepare_batch
 from rlvr.training.step.update import accumulate_gradient

@@ -17,7 +17,7 @@ from rlvr.core.types import Ask, Reply, RunError, Sampler, Sampling, Status, cor
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.rollout.episodes import Background, Overdue, Play
+from rlvr.training.rollout.episodes import Background, Overdue, TurnPlan
 from rlvr.training.rollout.rollout import rollout
 from tests.helpers.environments import BAD_REPLIES, FAILING
 from tests.helpers.models import OwnWeights
@@ -540,7 +540,7 @@ def test_turns_sampled_ahead_are_those_of_rounds(tmp_path):
     runs = []
     for name, environment, rounds in (("streamed", slow_digits, False), ("rounds", digits, True)):
         run = make_run(tmp_path / name, sampler=OneAtATime, max_staleness=1, max_turns=3, turn_tokens=4)
-        run.worker.plan = Play(environment, run.worker.config.rollout)
+        run.worker.plan = TurnPlan(environment, run.worker.config.rollout)
         with in_rounds(run.worker.sampler) if rounds else nullcontext():
             train(run)
         runs.append(run)

@@ -18,7 +18,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.rollout.rollout import collect
 from rlvr.training.run import Run
 from rlvr.training.step.rewards import group_advantages, group_rewards
@@ -185,7 +185,7 @@ def test_batch_is_sampled_from_the_weights_of_k_steps_before(tmp_path, staleness
     runs = [make_run(tmp_path / name, sampler=sampler, **settings) for name in ("a", "b")]
     for run in runs:
         if sampler is Conversing:
-            run.worker.plan = Play(slow_digits, run.config.rollout)
+            run.worker.plan = TurnPlan(slow_digits, run.config.rollout)
         train(run)
         assert run.worker.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
         assert [row["staleness"] for row in run.reporter.log.read("metrics")] == [min(s, staleness) for s in range(5)]

@@ -18,8 +18,8 @@ from rlvr.launch import launch
 from rlvr.model.load.policy import Policy, load_policy
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.rollout import collect
-from rlvr.training.step.distillation.beside import compare_rows, consult_teacher
 from rlvr.training.step.distillation.teacher import Teacher, open_teacher
+from rlvr.training.step.distillation.teacher_batch import compare_rows, consult_teacher
 from rlvr.training.step.update import to_batch
 from tests.helpers.files import lines
 from tests.helpers.models import shake

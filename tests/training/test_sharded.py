@@ -30,7 +30,7 @@ from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import save_checkpoint
 from rlvr.training.checkpoint.folders import checkpoint_folder, find_damage
 from rlvr.training.monitor.monitor import Monitor
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.run import Run
 from rlvr.training.sft.sft import accumulate
 from rlvr.training.step.update import accumulate_gradient
@@ -174,7 +174,7 @@ def test_steps_are_those_of_one_process_in_a_part_of_the_memory(tmp_path: Path, 
         if "monitor" in name:
             run.worker.verifier, run.monitor = Whitened(), Monitor(HasSeven(), MonitorConfig("math"))
         if "turns" in name:
-            run.worker.plan = Play(slow_digits, run.config.rollout)
+            run.worker.plan = TurnPlan(slow_digits, run.config.rollout)
         train(run)
         return run
 
@@ -625,7 +625,7 @@ def test_batches_ahead_are_gathered_beside_the_training(tmp_path: Path, name: st
         run = make_run(tmp_path / folder, 2, **settings)
         run.config = dataclasses.replace(run.config, sampler=engine)
         if "turns" in name:
-            run.worker.plan = Play(slow_digits, run.config.rollout)
+            run.worker.plan = TurnPlan(slow_digits, run.config.rollout)
         return run
 
     def work(rank: int, folder: str) -> dict:

@@ -39,7 +39,7 @@ from rlvr.train import train
 from rlvr.training.checkpoint.checkpoint import AHEAD, load_checkpoint, read_groups, write_groups
 from rlvr.training.checkpoint.folders import checkpoint_folder
 from rlvr.training.rollout.cuts import add_tokens, end_at_stop
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.rollout.rollout import RolloutWorker, rollout, verify
 from rlvr.training.rollout.slices import SlicedRollouts, is_whole, sample_slice, tokens_of_slice
 from rlvr.training.run import Run
@@ -230,7 +230,7 @@ def test_every_drawn_problem_is_trained_once_and_nothing_waits_for_the_longest_r
 
 def play_in_slices(run: Run, *, keep: bool, environment=digits) -> dict[int, list[Group]]:
     """Three groups in slices under the same weights until all rows are done. keep: environments live on."""
-    run.worker.plan = Play(environment, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
+    run.worker.plan = TurnPlan(environment, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
     rollouts, live = SlicedRollouts(run.worker), {}
     rollouts._draw_until(0)
     pool, slices = rollouts.ahead, 0
@@ -276,7 +276,7 @@ def test_a_resumed_run_with_turns_equals_an_uninterrupted_one(tmp_path):
 
     def start(name: str) -> Run:
         run = make_run(tmp_path / name, steps=4)
-        run.worker.plan = Play(digits, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
+        run.worker.plan = TurnPlan(digits, dataclasses.replace(run.config.rollout, turn_tokens=4, max_turns=4))
         return run
 
     whole, parts, again = start("whole"), start("parts"), start("parts")

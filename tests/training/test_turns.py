@@ -24,7 +24,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.tasks.base import build_task
 from rlvr.training.evaluation.evaluate import evaluate
 from rlvr.training.records import rollout_metrics
-from rlvr.training.rollout.episodes import Play
+from rlvr.training.rollout.episodes import TurnPlan
 from rlvr.training.rollout.rollout import verify, with_verdicts
 from rlvr.training.run import Run
 from rlvr.training.sft.sft import demonstration_batch
@@ -403,7 +403,7 @@ def test_demonstrations_are_played_and_only_the_models_turns_are_learned(tmp_pat
     """The environment's replies lie between them; its random numbers are a function of seed and problem."""
     found = demonstrations(3)
     policy = load_policy(tiny(tmp_path).model, corpus=["0123456789-= "], seed=0)
-    plan = Play(digits, RolloutConfig())
+    plan = TurnPlan(digits, RolloutConfig())
     batch = demonstration_batch(policy, found, plan, seed=0)
     for row, mask, (problem, turns) in zip(batch.tokens, batch.mask, found, strict=True):
         learned = policy.decode(row[mask], special=True)
@@ -433,7 +433,7 @@ def test_a_demonstration_that_cannot_be_played_is_named(tmp_path: Path, environm
     """In one line."""
     policy = load_policy(tiny(tmp_path).model, corpus=["0123456789-= "], seed=0)
     with pytest.raises(RunError, match=f"demonstration 'demo/0': .*{message}"):
-        demonstration_batch(policy, demonstrations(1), Play(environment, RolloutConfig()))
+        demonstration_batch(policy, demonstrations(1), TurnPlan(environment, RolloutConfig()))
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_pass_at_k_plays_the_environment(tmp_path: Path):
         return correct() if int(problem.id[-1]) % 2 else None
 
     policy = load_policy(tiny(tmp_path).model, corpus=["0123456789+=?"], seed=0)
-    plan = Play(odd, RolloutConfig(max_turns=3, turn_tokens=4))
+    plan = TurnPlan(odd, RolloutConfig(max_turns=3, turn_tokens=4))
     task = pack(odd, verifier="exact")
     options = {"sampling": Sampling(12), "samples": 3, "ks": (1, 3), "answers_file": tmp_path / "answers", "plan": plan}
     with Runner(task.verifier) as runner:

@@ -93,7 +93,7 @@ TEXT_TOKENS = 128
 # Root mean square difference between two implementations at equal weights: the least that is assumed. More is measured.
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 VISIBLE, REFUSED = 3.0, 10.0  # times the rounding: a move of the trainer that shows, a difference that is refused
-STAYED = 0.25  # of the trainer's move: an engine that moved less has not moved
+UNMOVED_SHARE = 0.25  # of the trainer's move: an engine that moved less has not moved
 RECENT, MOST = 3, 32  # pushes that are remembered
 
 
@@ -172,7 +172,7 @@ class Proof:
             if engine not in push.engines:
                 continue
             expected, moved = size(own - push.own), size(found - push.engines[engine])
-            if moved < STAYED * expected and expected > VISIBLE * self.rounding:
+            if moved < UNMOVED_SHARE * expected and expected > VISIBLE * self.rounding:
                 return (
                     f"its logprobs of a fixed text have moved by {moved:.2g} since push {push.number}, the "
                     f"trainer's by {expected:.2g}"
@@ -181,7 +181,8 @@ class Proof:
 
     def _partial(self, difference: float, *, known: bool) -> str:
         """Return a line on a difference that is neither rounding nor small beside the push's own move; "" if it is."""
-        if self.first or difference <= REFUSED * self.rounding or (known and difference <= STAYED * self.movement):
+        small = known and difference <= UNMOVED_SHARE * self.movement
+        if self.first or small or difference <= REFUSED * self.rounding:
             return ""
         return (
             f"its logprobs of a fixed text differ from the trainer's by {difference:.2g}, and rounding by "

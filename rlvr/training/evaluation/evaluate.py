@@ -19,7 +19,7 @@ from rlvr.core.types import PACK, Completion, Problem, Prompt, Sampler, Sampling
 from rlvr.distributed import gather, share
 from rlvr.runs.log import turn_records
 
-from ..rollout.episodes import Play, Seed, Speaks, play
+from ..rollout.episodes import Seed, TurnPlan, TurnPolicy, play
 from ..rollout.rollout import count_given, judge
 from .answers import Answer, Answers
 from .passk import (
@@ -56,7 +56,7 @@ def evaluate(
     answers_at_once: int = 512,
     progress: Callable[[int], None] | None = None,
     accelerator: Accelerator | None = None,
-    plan: Play | None = None,
+    plan: TurnPlan | None = None,
     keep: Callable[[Sequence[Answer]], None] | None = None,
     **others: BatchVerifier,
 ) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def answer(
     others: Mapping[str, BatchVerifier],
     sampling: Sampling,
     seed: int,
-    plan: Play | None = None,
+    plan: TurnPlan | None = None,
 ) -> list[Answer]:
     """Sample the given samples of each problem, and verify them with the verifier and with each of the others."""
     if not missing:
@@ -110,7 +110,7 @@ def answer(
         groups = sampler.stream(prompts, sampling, seeds, lambda place, completions: beat())
     else:
         problems = [problem for problem, _ in missing]
-        groups = play(cast(Speaks, policy), sampler, problems, prompts, names, sampling, plan)
+        groups = play(cast(TurnPolicy, policy), sampler, problems, prompts, names, sampling, plan)
     keys = [(problem, i) for problem, indices in missing for i in indices]
     completions = [completion for group in groups for completion in group]
     if len(completions) != len(keys):

@@ -158,7 +158,7 @@ Seed = tuple[int | str, ...]
 SHOWN = 300  # characters of an exception in a reason
 
 
-class Speaks(Protocol):
+class TurnPolicy(Protocol):
     """The part of a policy that rollouts with an environment use."""
 
     @property
@@ -176,7 +176,7 @@ class Speaks(Protocol):
 
 
 @dataclass(frozen=True)
-class Play:
+class TurnPlan:
     """An environment and the limits of its rollouts. context: tokens of a row, prompt included; None: no limit."""
 
     environment: Environment
@@ -184,7 +184,7 @@ class Play:
     context: int | None = None
 
 
-def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | None) -> Play | None:
+def plan_of(policy: TurnPolicy, task: Task, limits: TurnSettings, *contexts: int | None) -> TurnPlan | None:
     """Return how a task's rollouts are played; None without an environment. contexts: the most tokens of each engine.
 
     Raises ValueError for a chat template that changes earlier turns.
@@ -193,7 +193,7 @@ def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | N
         return None
     policy.check_turns()
     known = [tokens for tokens in (*contexts, limits.context_tokens) if tokens]
-    return Play(task.environment, limits, min(known, default=None))
+    return TurnPlan(task.environment, limits, min(known, default=None))
 
 
 def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
@@ -240,13 +240,13 @@ class Episode:
 
 
 def play(
-    policy: Speaks,
+    policy: TurnPolicy,
     sampler: Sampler,
     problems: Sequence[Problem],
     prompts: Sequence[Sequence[int]],
     seeds: Sequence[Sequence[Seed]],
     sampling: Sampling,
-    plan: Play,
+    plan: TurnPlan,
     on_group: Callable[[int, list[Completion]], None] = lambda place, made: None,
 ) -> list[list[Completion]]:
     """Return for each problem a completion with its turns for each of its seeds.
@@ -282,10 +282,10 @@ class Episodes:
 
     def __init__(
         self,
-        policy: Speaks,
+        policy: TurnPolicy,
         episodes: Sequence[Episode],
         sampling: Sampling,
-        plan: Play,
+        plan: TurnPlan,
         on_done: Callable[[int, Completion], None],
         join: Join | None = None,
     ) -> None:
@@ -502,7 +502,7 @@ def answer(environment: Environment, episode: Episode, said: str) -> Step:
 
 
 def collect_replies(
-    demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play, seed: int
+    demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: TurnPlan, seed: int
 ) -> list[Sequence[Reply]]:
     """Return what the environment replies to each turn of demonstrations but the last.
 

@@ -26,7 +26,7 @@ from ..checkpoint.checkpoint import AHEAD, read_groups
 from ..checkpoint.folders import checkpoint_folder
 from ..problems.draws import Draws
 from ..step.rewards import informative_groups, keep_informative, shuffle_verdicts
-from .episodes import Play, play
+from .episodes import TurnPlan, play
 
 
 def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:
@@ -49,7 +49,7 @@ def rollout(
     seed: tuple[int | str, ...],
     numbers: Sequence[int] | None = None,
     on_group: Callable[[int, Group], None] | None = None,
-    plan: Play | None = None,
+    plan: TurnPlan | None = None,
 ) -> list[Group]:
     """Return `group_size` completions of each problem. Seeds are functions of (seed, problem id, sample, occurrence).
 
@@ -170,7 +170,7 @@ class RolloutWorker:
     verifier: BatchVerifier
     accelerator: Processes
     timer: Timer = field(default_factory=Timer)
-    plan: Play | None = None
+    plan: TurnPlan | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     draws: Draws = None  # type: ignore[assignment]  # made of the settings below
 

@@ -20,7 +20,7 @@ from rlvr.model.optim.health import NotFinite
 
 from ..step.rewards import shuffle_verdicts
 from .cuts import UNBEGUN, Runs, join
-from .episodes import Episode, Episodes, Join, Play, Seed, close
+from .episodes import Episode, Episodes, Join, Seed, TurnPlan, close
 from .rollout import RolloutPrefetcher, RolloutWorker, occurrences, verify_shared
 
 Keep = Callable[[int, Completion], None]
@@ -93,7 +93,7 @@ def continue_rows(worker: RolloutWorker, rows: Sequence[Unfinished], add: Join, 
 
 
 def continue_episodes(
-    worker: RolloutWorker, plan: Play, rows: Sequence[Unfinished], add: Join, keep: Keep, live: Live
+    worker: RolloutWorker, plan: TurnPlan, rows: Sequence[Unfinished], add: Join, keep: Keep, live: Live
 ) -> None:
     """Play a slice of rollouts with an environment. Those that are cut stay in `live`, with their environments."""
     episodes = [episode_of(item, live) for item in rows]

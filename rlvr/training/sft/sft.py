@@ -30,7 +30,7 @@ from rlvr.model.optim.optimizer import make_optimizer, optimizer_step
 from ..checkpoint.checkpoint import Snapshot, SnapshotWriter, Weights, load_checkpoint, take_snapshot
 from ..checkpoint.folders import checkpoint_folder, delete_old_checkpoints, find_newest_whole, folder_of_unfinished
 from ..problems.draws import items_of_step
-from ..rollout.episodes import Play, collect_replies
+from ..rollout.episodes import TurnPlan, collect_replies
 from ..step.learner import Learner
 from ..step.prepare import Microbatch, run_microbatches
 from ..supervision.signals import StopRequest, describe_steps, make_stopped, stop_requested
@@ -150,7 +150,7 @@ def sft(
     *,
     seed: int,
     tokens_per_microbatch: int,
-    plan: Play | None = None,
+    plan: TurnPlan | None = None,
     optim: OptimConfig | None = None,
     on_step: Callable[[int, float], None] | None = None,
     warn: Callable[[str], None] = python_warning,
@@ -192,7 +192,7 @@ def cosine_rate(step: int, config: SFTConfig) -> float:
 
 
 def demonstration_batch(
-    policy: Policy, demonstrations: Sequence[Demonstration], plan: Play | None = None, seed: int = 0
+    policy: Policy, demonstrations: Sequence[Demonstration], plan: TurnPlan | None = None, seed: int = 0
 ) -> Batch:
     """Return demonstrations as a batch whose mask covers the turns of the model with their end tokens.
 
@@ -210,7 +210,7 @@ def demonstration_batch(
 
 
 def completion_of_demonstration(
-    policy: Policy, said: Sequence[str], heard: Sequence[Reply], plan: Play | None
+    policy: Policy, said: Sequence[str], heard: Sequence[Reply], plan: TurnPlan | None
 ) -> Completion:
     """Return turns of the model, each with an end token, and the replies between them as a completion."""
     ids: list[int] = []
@@ -253,7 +253,9 @@ def add_gradient(
     return sum(run_microbatches(batch, policy, accelerator, tokens_per_microbatch, compute, policy.parameters()))
 
 
-def accumulate_mix(learner: Learner, demonstrations: Sequence[Demonstration], plan: Play | None, number: int) -> float:
+def accumulate_mix(
+    learner: Learner, demonstrations: Sequence[Demonstration], plan: TurnPlan | None, number: int
+) -> float:
     """Add the gradient of ptx_coef x the mean negative log-likelihood of some demonstrations' tokens; return that mean.
 
     number: of the update, from 0; the demonstrations are a function of it and the run's seed, in epochs. The gradient

@@ -22,7 +22,7 @@ from rlvr.model.logprobs.scoring import Entropy, of_tokens, token_logprobs
 from rlvr.model.optim.health import check_weights, count_not_finite, python_warning
 from rlvr.model.optim.optimizer import learning_rate, optimizer_step
 
-from .distillation.beside import (
+from .distillation.teacher_batch import (
     PREFIX,
     average_teacher,
     compare_rows,

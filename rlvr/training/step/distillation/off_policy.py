@@ -10,7 +10,7 @@ from rlvr.core.seeding import derive_seed
 from rlvr.model.logprobs.comparison import compare_tokens, teacher_states
 
 from ...problems.draws import items_of_step
-from ...rollout.episodes import Play
+from ...rollout.episodes import TurnPlan
 from ...sft.demonstrations import Demonstration
 from ...sft.sft import demonstration_batch
 from ..learner import Learner
@@ -18,7 +18,7 @@ from ..prepare import Microbatch, run_learner
 
 
 def accumulate_off_policy(
-    learner: Learner, demonstrations: Sequence[Demonstration], plan: Play | None, number: int
+    learner: Learner, demonstrations: Sequence[Demonstration], plan: TurnPlan | None, number: int
 ) -> float:
     """Add the gradient of the divergence on some demonstrations' tokens, share x weight of its mean; return that mean.
 

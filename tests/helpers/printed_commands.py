@@ -133,7 +133,8 @@ def sources() -> list[Path]:
 def commands_of(path: Path) -> list[Printed]:
     """Return the commands of the project that a file prints, each once, as `rlvr COMMAND ...`."""
     found: dict[Printed, None] = {}
-    for printed in READERS[path.suffix](path.read_text("utf-8")):
+    text = path.read_text("utf-8")
+    for printed in READERS[path.suffix](text) if re.search(r"rlvr\s", text) else ():
         found |= {Printed(line, printed.whole): None for line in commands_of_line(printed.line)}
     return list(found)
 

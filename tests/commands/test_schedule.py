@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -185,7 +184,7 @@ def test_a_runs_sampler_is_timed(tmp_path, capsys):
     assert main(["simulate-schedule", str(tmp_path / "run"), "--calibrate", "--steps", "5"]) == 0
     shown = capsys.readouterr().out
     assert "push_seconds" in shown
-    assert float(re.search(r"samplers: 1, of 512 rows each; trainers: 1; contention ([0-9.]+)", shown)[1]) >= 1
+    assert "samplers: 1, of 512 rows each; trainers: 1; contention 2" in shown
 
 
 def test_without_a_checkpoint_no_sampler_is_timed(tmp_path, capsys):

@@ -137,11 +137,12 @@ def calibrate(folder: Path, basis: Basis) -> Basis:
         ids = (tuple(policy.render(row["prompt"])), tuple(policy.encode(row["completion"])))
         groups[row["step"], row["problem"]].append(ids)
     texts = list(groups.values())[-AHEAD * basis.problems_per_step :]
+    problems, sampling = basis.problems_per_step, config.sampling()
     with tuned_cpu(), open_sampler(config.sampler, policy) as sampler:
-        return replace(
-            basis,
-            machine=time_sampler(sampler, policy, texts, basis.problems_per_step, config.sampling(), basis.machine),
-        )
+        machine = time_sampler(sampler, policy, texts, problems, sampling, basis.machine)
+    if not config.sampler.has_own_weights:
+        machine = replace(machine, contention=2.0)  # it never samples while the trainer changes the policy
+    return replace(basis, machine=machine)
 
 
 def time_sampler(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -108,25 +109,33 @@ class Law(Sampler):
 
     def __init__(self, machine: Machine, length: Callable[[int], int]) -> None:
         self.machine, self.length, self.now = machine, length, 0.0
+        self.slowed = 1.0
 
     def generate(self, prompts, sampling, seeds):
         raise NotImplementedError
+
+    @contextmanager
+    def keep_busy(self, device):
+        self.slowed = self.machine.contention
+        yield
+        self.slowed = 1.0
 
     def load_weights(self, policy):
         self.now += self.machine.push_seconds
 
     def sample_rows(self, asks, on_row):
         rows = [(ask.drawn, min(self.length(ask.seed) - ask.drawn, ask.sampling.max_new_tokens)) for ask in asks]
-        self.now += self.machine.sampling_seconds(count_work(rows, self.machine.seats))
+        self.now += self.slowed * self.machine.sampling_seconds(count_work(rows, self.machine.seats))
         for place, (_, tokens) in enumerate(rows):
             on_row(place, Completion("", (1,) * tokens, (0.0,) * tokens))
 
 
 def test_a_calibrated_machine_predicts_what_another_schedule_takes(monkeypatch):
     """Rates of a made-up machine are found from its sampler's seconds, and with them the steps of all schedules."""
-    known = Machine(1, 64, 1, 0.02, 1e-4, 3e-4, 1.0, 0.25, 2e-3, 5e-5, 1e-7)
+    known = Machine(1, 64, 1, 0.02, 1e-4, 3e-4, 1.5, 0.25, 2e-3, 5e-5, 1e-7)
     law = Law(known, lambda seed: 4 + 7 * (seed % 23))
     monkeypatch.setattr("rlvr.commands.schedule.rates.time.perf_counter", lambda: law.now)
+    monkeypatch.setattr("rlvr.commands.schedule.rates.keep_busy", law.keep_busy)
     groups = [[((1, 2), (1,) * law.length(4 * g + i)) for i in range(4)] for g in range(64)]
     tokens = sum(len(made) for group in groups[:16] for _, made in group)
     before = Machine(1, 64, 1, 0.0, 0.0, known.train_seconds + known.push_seconds / tokens)

@@ -267,7 +267,9 @@ def test_servers_on_a_cpu_share_its_threads_and_do_not_spin(monkeypatch):
     for servers, threads in ((1, "8"), (3, "2"), (20, "1")):
         environment = server_environment(on_cpu=True, servers=servers)
         assert (environment["OMP_NUM_THREADS"], environment["OMP_WAIT_POLICY"]) == (threads, "passive")
+        assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"  # no worker beside the engine
     assert "OMP_NUM_THREADS" not in server_environment(on_cpu=False)
+    assert server_environment(on_cpu=False)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert server_environment(on_cpu=True, servers=2)["OMP_NUM_THREADS"] == "5"
 

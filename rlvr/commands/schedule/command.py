@@ -67,7 +67,7 @@ class SimulateScheduleArgs(Group):
     they take turns on one. None: as calibrated; with a run 2 in one process and 1 with servers, otherwise 1."""
     calibrate: Annotated[bool, WITH_RUN] = False
     """Time the run's sampler on this machine, with the weights of its newest checkpoint, instead of fitting rates to
-    its steps. It takes about as long as five steps."""
+    its steps. It takes about as long as twenty to thirty steps."""
     slice_tokens: Annotated[int | None, COUNT] = None
     """Tokens of a completion that are sampled between two updates. None: four times the median of the lengths."""
     staleness: Annotated[int, TWO_OR_MORE] = 2

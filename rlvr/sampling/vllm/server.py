@@ -184,10 +184,10 @@ def server_command(model: str, host: str, port: int, backend: str, options: Mapp
 def server_environment(*, on_cpu: bool, gpus: Sequence[str] = (), servers: int = 1) -> dict[str, str]:
     """Return a server's environment: this process's, with the control routes and a separate engine process.
 
-    gpus: those that it sees, as CUDA_VISIBLE_DEVICES names them; none: all that this process sees. servers: those that
-    share the processors; on a CPU each has its share of threads, none of which spins while it waits, and computes in
-    the engine's process: with more processes than processors, waiting ones took a step of two servers from 2 to 6
-    seconds. The variables of torchrun are left out.
+    gpus: those that it sees, as CUDA_VISIBLE_DEVICES names them; none: all that this process sees. servers: how many
+    share the processors. On a CPU each gets an equal share of the threads, and none of its processes or threads spins
+    while it waits: with spinning, two servers on two cores took more than twice as long. The variables of torchrun are
+    left out.
     """
     environment = {**ENVIRONMENT, **os.environ}
     for name in TORCHRUN:
